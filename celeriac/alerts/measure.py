@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 
 from celeriac.alerts.rules import Measured, Rule, evaluate, measure_of
 from celeriac.insights import left_ready, rounds, watched
+from celeriac.insights.burning import burning
 from celeriac.store.failures import log_error
 from celeriac.store.plans import lookups
 
@@ -38,6 +39,11 @@ def _roles(app: Celeriac, connection: Connection) -> Iterable[Measured]:
         rows = watched.of_roles(connection, samples=SAMPLES, most=most, newest=NEWEST)
     names = ("queued", "failed_rate", "longest_running", "unserved")
     return [Measured(name, row["role"], row[name]) for row in rows for name in names if row[name] is not None]
+
+
+def _burning(_: Celeriac, connection: Connection) -> Iterable[Measured]:
+    with lookups(connection):
+        return [Measured("failing_now", one.role, one.tasks, says=one.says) for one in burning(connection)]
 
 
 def _oldest(_: Celeriac, connection: Connection) -> Iterable[Measured]:
@@ -90,6 +96,7 @@ def _letters(_: Celeriac, connection: Connection) -> Iterable[Measured]:
 #: What reads which measures.
 GROUPS: Mapping[Group, Sequence[str]] = {
     _roles: ("queued", "failed_rate", "longest_running", "unserved"),
+    _burning: ("failing_now",),
     _oldest: ("oldest_ready", "left_ready"),
     _schedules: ("late", "skipped", "beat_silence"),
     _workers: ("heartbeat_age",),

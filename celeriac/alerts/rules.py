@@ -60,6 +60,11 @@ RULES = (
         ),
     ),
     Rule(
+        name="fails_now", of="a role", measure="failing_now", threshold=0, severity="page",
+        says="far more of its attempts fail than before; {value:.0f} tasks are hit within the hour",
+        promql="max by (role) (celeriac_tasks_failing_now) > $threshold",
+    ),
+    Rule(
         name="long_running", of="a role", measure="longest_running", threshold="alert_running",
         says="a task runs for {value:.0f} s, over {threshold:g} s",
         promql="max by (role) (celeriac_running_oldest_seconds) > $threshold",
@@ -143,12 +148,13 @@ NAMES = frozenset(rule.name for rule in RULES)
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A value of a subject: of a role, a schedule, a worker. `threshold`: its own, before the rule's."""
+    """A value of a subject: of a role, a schedule, a worker. `threshold`, `says`: its own, before the rule's."""
 
     measure: str
     subject: str
     value: float
     threshold: float | None = None
+    says: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,5 +190,5 @@ def measure_of(rule: Rule) -> str:
 
 def _above(rule: Rule, one: Measured, settings: Settings) -> Above:
     threshold = rule.limit(settings) if one.threshold is None else one.threshold
-    sentence = rule.says.format(value=one.value, threshold=threshold)
+    sentence = rule.says.format(value=one.value, threshold=threshold) if one.says is None else one.says
     return Above(rule.name, one.subject, one.value, threshold, rule.severity, rule.lasts, sentence)

@@ -16,6 +16,7 @@ from celeriac.api.changes import Because, Changed, change
 from celeriac.api.fields import Moment, Name, Text
 from celeriac.api.paging import AFTER, NUMBER, TEXT, Paged, PageQuery, Place, ranks
 from celeriac.api.system import AnswerModel
+from celeriac.insights.alerts import damage
 from celeriac.operate import silences
 from celeriac.roles.bounds import LONGEST_DELAY, LONGEST_NAME
 
@@ -46,6 +47,10 @@ class Pending(AnswerModel):
 
 class AlertQuery(PageQuery):
     after: Annotated[Annotated[Place, ranks(NUMBER, TEXT, TEXT)] | None, AFTER] = None
+
+
+class FiringQuery(PageQuery):
+    after: Annotated[Annotated[Place, ranks(NUMBER, NUMBER, TEXT, TEXT)] | None, AFTER] = None
 
 
 PageOfAlerts = Annotated[AlertQuery, Query()]
@@ -92,10 +97,10 @@ class ToSilence(Subject):
 
 
 @router.get("")
-def list_alerts(query: PageOfAlerts, app: App, _: Reader) -> Alerts:
-    """What fires, as the last look saw it, the oldest first."""
+def list_alerts(query: Annotated[FiringQuery, Query()], app: App, _: Reader) -> Alerts:
+    """What fires, as the last look saw it, the worst first."""
     with app.database.reading() as connection:
-        firing, more = query.of(insights.firing(connection), _since("firing_since"))
+        firing, more = query.of(insights.firing(connection), _worst_first)
     return Alerts.model_validate({"alerts": firing, "next": more})
 
 
@@ -130,3 +135,7 @@ def unsilence_alert(name: NameInPath, body: Subject, app: App, caller: Operator)
 
 def _since(instant: str) -> Callable[[Mapping[str, Any]], tuple[float, str, str]]:
     return lambda alert: (alert[instant].timestamp(), alert["name"], alert["subject"])
+
+
+def _worst_first(alert: Mapping[str, Any]) -> tuple[int, float, str, str]:
+    return (damage(alert), *_since("firing_since")(alert))

@@ -14,8 +14,8 @@ from celeriac.doctor import Finding, examine
 @click.command(cls=Command)
 @click.pass_obj
 def doctor(find: FindApp, /) -> None:
-    """Examine a system that runs: what is wrong, with a cure each. It changes nothing."""
-    findings = list(examine(find()))
+    """Examine a system that runs: what is wrong first, with a cure each. It changes nothing."""
+    findings = sorted(examine(find()), key=lambda finding: finding.ok)
     output.tell(findings, _lines(findings))
     raise click.exceptions.Exit(PROBLEM if any(not finding.ok for finding in findings) else 0)
 

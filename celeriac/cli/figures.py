@@ -91,10 +91,16 @@ def _capacity(row: dict[str, Any]) -> dict[str, Any]:
         "ready": _or_more(row["ready_tasks"], more),
         "claimed": row["claimed_tasks"], "running": row["running_tasks"], "completed_1_h": row["completed_last_hour"],
         "failed_1_h": row["failed_last_hour"], "workers": row["active_workers"], "seconds": row["avg_duration_sec"],
-        "per_worker_h": row["tasks_per_worker_hour"], "hours_to_drain": _or_more(row["estimated_hours_to_drain"], more),
+        "per_worker_h": _whole(row["tasks_per_worker_hour"]),
+        "hours_to_drain": _or_more(row["estimated_hours_to_drain"], more),
         "for_1_h": _or_more(needed["for_1_hour"], more), "for_4_h": _or_more(needed["for_4_hours"], more),
         "for_8_h": _or_more(needed["for_8_hours"], more),
     }  # fmt: skip
+
+
+def _whole(figure: float | None) -> str | None:
+    """Of what rests on a mean, three digits say what is known: 52,000,000."""
+    return None if figure is None else f"{float(f'{figure:.3g}'):,.0f}" if figure >= 100 else f"{figure:.1f}"
 
 
 def _or_more(figure: float | None, more: str) -> float | str | None:

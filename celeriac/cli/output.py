@@ -111,8 +111,10 @@ def cell(value: Any) -> str:
 
 
 def count(n: Count) -> str:
-    """`~` marks what was counted to a bound."""
-    return f"{n.n:,}" if n.exact else f"~{n.n:,}"
+    """`5,000+`: at least so many, as counting stopped there; `~40,000`: about so many."""
+    if n.exact:
+        return f"{n.n:,}"
+    return f"~{n.n:,}" if n.estimated else f"{n.n:,}+"
 
 
 @contextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator
 
 import click
 
@@ -10,6 +11,7 @@ from celeriac.app import Celeriac
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp
 from celeriac.cli.seconds import Seconds
+from celeriac.doctor.findings import SILENT
 from celeriac.insights.condition import silent_workers
 from celeriac.repair.rescue import rescue_by_role
 from celeriac.repair.worker import LIVES, held, rescue_worker
@@ -31,7 +33,7 @@ def recover(find: FindApp, /, worker: str | None, silent: float | None, yes: boo
     app = find()
     n = _held(app, worker, silent)
     if preview or not n:
-        output.tell({"tasks": n, "recovered": {}}, f"{n:,} tasks")
+        output.tell({"tasks": n, "recovered": {}}, [f"{n:,} tasks", *_not_yet(app, worker, silent)])
         return
     if not yes:
         output.ask(f"recover {n:,} tasks of {worker or 'silent workers'}?")
@@ -45,6 +47,20 @@ def _held(app: Celeriac, worker: str | None, silent: float | None) -> int:
         if worker is not None:
             return held(connection, worker, silent=LIVES if silent is None else silent)
         return sum(one.tasks for one in silent_workers(connection, silent))
+
+
+def _not_yet(app: Celeriac, worker: str | None, silent: float | None) -> Iterator[str]:
+    """Who is silent as `celeriac doctor` says it, and not for as long as the roles of its tasks allow."""
+    if worker is not None or silent is not None:
+        return
+    with app.database.reading() as connection:
+        counted = {one.worker_id: one.tasks for one in silent_workers(connection)}
+        for one in silent_workers(connection, SILENT):
+            if more := one.tasks - counted.get(one.worker_id, 0):
+                yield (
+                    f"{more:,} more of {one.worker_id}, which is silent for {output.age(one.seconds)}: not for as long "
+                    f"as their roles allow; if it is dead, run `celeriac recover {one.worker_id}`"
+                )
 
 
 def _recover(app: Celeriac, worker: str | None, silent: float | None) -> Counter[str]:

@@ -17,9 +17,13 @@ from celeriac.cli.seconds import Seconds
 from celeriac.doctor.findings import SILENT
 from celeriac.errors import ConfigurationError
 from celeriac.insights import alerts, condition
+from celeriac.insights.burning import burning
 
 #: A schedule that is this late (seconds) is shown: beat looks once a second.
 LATE = 5.0
+
+#: Counts are exact to here: of a role, what is more is `50,000+`; of all, about what Postgres counts itself.
+COUNTED = 50_000
 
 _COLUMNS = (
     "role", "ready", "later", "behind", "parked", "members", "claimed", "running", "stale", "window", "newcomer",
@@ -63,24 +67,28 @@ def overview(app: Celeriac) -> dict[str, Any]:
         redis = False
     with app.database.reading() as connection:
         return {
-            "tasks": insights.counts(connection),
-            "roles": insights.depth(connection),
+            "tasks": insights.counts(connection, cap=COUNTED),
+            "roles": insights.depth(connection, cap=COUNTED),
             "workers": [w for w in insights.workers(connection) if w["heartbeat_age"] < SILENT],
+            "silent": condition.silent_workers(connection, SILENT),
             "late": [s for s in insights.schedules(connection) if s["late_seconds"] > LATE],
             "paused_accounts": insights.paused_accounts(connection),
             "alerts": alerts.firing(connection),
+            "failing": burning(connection),
             "beats": condition.beats(connection),
             "redis": redis,
         }
 
 
 def _lines(now: dict[str, Any]) -> Iterator[str]:
+    yield from _wrong(now)
     yield "  ".join(f"{status} {output.count(count)}" for status, count in now["tasks"].items())
     yield ""
     yield from output.table([_role(depth) for depth in now["roles"]], _COLUMNS)
     yield ""
-    slots = sum(w["concurrency"] for w in now["workers"] if w["status"] == "active")
-    yield f"{len(now['workers'])} workers, {slots} slots, {sum(len(w['task_ids']) for w in now['workers'])} busy"
+    yield _at_work(now["workers"])
+    for one in now["silent"]:
+        yield f"silent    {one.worker_id} for {output.age(one.seconds)}, and holds {one.tasks:,} tasks"
     if oldest := max((role for role in now["roles"] if role.oldest_ready_seconds), key=_oldest, default=None):
         yield f"oldest    due for {output.age(oldest.oldest_ready_seconds)}, of {oldest.role}"
     yield "redis     answers" if now["redis"] else "redis     does not answer: nothing starts"
@@ -92,9 +100,24 @@ def _lines(now: dict[str, Any]) -> Iterator[str]:
         yield f"late      {late['name']}: {output.age(late['late_seconds'])}"
     for account in now["paused_accounts"]:
         yield f"paused    account {account}"
+
+
+def _at_work(workers: list[dict[str, Any]]) -> str:
+    """A ticket has several tasks, which run one after the other: a slot is busy with one of them."""
+    slots = sum(w["concurrency"] for w in workers)
+    busy, held = sum(w["busy"] for w in workers), sum(len(w["task_ids"]) for w in workers)
+    return f"{len(workers)} workers, {slots} slots, {busy} busy with {held:,} tasks"
+
+
+def _wrong(now: dict[str, Any]) -> Iterator[str]:
+    """What somebody has to know first, the worst first; what burns, before its alert fires."""
     for alert in now["alerts"]:
         silenced = " (silenced)" if alert["silenced_until"] else ""
         yield f"alert     {alert['name']} {alert['subject']}: {alert['says']}{silenced}"
+    told = {alert["subject"] for alert in now["alerts"] if alert["name"] == "fails_now"}
+    for one in now["failing"]:
+        if one.role not in told:
+            yield f"failing   {one.role}: {one.says}"
 
 
 def _oldest(depth: insights.RoleDepth) -> float:

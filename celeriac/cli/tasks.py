@@ -19,6 +19,7 @@ from celeriac.enqueue.bulk import BULK
 from celeriac.errors import BadArguments, BadValue
 from celeriac.insights import Filter, History, Page, Why, exports
 from celeriac.insights.log import log_of
+from celeriac.store.states import FAILED
 
 #: Where a filter means few tasks a page may be short: so many are looked through for more.
 PAGES = 50
@@ -155,13 +156,22 @@ def _calls(role: str, file: IO[str]) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _history_lines(history: History) -> Iterator[str]:
+    """Errors and tracebacks are whole."""
     width = max(map(len, history.task))
     for name, value in history.task.items():
         if value not in (None, "", [], {}):
-            yield f"{name.replace('_', ' '):{width}}  {output.cell(value)}"
+            told = output.cell(value) if name != "error_message" else output.safe(str(value).replace("\n", " "))
+            yield f"{name.replace('_', ' '):{width}}  {told}"
     if history.why:
         yield f"{'waits':{width}}  {history.why}" + (f"; {history.ahead} ahead" if history.ahead is not None else "")
-    yield from ["", *output.table(history.events, ("at", "kind", "from_status", "to_status", "by", "why"))]
+    yield ""
+    heading, *lines = output.table(history.events, ("at", "kind", "from_status", "to_status", "by"))
+    yield f"{heading}  why"
+    for line, event in zip(lines, history.events, strict=True):
+        yield f"{line}  {' '.join(str(event['why'] or '-').split())}"
+    traceback = history.task["result"].get("traceback") if isinstance(history.task.get("result"), dict) else None
+    if history.task["status"] == FAILED and isinstance(traceback, str):
+        yield from ["", *traceback.rstrip().splitlines()]
 
 
 def _explained(answer: Why) -> Iterator[str]:

@@ -11,6 +11,7 @@ from celeriac import insights
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp, Group
 from celeriac.insights import Count, Sample
+from celeriac.insights.situation import GONE
 from celeriac.operate.workers import decommission as ask_to_end
 from celeriac.operate.workers import resume as let_go_on
 
@@ -47,7 +48,9 @@ def _all_gone(rows: Sequence[Mapping[str, Any]]) -> list[str]:
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
     said = row["resources"]
     backs_off = said.get("backoff_reason") or "yes" if said.get("is_backing_off") else None
+    is_gone = row["status"] != "stopped" and row["heartbeat_age"] > GONE
     return {
+        "status": "gone" if is_gone else row["status"],
         "heartbeat": output.age(row["heartbeat_age"]), "tasks": len(row["task_ids"]), "backs_off": backs_off,
         "memory": _percent(said.get("memory_percent")), "cpu": _percent(said.get("cpu_percent")),
         "started": row["started_at"], "done": _at_least(row["done_last_hour"]),

@@ -15,6 +15,7 @@ PASSES = 3
 MEANS: Final = {
     "stuck": "tasks have been ready for three passes' time, and nothing is claimed or runs",
     "no workers": "tasks wait, and no worker takes its queue",
+    "failing": "far more of its attempts fail than before",
     "behind": "more comes than begins, or a task has been ready for longer than it should",
     "stale": "a task's worker fell silent",
     "paused": "nothing is claimed until it is resumed",
@@ -24,13 +25,17 @@ MEANS: Final = {
 }
 
 
-def health(depth: RoleDepth, capacity: Mapping[str, Any] | None, pace: Pace, usual: float) -> str:
+def health(
+    depth: RoleDepth, capacity: Mapping[str, Any] | None, pace: Pace, usual: float, *, burns: bool = False
+) -> str:
     """`capacity`: its row of `insights.capacity`, if there is one. `usual`: seconds that a task may be ready where the
-    role has no objective, as the alert `long_wait` has it.
+    role has no objective, as the alert `long_wait` has it. `burns`: far more of its attempts fail than before.
     """
     held, oldest = depth.claimed + depth.running, depth.oldest_ready_seconds or 0.0
     if depth.paused:
         return "paused"
+    if burns:
+        return "failing"
     if not held and not depth.pending.n:
         return "idle"
     if capacity is not None and not capacity["active_workers"]:

@@ -17,6 +17,7 @@ from celeriac.dashboard.page import Elsewhere, Page
 from celeriac.dashboard.reading import Content
 from celeriac.dashboard.system import tickets
 from celeriac.dashboard.verdict import troubled, verdict
+from celeriac.insights.burning import Burning, burning
 from celeriac.insights.pace import Pace, pace
 from celeriac.operate.policies import is_known
 
@@ -40,8 +41,8 @@ CURES = {
     **dict.fromkeys(("missed_schedule", "skipped_instants"), ("schedules", True)),
     **dict.fromkeys(
         (
-            "queue_depth", "failed_rate", "long_running", "no_worker", "long_wait", "unfair", "lost_tickets",
-            "late_finish",
+            "queue_depth", "fails_now", "failed_rate", "long_running", "no_worker", "long_wait", "unfair",
+            "lost_tickets", "late_finish",
         ),
         ("roles", True),
     ),
@@ -112,13 +113,18 @@ def roles(page: Page, role: str | None = None) -> Content:
         capacity=partial(page.panel, insights.capacity, role, most=COUNTED, figures=True),
         hours=partial(page.panel, insights.last_hour),
         paces=partial(page.panel, pace, role),
+        burning=partial(page.panel, burning, role),
     )
     depths, capacity, hours = panels["depths"], by_role(panels["capacity"]), panels["hours"].value or {}
     for needed in (depths, panels["paces"]):
         if needed.stopped:
             return needed
     paces, usual = panels["paces"].value, page.celeriac.settings.alert_wait
-    rows = [_role(d, capacity.get(d.role), hours.get(d.role), paces.get(d.role, Pace()), usual) for d in depths.value]
+    burns = {one.role: one for one in panels["burning"].value or ()}
+    rows = [
+        _role(d, capacity.get(d.role), hours.get(d.role), paces.get(d.role, Pace()), usual, burns.get(d.role))
+        for d in depths.value
+    ]
     return Content(sorted(rows, key=lambda row: WORST_FIRST.index(row["health"])))
 
 
@@ -126,10 +132,12 @@ def by_role(rows: Content) -> dict[str, Any]:
     return {row["role"]: row for row in rows.value or ()}
 
 
-def _role(depth: insights.RoleDepth, capacity: Any, hour: Any, pace: Pace, usual: float) -> dict[str, Any]:
+def _role(
+    depth: insights.RoleDepth, capacity: Any, hour: Any, pace: Pace, usual: float, burns: Burning | None
+) -> dict[str, Any]:
     """`hour`: what ended in each minute of it; None where nothing did."""
-    is_so = health(depth, capacity, pace, usual)
-    return {"depth": depth, "capacity": capacity, "hour": hour, "health": is_so}
+    is_so = health(depth, capacity, pace, usual, burns=burns is not None)
+    return {"depth": depth, "capacity": capacity, "hour": hour, "health": is_so, "burns": burns}
 
 
 @router.get("/go")

@@ -59,7 +59,7 @@ def environment() -> Environment:
     )  # fmt: skip
     made.filters |= {
         "ago": ago, "lasting": lasting, "when": when, "took": words.took, "figure": words.figure, "exact": words.exact,
-        "first_line": words.first_line, "rate": words.rate, "tojson_text": words.compact,
+        "mean": words.mean, "first_line": words.first_line, "rate": words.rate, "tojson_text": words.compact,
     }  # fmt: skip
     made.globals |= {
         "fragment": fragment,

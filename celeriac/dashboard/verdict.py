@@ -10,7 +10,7 @@ from celeriac.dashboard.reading import Content
 from celeriac.insights.alerts import Look
 
 #: How a role is that somebody has to do something for, whether its alert fires already or not.
-TROUBLED = ("stuck", "no workers")
+TROUBLED = ("stuck", "no workers", "failing")
 
 #: Of the rules that the last look could not read, so many are named.
 NAMED = 3

@@ -71,14 +71,21 @@ def took(seconds: float | None) -> str:
 
 
 def figure(value: Any) -> str:
-    """With thin groups of three: `12 404`. An estimate is at least what was counted: `10 000+`, or `500+`."""
+    """With thin groups of three: `12 404`. What was counted to a bound: `10 000+`; about so many: `~40 000`."""
     if value is None:
         return NONE
     if isinstance(value, Count):
-        return figure(value.n) if value.exact else f"{figure(min(value.n, CAP))}+"
+        if value.exact:
+            return figure(value.n)
+        return f"~{figure(value.n)}" if value.estimated else f"{figure(min(value.n, CAP))}+"
     if isinstance(value, float) and not value.is_integer():
         return f"{value:,.1f}".replace(",", "\u202f")
     return f"{int(value):,}".replace(",", "\u202f")
+
+
+def mean(value: float | None) -> str:
+    """Of what rests on a mean, three digits say what is known."""
+    return figure(value if value is None or value < 100 else float(f"{value:.3g}"))
 
 
 def at_least(count: Count | None) -> str:

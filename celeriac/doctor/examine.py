@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from psycopg2.errors import InsufficientPrivilege
 from psycopg2.extensions import QueryCanceledError
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -86,6 +87,8 @@ def _seen(app: Celeriac, check: SystemCheck) -> Seen:
     except ConfigurationError as error:
         return Seen("", [Trouble(str(error), "mend the setting; `celeriac check` tells when it is right")])
     except SQLAlchemyError as error:
+        if isinstance(getattr(error, "orig", None), InsufficientPrivilege):
+            return Seen(f"not known to this login: {error_text(error)}")
         took_too_long = isinstance(getattr(error, "orig", None), QueryCanceledError)
         cure = "ask again once Postgres is less busy" if took_too_long else "see whether this login may read it"
         return Seen("", [Trouble(f"could not be asked: {error_text(error)}", cure)])

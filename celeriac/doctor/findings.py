@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from celeriac.insights import Count
+
 #: Names in a line.
 NAMES = 10
 
@@ -34,6 +36,11 @@ class Seen:
 def named(names: Any) -> str:
     some = sorted(names)
     return ", ".join(some[:NAMES]) + (f" and {len(some) - NAMES} more" if len(some) > NAMES else "")
+
+
+def counted(some: Count, more: int) -> str:
+    """Of what waits and what is held: `5,012`, or `5,012+` where counting stopped."""
+    return f"{some.n + more:,}{'' if some.exact else '+'}"
 
 
 def error_text(error: Exception) -> str:

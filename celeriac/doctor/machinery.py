@@ -10,10 +10,9 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from celeriac import insights
 from celeriac.app import Celeriac
-from celeriac.doctor.findings import LATE, SILENT, Seen, Trouble, age, error_text, named
+from celeriac.doctor.findings import LATE, SILENT, Seen, Trouble, age, counted, error_text, named
 from celeriac.insights import condition
 from celeriac.insights.condition import FEW_DEAD, OLD
-from celeriac.settings import Settings
 from celeriac.settle import release
 from celeriac.store.connections import Database
 from celeriac.store.drift import MIGRATE, drift
@@ -21,6 +20,9 @@ from celeriac.store.migrate import LEFT, unapplied
 
 #: Part of the connections that may be in use.
 FULL = 0.8
+
+#: A ticket that nobody has begun is in Redis after so many seconds, or somebody has taken it.
+YOUNG = 5.0
 
 #: Seconds the clocks may differ.
 SKEW = 5.0
@@ -143,7 +145,8 @@ def roles(app: Celeriac) -> Seen:
         f"{len(waiting)} have work, and a worker",
         [
             Trouble(
-                f"{d.role} has {d.ready.n + d.claimed:,} tasks that may start, and no worker takes its queue {d.queue}",
+                f"{d.role} has {counted(d.ready, d.claimed)} tasks that may start, "
+                f"and no worker takes its queue {d.queue}",
                 f"run `celery -A {app.main or 'tasks'} worker -Q {d.queue}`",
             )
             for d in waiting
@@ -173,23 +176,33 @@ def beat(app: Celeriac) -> Seen:
 
 
 def tickets(app: Celeriac) -> Seen:
-    unstarted = _unstarted(app.database, app.settings)
+    """A busy worker has taken tickets from Redis that it has not begun, no more than it has slots. What is missing
+    beyond those is lost, and so is what nobody has begun for `ticket_grace`.
+    """
     tokens: defaultdict[str, list[str]] = defaultdict(list)
-    for ticket in unstarted:
+    for ticket in _unstarted(app.database, YOUNG):
         tokens[ticket.queue].append(ticket.token)
     queued = {queue: app.publisher.queued(queue, some) for queue, some in tokens.items()}
     if any(present is None for present in queued.values()):
         return Seen("not known, as Redis does not answer")
     missing = {token for queue, some in tokens.items() for token in set(some) - (queued[queue] or set())}
-    lost = len(missing & {ticket.token for ticket in _unstarted(app.database, app.settings)}) if missing else 0
+    if not missing:
+        return Seen("none is lost")
+    missing &= {ticket.token for ticket in _unstarted(app.database, YOUNG)}
+    old = missing & {ticket.token for ticket in _unstarted(app.database, app.settings.ticket_grace)}
+    with app.database.reading() as connection:
+        slots = sum(worker["concurrency"] for worker in _alive(insights.workers(connection)))
+    lost = len(missing) if len(missing) > slots else len(old)
+    if not lost:
+        return Seen(f"none is known to be lost; busy workers may have {len(missing):,} that are not in Redis")
     sentence = f"{lost:,} are neither started nor in Redis; a busy worker may have some"
     cure = "run `celeriac sweep lost_tickets`; beat, or else a worker, does so by itself"
-    return Seen("none is lost", [Trouble(sentence, cure)] if lost else [])
+    return Seen("", [Trouble(sentence, cure)])
 
 
-def _unstarted(database: Database, settings: Settings) -> list[release.Unstarted]:
+def _unstarted(database: Database, grace: float) -> list[release.Unstarted]:
     with database.statement() as connection:
-        return release.unstarted(connection, settings.ticket_grace)
+        return release.unstarted(connection, grace)
 
 
 def _alive(workers: list[dict[str, Any]]) -> list[dict[str, Any]]:

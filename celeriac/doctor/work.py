@@ -10,8 +10,9 @@ from celeriac import insights
 from celeriac.alerts.measure import measure
 from celeriac.alerts.rules import RULES, evaluate
 from celeriac.app import Celeriac
-from celeriac.doctor.findings import LATE, Seen, Trouble, age, named
+from celeriac.doctor.findings import LATE, Seen, Trouble, age, counted, named
 from celeriac.insights import condition
+from celeriac.insights.burning import burning
 from celeriac.schedules.listed import entries
 from celeriac.schedules.timetable import Timetable
 from celeriac.settings import Settings
@@ -32,7 +33,7 @@ def pauses(app: Celeriac) -> Seen:
         "no role is paused that has work",
         [
             Trouble(
-                f"{depth.role} is paused, and {depth.pending.n + depth.claimed:,} of its tasks wait",
+                f"{depth.role} is paused, and {counted(depth.pending, depth.claimed)} of its tasks wait",
                 f"run `celeriac resume role {depth.role}`, if it is not meant any more",
             )
             for depth in waiting
@@ -46,9 +47,11 @@ def outcomes(app: Celeriac) -> Seen:
     with app.database.transaction() as connection:
         measured = measure(app, connection, rules)
     above = evaluate(rules, (one for some in measured.values() for one in some), app.settings)
+    with app.database.reading() as connection:
+        burns = [Trouble(f"{one.role}: {one.says}", one.cure) for one in burning(connection)]
     return Seen(
         "nothing runs for too long, and no role fails often",
-        [Trouble(f"{one.subject}: {one.says}", _CURES[one.name].format(role=one.subject)) for one in above],
+        burns + [Trouble(f"{one.subject}: {one.says}", _CURES[one.name].format(role=one.subject)) for one in above],
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,20 @@ FROM unnest(CAST(:names AS text[])) AS asked (name) LEFT JOIN celeriac.repairs r
 
 MOST = 1_000
 
+#: The engine's rules by the damage they tell of, the worst first: what stops everything, what stops a kind of work,
+#: what delays it, and what somebody should look at.
+DAMAGE = (
+    "redis_away", "beat_silent", "no_worker", "fails_now", "idle_while_ready", "missed_schedule", "unfair",
+    "held_snapshot", "dead_worker", "failed_rate", "lost_tickets", "long_wait", "long_running", "queue_depth",
+    "late_finish", "skipped_instants", "dead_letters",
+)  # fmt: skip
+
+
+def damage(alert: Mapping[str, Any]) -> int:
+    """The lower, the worse: every page before all that warns, the application's own after the engine's."""
+    place = DAMAGE.index(alert["name"]) if alert["name"] in DAMAGE else len(DAMAGE)
+    return place + (0 if alert["severity"] == "page" else 100)
+
 
 @dataclass(frozen=True, slots=True)
 class Look:
@@ -47,8 +61,8 @@ class Look:
 
 
 def firing(connection: Connection) -> list[dict[str, Any]]:
-    """What fires, as the last look saw it, the oldest first; `says` goes on from the subject."""
-    return [dict(row) for row in connection.execute(FIRING).mappings()]
+    """What fires, as the last look saw it, the worst first; `says` goes on from the subject."""
+    return sorted((dict(row) for row in connection.execute(FIRING).mappings()), key=damage)
 
 
 def pending_alerts(connection: Connection) -> list[dict[str, Any]]:

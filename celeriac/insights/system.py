@@ -15,9 +15,10 @@ from celeriac.insights.situation import GONE
 
 _WORKERS = """
 SELECT w.*, extract(epoch FROM statement_timestamp() - w.last_heartbeat_at)::double precision AS heartbeat_age,
-    coalesce(held.tasks, '{}') AS task_ids
+    coalesce(held.tasks, '{}') AS task_ids, CAST(least(w.concurrency, coalesce(held.slots, 0)) AS integer) AS busy
 FROM celeriac.workers w LEFT JOIN (
-    SELECT worker_id, array_agg(id ORDER BY id) AS tasks FROM celeriac.tickets, unnest(ids) AS id
+    SELECT worker_id, array_agg(id ORDER BY id) AS tasks, count(DISTINCT worker_pid) AS slots
+    FROM celeriac.tickets, unnest(ids) AS id
     WHERE worker_id IS NOT NULL GROUP BY worker_id
 ) AS held USING (worker_id)
 """
@@ -90,7 +91,9 @@ class UnstartedTickets:
 
 
 def workers(connection: Connection, *, limit: int = MOST) -> list[dict[str, Any]]:
-    """Those that report or did lately, with the ids of what each runs. `heartbeat_age` in seconds."""
+    """Those that report or did lately, with the ids of what each holds, and how many of its slots are `busy` with it.
+    `heartbeat_age` in seconds.
+    """
     return _rows(connection, WORKERS, limit)
 
 

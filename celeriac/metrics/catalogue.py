@@ -84,6 +84,7 @@ METRICS = (
     Metric(
         "oldest_ready_seconds", "For how long the oldest could have started, of 1,000 accounts and priorities", ROLE
     ),
+    Metric("tasks_failing_now", "Tasks hit within an hour where far more attempts fail than before; else 0", ROLE),
     Metric("tasks_left_ready", "Those that nobody claims, with room in the window and an idle worker", ROLE),
     Metric("wait_objective_seconds", "For how long a task may that could start", ROLE),
     Metric("running_oldest_seconds", "For how long the oldest task runs", ROLE),

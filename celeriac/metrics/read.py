@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from celeriac.insights import counting, figures, left_ready, rounds, watched
+from celeriac.insights.burning import burning
 from celeriac.metrics.catalogue import BY_NAME, COUNTED, OUTCOMES, STATES, TABLES
 from celeriac.store.built_in import is_built_in
 
@@ -103,6 +104,7 @@ def _ended(connection: Connection, samples: Samples, roles: set[str]) -> None:
         "accounts_waiting": figures.accounts_waiting(connection, ACCOUNTS),
         "tickets_lost": {row.role: row.lost for row in trouble},
         "late_finishes": {row.role: row.late for row in trouble}, "fairness_lag_rounds": rounds.lags(connection),
+        "tasks_failing_now": {one.role: one.tasks for one in burning(connection)},
         "oldest_ready_seconds": oldest, "tasks_left_ready": left_ready.left(connection, oldest, COUNTED + 1),
     }  # fmt: skip
     for name, values in by_role.items():

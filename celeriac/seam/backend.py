@@ -169,6 +169,7 @@ class RowBackend(BaseBackend):
             headers={"canvas": {"never_came": True}}, error=why, result=self._encoded_error(run, error),
             after=run.task.id, workflow=run.workflow or run.task.task_id,
             barrier=barrier_of(group) if request.chord else None, place=request.group_index if request.chord else None,
+            account=run.task.account,
         )  # fmt: skip
 
     # -- results -------------------------------------------------------------------------------------------------------

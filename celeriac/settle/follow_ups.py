@@ -41,4 +41,5 @@ def _failed(task: NewTask, why: str) -> Tombstone:
     return Tombstone(
         task_id=task.task_id, role=task.role, args=args, kwargs=kwargs, headers=task.headers or {}, error=why,
         result=None, workflow=task.workflow or "", barrier=task.barrier, place=task.place, after=task.parent_id,
+        account=task.account,
     )  # fmt: skip

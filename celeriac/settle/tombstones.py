@@ -17,7 +17,9 @@ from celeriac.store import look
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """`after`: the id of the task that failed. `result`: the exception as JSON. `headers`: what waits for it."""
+    """`after`: the id of the task that failed. `result`: the exception as JSON. `headers`: what waits for it.
+    `account`: that of the task that failed, so that it is in its customer's lists.
+    """
 
     task_id: str
     role: str
@@ -30,6 +32,7 @@ class Tombstone:
     barrier: str | None
     place: int | None
     after: int | None
+    account: str = ""
 
 
 # What is a task already, or was one, ends by itself.
@@ -37,14 +40,14 @@ BURY = text("""
 WITH wanted AS (  -- of a chord that is told of itself and as its body, the one with a barrier
     SELECT DISTINCT ON (task_id) * FROM jsonb_to_recordset(CAST(:tombstones AS jsonb)) AS (
         task_id text, role text, args jsonb, kwargs jsonb, headers jsonb, error text, result jsonb, workflow text,
-        barrier uuid, place integer, after bigint)
+        barrier uuid, place integer, after bigint, account text)
     ORDER BY task_id, barrier
 ), buried AS (
     INSERT INTO celeriac.history (
         id, task_id, role, account, status, priority, scheduled_for, args, kwargs, headers, completed_at, result,
         error_message, retry_count, tries, max_rounds, losses, parent_id, workflow, barrier, place, created_at)
-    SELECT nextval('celeriac.tasks_id_seq'), task_id, role, '', 'failed', 0, clock_timestamp(), args, kwargs, headers,
-        clock_timestamp(), result, error, 0, 0, 1, 0, after, workflow, barrier, place, clock_timestamp()
+    SELECT nextval('celeriac.tasks_id_seq'), task_id, role, account, 'failed', 0, clock_timestamp(), args, kwargs,
+        headers, clock_timestamp(), result, error, 0, 0, 1, 0, after, workflow, barrier, place, clock_timestamp()
     FROM wanted w
     WHERE (SELECT true FROM celeriac.tasks t WHERE t.task_id = w.task_id LIMIT 1) IS NULL
         AND (SELECT true FROM celeriac.history h WHERE h.task_id = w.task_id LIMIT 1) IS NULL

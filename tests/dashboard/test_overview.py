@@ -48,6 +48,23 @@ def test_what_has_no_worker_or_may_fire_soon_is_not_well(site: Site) -> None:
     assert "<h1>1 thing needs you</h1>" in site.html("overview"), "one of the two is told, once"
 
 
+def test_a_role_whose_attempts_fail_now_is_told_before_its_alert_fires(site: Site) -> None:
+    looked(site)
+    worker(site, "up")
+    ids = [task(site, "pending", "crawl") for _ in range(12)]
+    site.rows(
+        """INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, why)
+        SELECT id, 'crawl', 'retry', 'running', 'pending', 'HTTPError: 503' FROM unnest(CAST(:ids AS bigint[])) id""",
+        ids=ids,
+    )
+    overview, role = site.html("overview"), site.html("roles/crawl")
+    assert "<h1>1 thing needs you</h1>" in overview
+    assert ">crawl</a>: 12 of 12 attempts failed in 5 min, since " in overview
+    assert "HTTPError: #; 12 tasks" in overview
+    assert 'class="health failing"' in role
+    assert "✕ 12 of 12 attempts failed in 5 min" in role
+
+
 @pytest.mark.usefixtures("redis_url")  # empty: others' tickets would stand for this one's
 def test_the_summary_has_its_figures_beside(site: Site) -> None:
     for _ in range(3):

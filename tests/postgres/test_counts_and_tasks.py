@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from celeriac import insights
+from celeriac.cli import output
 from celeriac.dispatch.passes import Dispatcher
+from celeriac.enqueue.bulk import enqueue_bulk
 from celeriac.enqueue.rows import Receipt
 from celeriac.errors import Unknown
 from celeriac.insights import Count, counting
@@ -19,7 +21,7 @@ from celeriac.store.connections import Database
 from tests import life
 from tests.postgres import stages
 from tests.postgres.conftest import new_task
-from tests.processes import Rows
+from tests.processes import Rows, until
 
 Put = Callable[..., Receipt]
 
@@ -151,3 +153,28 @@ def test_the_words_of_other_systems_mean_our_statuses() -> None:
     assert states.statuses_of("nonesuch") == ()
     assert set(life.NEXT) == set(states.ALL)
     assert counting.CAP >= 1000
+
+
+def test_a_backlog_that_shrinks_is_seen_to_shrink(ask: Callable[..., Any], rows: Rows, database: Database) -> None:
+    """Beyond the bound the estimate follows what is enqueued and cancelled, without an ANALYZE."""
+
+    def pending() -> int:
+        count = ask(insights.counts, cap=100)["pending"]
+        assert not count.exact
+        return int(count.n)
+
+    with database.transaction() as connection:
+        enqueue_bulk(connection, [new_task() for _ in range(4_000)])
+    until(lambda: pending() == 4_000, "all of them to be counted in")
+    rows("DELETE FROM ready WHERE id % 4 > 0")
+    rows("DELETE FROM tasks WHERE id % 4 > 0")
+    until(lambda: pending() == 1_000, "those that are gone to be counted out")
+
+
+def test_of_a_role_there_are_at_least_as_many_as_were_counted(ask: Callable[..., Any], put: Put) -> None:
+    for _ in range(4):
+        put("work")
+    (depth,) = ask(insights.depth, "work", cap=3)
+    assert output.count(depth.pending) == "3+"
+    assert output.count(ask(insights.counts, "work", cap=3)["pending"]) == "3+"
+    assert output.count(Count(40_000, exact=False, estimated=True)) == "~40,000"

@@ -160,3 +160,13 @@ def test_its_parts_are_listed_page_by_page(app: Celeriac, tasks: Any, database: 
         listed(statuses=["nonsense"])
     with pytest.raises(BadValue, match="after"):
         listed(after="x")
+
+
+def test_a_step_that_never_came_is_in_its_customers_list(app: Celeriac, tasks: Any, rows: Rows) -> None:
+    """A link behind the one that failed, which nobody ever enqueued."""
+    fail, told = tasks["fail"], tasks["told"]
+    chain(fail.si().set(account="acme"), told.si("never"))()
+    run_all(app)
+    assert rows("SELECT role, status, account FROM worker_tasks ORDER BY role") == [
+        ("fail", "failed", "acme"), ("told", "failed", "acme"),
+    ]  # fmt: skip

@@ -132,3 +132,13 @@ def test_what_a_bulk_means_whatever_its_arguments_are() -> None:
     told = {"statuses": ["failed", "cancelled"], "older_than": 60.0, "arguments": {"ids": [1, 2], "note": "x"}}
     said = words.conditions(told)
     assert said == "state failed or cancelled, older 1 m, arg.ids [1, 2], arg.note x"
+
+
+def test_what_rests_on_a_mean_has_three_digits() -> None:
+    assert [words.mean(n) for n in (None, 17.25, 1_799.96, 52_017_365.6)] == [
+        "–", "17.2", "1\u202f800", "52\u202f000\u202f000",
+    ]  # fmt: skip
+
+
+def test_about_so_many_are_marked() -> None:
+    assert words.figure(Count(40_000, exact=False, estimated=True)) == "~40\u202f000"

@@ -50,6 +50,10 @@ CASES = {
          'recent_tasks{role="work",outcome="cancelled"}': 100}, WORK,
         "work: 14.29% of its tasks fail, more than 10.0%",
     ),
+    "fails_now": Case(
+        {'tasks_failing_now{role="work"}': 270}, {'tasks_failing_now{role="work"}': 0}, WORK,
+        "work: far more of its attempts fail than before; 270 tasks are hit within the hour",
+    ),
     "long_running": Case(
         {'running_oldest_seconds{role="work"}': 3601}, {'running_oldest_seconds{role="work"}': 3600}, WORK,
         "work: a task runs for 3601 s, over 3600 s",

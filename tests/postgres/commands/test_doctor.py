@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -33,7 +35,11 @@ def test_what_a_dead_worker_holds_is_recovered_now(run: Run, rows: Rows, databas
     assert run("recover", stages.WORKER).exit_code == REFUSED, "its tickets say it lives"
     rows(UP)
     rows("UPDATE celeriac.tickets SET heartbeat_at = now() - interval '5 minutes'")
-    assert run("recover", "--preview").stdout.strip() == "0 tasks", "their role allows longer"
+    assert run("recover", "--preview").stdout.splitlines() == [
+        "0 tasks",
+        "2 more of worker-1, which is silent for 5 min: not for as long as their roles allow; if it is dead, run "
+        "`celeriac recover worker-1`",
+    ]
     assert run("recover", "--silent", 120, "--preview").stdout.strip() == "2 tasks"
     assert "recover 2 tasks of worker-1? [y/N]" in run("recover", stages.WORKER, input="n\n").stderr
     assert run("recover", stages.WORKER, "--yes").stdout.strip() == "2 of 2 tasks recovered; work: 2"
@@ -174,3 +180,62 @@ def test_all_that_a_migration_makes_is_expected(database: Database) -> None:
         )
         assert set(functions.scalars()) == of_each["function"]
     assert {part.mend for part in expected() if part.kind == "function"} == {MIGRATE}
+
+
+def test_what_a_flushed_redis_lost_is_not_said_to_be_there(run: Run, rows: Rows, put: Put, database: Database) -> None:
+    """Within the time that a ticket may take: what is missing beyond what busy workers may have taken is lost."""
+    for role in ("a", "b", "c"):
+        put(role)
+        stages.claimed(database, role)
+    rows("UPDATE celeriac.tickets SET claimed_at = now() - interval '10 seconds'")
+    (lost,) = findings(run("doctor", "--json"))["tickets"]
+    assert (lost["ok"], lost["says"]) == (False, "3 are neither started nor in Redis; a busy worker may have some")
+    work(rows, "busy", concurrency=3)
+    (may_be,) = findings(run("doctor", "--json"))["tickets"]
+    told = "none is known to be lost; busy workers may have 3 that are not in Redis"
+    assert (may_be["ok"], may_be["says"]) == (True, told)
+
+
+def test_what_a_login_may_not_read_is_not_known_and_no_trouble(
+    run: Run, app: Celeriac, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A worker's own login, as `migrate --with-grants` makes it."""
+
+    def refused(_: Celeriac) -> Any:
+        rows(
+            "DO $$ BEGIN RAISE insufficient_privilege USING MESSAGE = 'permission denied for table afterwards'; END $$"
+        )
+
+    module = sys.modules["celeriac.doctor.examine"]
+    checks = [replace(check, look=refused) if check.name == "schema" else check for check in module.CHECKS]
+    monkeypatch.setattr(module, "CHECKS", checks)
+    (schema,) = findings(run("doctor", "--json"))["schema"]
+    told = "not known to this login: permission denied for table afterwards"
+    assert (schema["ok"], schema["says"]) == (True, told)
+
+
+def test_slots_are_busy_with_no_more_than_one_task_each(run: Run, rows: Rows, database: Database) -> None:
+    """A ticket of many tasks, which run one after the other."""
+    stages.running(database, *(new_task() for _ in range(60)))
+    work(rows, stages.WORKER, concurrency=4)
+    assert "1 workers, 4 slots, 1 busy with 60 tasks" in run("status").stdout
+
+
+def test_a_worker_that_is_gone_is_not_called_active(run: Run, rows: Rows) -> None:
+    work(rows, stages.WORKER, ago=300)
+    shown = run("workers").stdout
+    assert " gone " in shown
+    assert " active " not in shown
+
+
+def test_show_prints_errors_and_tracebacks_whole(run: Run, rows: Rows, put: Put, database: Database) -> None:
+    put("work")
+    (task,) = stages.started(database, *stages.claimed(database))
+    error = f"HTTPError: 503 for https://hooks.example/{'long/' * 30}end"
+    trace = f'Traceback (most recent call last):\n  File "hooks.py", line 3, in call\n{error}'
+    stages.settled(database, stages.outcome(task, "failed", kind="failed", error=error, result={"traceback": trace}))
+    shown = run("show", task.id).stdout.splitlines()
+    (said,) = [line for line in shown if line.startswith("error message")]
+    (event,) = [line for line in shown if " failed " in line and "running" in line]
+    assert (said.endswith(error), event.endswith(error)) == (True, True)
+    assert shown[-3:] == trace.splitlines()

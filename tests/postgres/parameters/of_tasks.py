@@ -57,6 +57,7 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
                             "kwargs": {},
                             "headers": {},
                             "workflow": "w",
+                            "account": "acme",
                             "barrier": barriers[1],
                         }
                         for i in range(10)
