@@ -26,6 +26,7 @@ from celeriac.roles.declare import Roles, declare
 from celeriac.roles.role import Role
 from celeriac.roles.rules import TICKET
 from celeriac.roles.signature import Signature
+from celeriac.run import originals
 from celeriac.run.process import Process
 from celeriac.seam import app_wide, broker, chords, configuration, producer
 from celeriac.seam.autoretry import retry_in_sql
@@ -45,6 +46,9 @@ if TYPE_CHECKING:
 
 
 logger = logging.getLogger(__name__)
+
+#: Where Celery's app finds its queues and messages.
+AMQP = "celeriac.seam.amqp:RoleQueues"
 
 
 class Celeriac(TaskDecorator, Process, Steering, Celery):
@@ -75,7 +79,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         self.jobs = jobs
         self.adopt = adopt
         options["task_cls"] = with_rows(options.get("task_cls") or self.task_cls)
-        options.setdefault("amqp", "celeriac.seam.amqp:RoleQueues")
+        options.setdefault("amqp", AMQP)
         options.setdefault("control", "celeriac.seam.control:Control")
         super().__init__(main, **options)
         from celeriac.worker import install
@@ -242,6 +246,15 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         finally:
             producer.receipt.reset(before)
 
+    def sends_straight(self) -> bool:
+        """Whether nobody has replaced or overrides what a call goes through on its way to its row."""
+        return (
+            originals.sending_is_celerys()
+            and type(self).send_task is _SEND_TASK
+            and "send_task" not in self.__dict__
+            and self.amqp_cls == AMQP
+        )
+
     def enqueue(
         self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], bound: Bound | None = None
     ) -> Enqueued:
@@ -287,6 +300,9 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         except Exception as error:
             logger.warning("Could not kick; the workers' next look makes up for it: %s", error)
 
+
+#: Whoever has another one in its place, in a subclass or on the class, is called.
+_SEND_TASK = Celeriac.send_task
 
 chords.adapt_chords(Celeriac)
 

@@ -25,7 +25,7 @@ from sqlalchemy.exc import DBAPIError
 
 from celeriac.canvas import join
 from celeriac.errors import CeleriacError, LeaseLost, Snooze, TaskCancelled
-from celeriac.run import redaction
+from celeriac.run import originals, redaction
 from celeriac.run.app import Backend, HandlerApp
 from celeriac.run.requests import Requests, request_of
 from celeriac.run.run import Run, enter, leave
@@ -55,6 +55,7 @@ def is_plain(task: Any) -> bool:
     loader = type(task.app.loader)
     return (
         (own_call is None or own_call is CeleryTask)
+        and originals.call_is_celerys()
         and not any(trace.task_has_custom(task, hook) for hook in HOOKS)
         and not any(signal.receivers for signal in SIGNALS)
         and all(getattr(loader, hook) is getattr(BaseLoader, hook) for hook in LOADERS)

@@ -63,5 +63,7 @@ def _request_of(run: Run, common: dict[str, Any], read: Callable[[Any], Any]) ->
     canvas = read(run.canvas)
     if "chord" in canvas:
         canvas["chord"] = stored_body(**canvas["chord"])
-    own = {"headers": read(said["headers"])} if "headers" in said else {}
-    return {**own.get("headers", {}), **own, **request, **{k: said[k] for k in SAID if k in said}, **canvas}
+    # A call's `headers["headers"]`, where tracers put what travels, is what Celery's requests call `headers`.
+    own = read(said["headers"]) if "headers" in said else {}
+    headers = {"headers": own, **own} if own else {}
+    return {**headers, **request, **{k: said[k] for k in SAID if k in said}, **canvas}

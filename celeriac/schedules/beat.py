@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -26,6 +27,7 @@ from sqlalchemy.exc import DBAPIError
 from celeriac import above, logged
 from celeriac.counters import COUNTERS
 from celeriac.errors import ConfigurationError
+from celeriac.schedules.applied import Applied
 from celeriac.schedules.decide import PlannedJob
 from celeriac.schedules.listed import entries
 from celeriac.schedules.timetable import Ticked, Timetable
@@ -129,7 +131,7 @@ class Scheduler(StockScheduler):
     app: Celeriac
 
     def __init__(self, app: Celeriac, *args: Any, **kwargs: Any) -> None:
-        self.timetable = Timetable(app)
+        self.timetable = Timetable(app, Applied(app, self).headers)
         self.acts = Acts(self.timetable.keep)
         self.away = Away()
         self.installed = False
@@ -252,6 +254,12 @@ class Scheduler(StockScheduler):
             logger.log(level, "Schedule %r ran", ticked.job.name, extra=logged.of("schedule.tick", **fields))
         if ticked.act is not None:
             self.acts.start(ticked)
+
+    def apply_async(self, entry: Any, producer: Any = None, **_: Any) -> Any:
+        """Celery's, which its `apply_entry` calls. The call ends at the `producer`."""
+        task = self.app.tasks.get(entry.task)
+        send = partial(self.app.send_task, entry.task) if task is None else task.apply_async
+        return send(entry.args, entry.kwargs, producer=producer, **entry.options)
 
     def _report(self) -> None:
         if time.monotonic() - self.reported >= LOOK_EVERY:

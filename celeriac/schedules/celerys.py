@@ -46,6 +46,12 @@ def entries(conf: Configuration, roles: Roles) -> Iterator[Entry]:
             raise ConfigurationError(f"beat_schedule[{str(name)!r:.100}]: {error}") from error
 
 
+def original(conf: Configuration, name: str) -> Mapping[str, Any] | None:
+    """What `beat_schedule` says of the entry that a schedule of this name was made of."""
+    listed = conf.beat_schedule or {}
+    return next((_said(said, entry) for said, entry in listed.items() if _short(str(said)) == name), None)
+
+
 def _said(name: Any, entry: Any) -> Mapping[str, Any]:
     if isinstance(entry, ScheduleEntry):
         return {part: getattr(entry, part) for part in ("task", "schedule", "args", "kwargs", "options")}

@@ -67,8 +67,10 @@ class Timetable:
     So one that cannot run neither stops the others nor undoes them, and several beats share what is due.
     """
 
-    def __init__(self, app: Celeriac) -> None:
+    def __init__(self, app: Celeriac, headers: Callable[[PlannedJob], Any] = lambda _: None) -> None:
+        """`headers`: what the rows of a schedule's instant keep beside their arguments."""
         self.app = app
+        self.headers = headers
         self.owner = f"beat {app.main}"
         self._rests: dict[int, float] = {}
 
@@ -187,9 +189,11 @@ class Timetable:
 
     def _put(self, connection: Connection, job: PlannedJob, ids: list[str]) -> list[Receipt]:
         by, limit = f"schedule {job.name}", self.app.settings.max_argument_bytes
-        return enqueue(
-            connection, [task_of(self.app.role_named, limit, job, task_id, enqueued_by=by) for task_id in ids]
-        )
+        made = [
+            task_of(self.app.role_named, limit, job, task_id, enqueued_by=by, headers=self.headers(job))
+            for task_id in ids
+        ]
+        return enqueue(connection, made)
 
     def _act(self, job: PlannedJob) -> Callable[[], int]:
         app, target = self.app, job.target

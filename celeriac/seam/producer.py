@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from celery.canvas import maybe_signature
+from kombu.entity import Exchange
+from kombu.messaging import Producer
 
 from celeriac.canvas.parts import RESULTS, Part, is_uuid, part_of
 from celeriac.enqueue.calls import said_beside
@@ -19,10 +21,12 @@ from celeriac.enqueue.rows import NewTask, Receipt
 from celeriac.errors import BadArguments, BadValue
 from celeriac.roles.bounds import is_distance
 from celeriac.roles.role import Role
+from celeriac.run import originals
 from celeriac.run import run as running
 from celeriac.run.outcomes import RetryAsked
 from celeriac.seam.app import SeamApp
 from celeriac.seam.stream import Stream
+from celeriac.seam.transport import Transport
 
 #: Where the call that is being published ended: Celery has no way to hand it back.
 receipt: ContextVar[Receipt | None] = ContextVar("celeriac receipt", default=None)
@@ -36,6 +40,13 @@ NO_REPR = {"argsrepr": "", "kwargsrepr": ""}
 
 #: What a call says of how its task is shown: its name, and its arguments where these are nobody's business.
 SHOWN = ("shadow", *NO_REPR)
+
+
+def headers_of(app: SeamApp, call: Callable[[RowProducer], Any]) -> Any:
+    """What the row of a call would keep beside its arguments, with all that listens on Celery's way; no row is made."""
+    producer = RowProducer(app)
+    call(producer)
+    return producer.tasks[0].headers if producer.tasks else None
 
 
 #: What only Celery's canvases say of a task, which make its id. An id that a call gave is one task for ever.
@@ -80,7 +91,7 @@ def count_places(barrier: str, places: int) -> None:
         publishing.places[barrier] = places
 
 
-class RowProducer:
+class RowProducer(Producer):
     """Stands where Celery expects a kombu producer; what it publishes is inserted when its unit ends.
 
     A chord's body is published with the first of its members, which brings its signature; it waits at their barrier.
@@ -108,12 +119,41 @@ class RowProducer:
     def _reraise_as_library_errors(self) -> Iterator[None]:
         yield
 
-    def publish(
-        self, body: Any, *, headers: Mapping[str, Any] | None = None, bound: Any = None,
+    #: What kombu's producer asks of itself.
+    exchange, auto_declare, transport, _channel = Exchange(""), False, Transport, None
+
+    def publish(self, body: Any, **properties: Any) -> None:  # type: ignore[override]
+        """By kombu's own, where somebody has put another in its place: that one ends in `_publish`.
+
+        What is no task is a message of the user's, which goes to the broker.
+        """
+        if not _is_task(body, properties.get("headers")):
+            exchange = properties.get("exchange")
+            # An event says that a task was published: rows report themselves.
+            if getattr(exchange, "name", exchange) != self.app.conf.event_exchange:
+                self._send(body, properties)
+            return
+        if originals.publish_is_celerys():
+            self._accept(body, **properties)
+            return
+        self._properties = properties
+        Producer.publish(self, body, **{**properties, "retry": False, "expiration": None})
+
+    def _send(self, body: Any, properties: Mapping[str, Any]) -> None:
+        with self.app.producer_pool.acquire(block=True) as producer:
+            producer.publish(body, **properties)
+
+    def _prepare(self, body: Any, *_: Any) -> tuple[Any, None, None]:
+        """A row needs no encoding of its own."""
+        return body, None, None
+
+    def _publish(self, body: Any, _priority: Any, _type: Any, _encoding: Any, headers: Any, *_: Any) -> None:
+        self._accept(body, **{**self._properties, "headers": headers})
+
+    def _accept(
+        self, body: Any, *, headers: Mapping[str, Any], bound: Any = None,
         celeriac_clock: Mapping[str, float] | None = None, celeriac_named: bool = True, **properties: Any,
     ) -> None:  # fmt: skip
-        if not headers or not isinstance(body, tuple):
-            return  # an event about publishing, for which rows have no need
         args, kwargs, embedded = body
         clock = celeriac_clock or {}
         run = running.current()
@@ -207,6 +247,10 @@ class RowProducer:
             again=is_uuid(headers["id"]) and (is_link or any(canvas.get(sign) for sign in _CANVAS)),
             barrier=part.barrier if part else None, place=part.place if part else None, awaits=self.awaits, **fields,
         )  # fmt: skip
+
+
+def _is_task(body: Any, headers: Any) -> bool:
+    return isinstance(body, tuple) and isinstance(headers, Mapping) and "task" in headers and "id" in headers
 
 
 def _label(run: running.Run | None) -> str | None:

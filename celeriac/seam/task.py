@@ -21,6 +21,7 @@ from celeriac.enqueue.rows import Receipt
 from celeriac.errors import BadValue, CeleriacError, Snooze
 from celeriac.roles.bounds import is_duration
 from celeriac.roles.role import Role
+from celeriac.run import originals
 from celeriac.run import run as running
 from celeriac.run.log import logger
 from celeriac.seam.app import SeamApp
@@ -123,7 +124,7 @@ class Task(CeleryTask, Generic[P, R]):
 
     def delay(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         """One row, in the state it has once this returns. Raises EnqueueRefused if it was not accepted."""
-        return self.apply_async(args, kwargs)
+        return self.apply_async(args, kwargs) if originals.delay_is_celerys() else super().delay(*args, **kwargs)
 
     def using(self, **options: Unpack[CallOptions]) -> Call[P]:
         """`task.using(priority=50, session=session).delay(7)`: options and typed arguments together."""
@@ -151,6 +152,7 @@ class Task(CeleryTask, Generic[P, R]):
             and self._dump_pydantic_arguments is None
             and (self.soft_time_limit or 0) <= (self.time_limit or math.inf)
             and type(self).shadow_name is CeleryTask.shadow_name
+            and self.app.sends_straight()
             and not diverts_calls(self.app.conf)
         )
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from functools import wraps
 from typing import Any
 
 import pytest
+from celery import Task as CeleryTask
 from celery import signals
 from celery.app import trace
 from celery.loaders.app import AppLoader
@@ -61,3 +63,23 @@ def test_a_tracer_in_the_place_of_celerys_is_used(monkeypatch: pytest.MonkeyPatc
 
     monkeypatch.setattr(trace, "build_tracer", another)
     assert not is_plain(task())
+
+
+def test_a_call_in_the_place_of_celerys_is_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of agents, which name their function as Celery's is."""
+    original = CeleryTask.__call__
+
+    @wraps(original)
+    def another(*given: Any, **more: Any) -> Any:
+        return original(*given, **more)
+
+    monkeypatch.setattr(CeleryTask, "__call__", another)
+    assert not is_plain(task())
+
+
+def test_the_protection_that_a_worker_of_celerys_installs_is_no_call_of_anothers() -> None:
+    trace._install_stack_protection()
+    try:
+        assert is_plain(task())
+    finally:
+        trace.reset_worker_optimizations()
