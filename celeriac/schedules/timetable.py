@@ -6,6 +6,7 @@ import logging
 import os
 import socket
 import time
+import traceback
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -24,12 +25,14 @@ from celeriac.errors import CeleriacError, ConfigurationError
 from celeriac.insights import counting
 from celeriac.repair import SWEEPS, sweep
 from celeriac.run.outcomes import LONGEST_ERROR, described
+from celeriac.run.redaction import of_name
 from celeriac.schedules import tick, written
 from celeriac.schedules.arguments import task_of
-from celeriac.schedules.decide import Plan, PlannedJob, decide
+from celeriac.schedules.decide import Plan, PlannedJob, call_of, decide
 from celeriac.schedules.listed import entries
 from celeriac.store.connections import Database
 from celeriac.store.failures import is_gone, log_error
+from celeriac.store.redact import Secrets
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -169,11 +172,17 @@ class Timetable:
     def _quarantine(self, connection: Connection, job: PlannedJob, error: Exception) -> Ticked:
         """A refusal tells what to do; of anything else, an error in a role's `lock_by` say, the log has the place."""
         refused = isinstance(error, CeleriacError)
-        why = str(error) if refused else str(described(error))[:LONGEST_ERROR]
-        message = "Schedule %r cannot run and is left alone until it is changed: %s"
-        logger.error(message, job.name, why, exc_info=None if refused else error)
+        secrets = self._secrets(job)
+        why = secrets.without(str(error) if refused else str(described(error)), LONGEST_ERROR)
+        place = "" if refused else "\n" + secrets.without("".join(traceback.format_exception(error)))
+        logger.error("Schedule %r cannot run and is left alone until it is changed: %s%s", job.name, why, place)
         tick.quarantine(connection, job, why)
         return Ticked(job, Plan(job.next_run_at), 0.0)
+
+    def _secrets(self, job: PlannedJob) -> Secrets:
+        """What its role keeps secret of its arguments; errors may quote them."""
+        sensitive = of_name(self.app.roles, job.target) if job.kind == "task" else None
+        return Secrets(()) if sensitive is None else sensitive.values(list(call_of(job.options)[0]), job.kwargs)
 
     def _without_overlap(self, connection: Connection, job: PlannedJob, plan: Plan) -> Plan:
         if job.kind != "task" or job.overlap == "allow" or not plan.run:

@@ -61,6 +61,26 @@ def test_a_key_function_that_raises_stops_no_other(app: Celeriac, timetable: Tim
     assert why == "TypeError: 'int' object is not subscriptable"
 
 
+def test_a_quarantine_shows_no_secret_of_its_call(
+    app: Celeriac, timetable: Timetable, put: Put, rows: Rows, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Neither what the schedule says nor the traceback in the log quotes what its role keeps secret."""
+
+    def key(given: dict[str, str]) -> str:
+        raise ValueError(f"no account of {given}")
+
+    @app.task(role="keyed", lock_by=key, sensitive=("password",), prompt=False, shared=False)
+    def keyed(user: str, password: str) -> None: ...
+
+    put("bad", target="keyed", kwargs={"user": "ann", "password": "kanarienvogel-4711"})
+    put("refused", target="keyed", kwargs={"user": "ann", "password": "kanarienvogel-4711", "kanarienvogel-4711": 1})
+    tick_all(timetable)
+    why = str(rows("SELECT quarantined FROM celeriac.scheduled_jobs"))
+    assert "ValueError: no account of {'user': 'ann'" in why
+    assert "Traceback" in caplog.text
+    assert "kanarienvogel" not in why + caplog.text
+
+
 def test_what_postgres_refuses_of_one_rests_and_stops_no_other(timetable: Timetable, put: Put, rows: Rows) -> None:
     rows("ALTER TABLE celeriac.tasks ADD CONSTRAINT no_seven CHECK (kwargs <> '{\"n\": 7}')")
     put("bad", ago=0.5, kwargs={"n": 7})
