@@ -156,9 +156,8 @@ def worker(name: str, command: list[str], service: Document) -> list[Document]:
     ]
     if has_browser:
         container["image"] = "celeriac-browser"
-        container["env"] += [
-            {"name": k, "value": str(service["environment"][k])} for k in ("CHROMIUM_SANDBOX", "CPU_BACKOFF_THRESHOLD")
-        ]
+        value = str(service["environment"]["CPU_BACKOFF_THRESHOLD"])
+        container["env"].append({"name": "CPU_BACKOFF_THRESHOLD", "value": value})
         # A browser's shared memory counts as the pod's memory.
         spec["volumes"].append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "256Mi"}})
         container["volumeMounts"].append({"name": "shm", "mountPath": "/dev/shm"})

@@ -14,6 +14,7 @@ from collections.abc import Collection, Mapping
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Self, TypeVar
+from urllib.parse import urlsplit
 
 from sandbox.cloudflare import Cloudflare
 from sandbox.duda import DudaApi
@@ -107,6 +108,7 @@ class Sandbox:
             "SMTP_PORT": str(self.smtp[1]),
             "SMTP_STARTTLS": "false",
             "MAIL_FROM": SENDER,
+            "BROWSER_ALLOWED_HOSTS": str(urlsplit(self.http_url).hostname),
             "DNS_NAMESERVER": f"{self.dns[0]}:{self.dns[1]}",
         }
 

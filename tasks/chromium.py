@@ -1,18 +1,24 @@
 """Chromium, headless, driven by Playwright: what it is started with, how it takes a picture of a page, how it visits.
 
-`CHROMIUM_PATH` names the program; without it, it is looked for in PATH.
+`CHROMIUM_PATH` names the program; without it, it is looked for in PATH. It is started with an environment that tells it
+nothing, in its own sandbox wherever the machine lets it have one, and behind a wall that lets it reach public addresses
+only (`tasks/wall.py`).
 """
 
 from __future__ import annotations
 
+import logging
 import math
 import os
 import random
 import shutil
+import subprocess
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import cache
 from threading import Timer
 from typing import Any, TypeVar
 
@@ -21,6 +27,9 @@ import psutil
 from tasks.environment import number, switch
 from tasks.pace import NotNow
 from tasks.text import without_credentials
+from tasks.wall import Wall, allowed_hosts
+
+logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -29,8 +38,15 @@ PROGRAMS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stab
 #: It renders pages of strangers: nothing that keeps anything, talks to anybody else or needs a screen.
 FLAGS = (
     "--disable-gpu", "--no-first-run", "--disable-background-networking", "--disable-component-update",
-    "--disable-sync", "--disable-quic",
+    "--disable-sync", "--disable-quic", "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
+    "--webrtc-ip-handling-policy=disable_non_proxied_udp",
 )  # fmt: skip
+
+#: All that it is told of where it runs: what a page could make it tell has no address, token or password in it.
+ENVIRONMENT: dict[str, str | float | bool] = {"PATH": os.defpath, "LANG": "C.UTF-8", "HOME": "/nonexistent"}
+
+#: User, process and network namespaces, as Chromium's sandbox needs them.
+_NAMESPACES = "import ctypes; raise SystemExit(ctypes.CDLL(None).unshare(0x70000000) != 0)"
 
 Viewports = Mapping[str, tuple[int, int]]
 
@@ -89,7 +105,7 @@ class Chromium:
     def __init__(self, program: str) -> None:
         self._program = program
         self._mark = f"--celeriac={uuid.uuid4().hex}"
-        self._running: tuple[Any, Any] | None = None
+        self._running: tuple[Any, Any, Wall] | None = None
         self._is_killed = False
 
     @property
@@ -102,20 +118,20 @@ class Chromium:
         `seconds` bounds all of it. Raises PageFailed or NoBrowser.
         """
         give_up = time.monotonic() + seconds
-        with self._context(url) as context:
+        with self._walled(), self._context(url) as context:
             return {name: _picture(context, url, size, give_up) for name, size in viewports.items()}
 
     def visit(self, proxy: Mapping[str, str] | None, give_up: float, work: Callable[[Pages], T]) -> T:
         """What `work` makes of pages it reads as one visitor, whom nothing ties to any other: a context of their own.
 
-        proxy: server, username, password, as Playwright has them; None: directly. `give_up`, on the monotonic clock,
-        bounds all of it: a browser that is not through by then is killed. Raises PageFailed or NoBrowser, and what
-        `work` raises.
+        proxy: server, username, password, as Playwright has them, by which all is reached; None: directly, within the
+        wall. `give_up`, on the monotonic clock, bounds all of it: a browser that is not through by then is killed.
+        Raises PageFailed or NoBrowser, and what `work` raises.
         """
         left = give_up - time.monotonic()
         with self._killed_after(left):
             agent = random.choice(agents(self._started().version))
-            with self._context("a visit", proxy=proxy, user_agent=agent) as context:
+            with self._walled(), self._context("a visit", proxy=proxy, user_agent=agent) as context:
                 return work(Pages(context, give_up - min(CLOSING, left / 4)))
 
     @contextmanager
@@ -142,6 +158,22 @@ class Chromium:
                         _end(one)
 
     @contextmanager
+    def _walled(self) -> Iterator[None]:
+        """A page that fails, where the wall refused an address, fails for that."""
+        self._started()
+        wall = self._running[2] if self._running else None
+        if wall is not None:
+            wall.refused.clear()
+        try:
+            yield
+        except BrowserEnded:
+            raise
+        except PageFailed as error:
+            if wall is not None and wall.refused:
+                raise PageFailed(f"{error}: {wall.refused[0]}") from error
+            raise
+
+    @contextmanager
     def _context(self, of: str, **options: Any) -> Iterator[Any]:
         """Cookies, storage and cache of its own, gone at its end."""
         browser = self._started()
@@ -160,11 +192,12 @@ class Chromium:
     def stop(self) -> None:
         if self._running is None:
             return
-        (playwright, browser), self._running = self._running, None
+        (playwright, browser, wall), self._running = self._running, None
         with suppress(Exception):  # What crashed cannot be closed, only forgotten.
             browser.close()
         with suppress(Exception):
             playwright.stop()
+        wall.close()
 
     def _started(self) -> Any:
         if self._running is None:
@@ -177,15 +210,31 @@ class Chromium:
         return self._running[1]
 
     def _launch(self, playwright: Any) -> None:
+        wall = Wall(allowed_hosts())
         try:
             browser = playwright.chromium.launch(
                 executable_path=self._program, args=[*FLAGS, self._mark], handle_sigint=False, handle_sigterm=False,
-                handle_sighup=False, chromium_sandbox=switch("CHROMIUM_SANDBOX", default=os.geteuid() != 0),
+                handle_sighup=False, chromium_sandbox=switch("CHROMIUM_SANDBOX", default=has_sandbox()),
+                env=ENVIRONMENT, proxy={"server": wall.address},
             )  # fmt: skip
         except BaseException as error:
             playwright.stop()
+            wall.close()
             raise NoBrowser(f"{self._program} does not start: {str(error)[:500]}") from error
-        self._running, self._is_killed = (playwright, browser), False
+        self._running, self._is_killed = (playwright, browser, wall), False
+
+
+@cache
+def has_sandbox() -> bool:
+    """Whether Chromium can have its own: this user may make namespaces, and is not root, as whom it refuses to."""
+    made = subprocess.run([sys.executable, "-c", _NAMESPACES], check=False, capture_output=True)
+    if os.geteuid() != 0 and made.returncode == 0:
+        return True
+    logger.warning(
+        "Chromium runs without its own sandbox, as %s: docs/thumbnails.md#what-a-page-may-reach",
+        "root" if os.geteuid() == 0 else "this machine lets it make no user namespaces",
+    )
+    return False
 
 
 class Pages:

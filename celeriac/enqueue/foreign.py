@@ -23,7 +23,9 @@ from celeriac.roles.bounds import LONGEST_NAME
 from celeriac.roles.role import Role
 from celeriac.roles.rules import TICKET
 from celeriac.roles.signature import Signature
+from celeriac.store import sensitive
 from celeriac.store.encoding import Unfit, encoded, revived
+from celeriac.store.redact import Secrets
 
 #: The largest message that is read, and the most a compressed body may unpack to.
 MOST_BYTES = 1_000_000
@@ -71,14 +73,18 @@ def judge(payload: bytes, role_named: RoleNamed, limit: float) -> NewTask | Lett
 
     None: it is a ticket, which has no row of its own, and starts nothing here.
     """
+    secrets = Secrets(())
     try:
         call = call_of(payload)
         role, signature = role_named(call.name)
+        if (secret := sensitive.of(role.sensitive, signature.names)) is not None:
+            secrets = secret.values(call.args, call.kwargs)
         if not role.adopt:
             raise NotAdopted(f"{call.name}: this role takes no messages of plain Celery (adopt=True is not declared)")
         return task_of(call, role, signature, limit)
     except EnqueueRefused as refused:
-        letter = letter_of(payload, str(refused))
+        # A refusal may quote arguments, and the reason stands in lists and in the log.
+        letter = letter_of(payload, secrets.without(str(refused)))
         return None if letter.name == TICKET else letter
 
 

@@ -69,6 +69,11 @@ def _without(letter: dict[str, Any], secret: Sensitive | None) -> dict[str, Any]
     if secret is None:
         return letter
     args, kwargs = letter["args"], letter["kwargs"]
+    reason = secret.values(args, kwargs).without(letter["reason"])
     args = secret.args(args) if isinstance(args, list) else args and HIDDEN
     kwargs = secret.within(kwargs) if isinstance(kwargs, dict) else kwargs and HIDDEN
-    return letter | {"args": args, "kwargs": kwargs} | ({"message": HIDDEN} if "message" in letter else {})
+    return (
+        letter
+        | {"args": args, "kwargs": kwargs, "reason": reason}
+        | ({"message": HIDDEN} if "message" in letter else {})
+    )

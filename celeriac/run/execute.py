@@ -109,6 +109,9 @@ def execute(app: HandlerApp, run: Run, direct: Direct | None = None) -> None:
     except LeaseLost as error:
         if run.outcome is None:
             run.lose(error)
+    except BaseException as error:
+        redaction.veil(run, error)
+        raise
     else:
         if run.outcome is None:
             _conclude(app.backend, run, ended)

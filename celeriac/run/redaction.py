@@ -9,10 +9,14 @@ from celeriac.roles.role import Role
 from celeriac.run import run as running
 from celeriac.run.run import Run
 from celeriac.store.encoding import legible
+from celeriac.store.redact import without
 from celeriac.store.sensitive import Sensitive
 
 #: Where Celery's tracer logs how runs ended, with arguments, errors and results.
 TRACER = "celery.app.trace"
+
+#: Where a worker logs warnings: Celery warns of an error outside the handler, in a hook of its task's say.
+WARNINGS = "py.warnings"
 
 
 def of_role(roles: Roles, role: Role) -> Sensitive | None:
@@ -34,6 +38,18 @@ def reprs(run: Run) -> dict[str, str]:
     return {"argsrepr": repr(legible(args)), "kwargsrepr": repr(legible(kwargs))}
 
 
+def veil(run: Run, error: BaseException) -> None:
+    """Takes a run's secrets out of an error that ends its whole process: its ticket, rows and parent quote it."""
+    if run.secret is None:
+        return
+    error.args = tuple(
+        without(run.secrets, one if isinstance(one, str | int | float) else str(one)) for one in error.args
+    )
+    error.__cause__ = error.__context__ = None
+    if isinstance(error, SystemExit) and not isinstance(error.code, int):
+        error.code = str(error)
+
+
 class Redacting(logging.Filter):
     """Of a run under way, whose role has secrets: a line keeps its words, an error its traceback as a text."""
 
@@ -49,4 +65,5 @@ class Redacting(logging.Filter):
         return True
 
 
-logging.getLogger(TRACER).addFilter(Redacting())
+for _name in (TRACER, WARNINGS):
+    logging.getLogger(_name).addFilter(Redacting())

@@ -223,7 +223,8 @@ def _documented() -> dict[str, str]:
 
 #: Those of some services alone, and those that the image has settled.
 OF_SOME = {"THUMBNAILS_URL": {"thumbnails"}, "THUMBNAILS_PUBLIC_URL": {"thumbnails"},
-           "CHROMIUM_SANDBOX": {"thumbnails", "stores", "product-resync"}, "CHROMIUM_PATH": set()}  # fmt: skip
+           "CHROMIUM_SANDBOX": {"thumbnails", "stores", "product-resync"},
+           "BROWSER_ALLOWED_HOSTS": {"thumbnails", "stores", "product-resync"}, "CHROMIUM_PATH": set()}  # fmt: skip
 
 #: What is another number here than by default: shared out among its processes; the sandbox's.
 OTHERWISE = {"DUDA_REQUESTS_PER_SECOND", "SMTP_PORT"}
@@ -235,7 +236,7 @@ def test_a_setting_that_the_pages_tell_reaches_the_services(name: str) -> None:
     own = dict.fromkeys(set(OURS) - {"sandbox"}, name) if name not in OF_SOME else dict.fromkeys(OF_SOME[name], name)
     chosen, default = interpolated(FILE["services"], {name: "chosen"}), _documented()[name]
     given = {service: chosen[service]["environment"].get(name) for service in own}
-    assert set(given.values()) <= ({"chosen"} if name != "CHROMIUM_SANDBOX" else {"false"})
+    assert set(given.values()) <= {"chosen"}
     if re.fullmatch(r"[\d.]+", default) and name not in OTHERWISE:
         assert {FILE["services"][service]["environment"][name] for service in own} == {f"${{{name}:-{default}}}"}
 
