@@ -69,7 +69,7 @@ def refusals(steered: Steered) -> list[RefusedTask]:
 def one(app: Celeriac, task: str, move: Callable[[Connection, Sequence[int]], Steered]) -> Changed:
     """Steers one task, by its id or its task_id. Raises Unknown or IllegalMove, which answer 404 and 409."""
     with app.database.reading() as connection:
-        row: int = insights.get(connection, task)["id"]
+        row = insights.row_of(connection, task)
     return change(app, lambda connection: move(connection, [row]).one())
 
 

@@ -52,7 +52,8 @@ class TaskToBe(BaseModel):
     args: Annotated[list[Any], Field(max_length=100)] = []
     kwargs: dict[str, Any] = {}
     task_id: Annotated[
-        Name | None, Field(description="an id of your own: sent twice, the second finds the first's row")
+        Annotated[Text, Field(min_length=1)] | None,
+        Field(description="an id of your own: sent twice, the second finds the first's row"),
     ] = None
     priority: Priority | None = None
     scheduled_for: Annotated[Moment | None, Field(description="not before")] = None

@@ -23,6 +23,11 @@ def _is_text(text: str) -> str:
     return text
 
 
+def _names_a_task(text: str) -> str:
+    _is_text(text.removeprefix("task_id="))
+    return text
+
+
 def _only_text(value: Any) -> Any:
     if not isinstance(value, str):
         raise ValueError("give a text such as 2026-11-21 or 2026-11-21T12:00:00Z")
@@ -46,6 +51,11 @@ def _in_utc(moment: datetime) -> datetime:
 Text = Annotated[str, StringConstraints(max_length=LONGEST_KEY, pattern=_NO_NUL), AfterValidator(_is_text)]
 Name = Annotated[
     str, StringConstraints(min_length=1, max_length=LONGEST_NAME, pattern=_NO_NUL), AfterValidator(_is_text)
+]
+
+#: Of a task: what names its column before it is longer.
+TaskName = Annotated[
+    str, StringConstraints(min_length=1, max_length=2 * LONGEST_KEY, pattern=_NO_NUL), AfterValidator(_names_a_task)
 ]
 
 #: Of dates and times in bodies: no number of seconds.
@@ -80,7 +90,7 @@ class EitherId:
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         either = core_schema.union_schema(
-            [core_schema.int_schema(strict=True, ge=1, le=LAST_ID), handler.generate_schema(Name)],
+            [core_schema.int_schema(strict=True, ge=1, le=LAST_ID), handler.generate_schema(TaskName)],
             custom_error_type="either_id", custom_error_message="give a task's id or its task_id",
         )  # fmt: skip
         return core_schema.no_info_before_validator_function(_without_fraction, either)
@@ -93,7 +103,9 @@ Ids = Annotated[
 Priority = Annotated[int, Whole(*ANY_PRIORITY)]
 
 #: Of a task, wherever one is named.
-TaskInPath = Annotated[Name, Path(description="its id, or its task_id", examples=["7"])]
+TaskInPath = Annotated[
+    TaskName, Path(description="its id, or its task_id; id=… and task_id=… say which a number is", examples=["7"])
+]
 
 IdInPath = Annotated[int, Path(ge=1, le=LAST_ID)]
 

@@ -59,6 +59,7 @@ from celeriac.api.parameters import known_only
 from celeriac.api.problems import Problem, from_exception
 from celeriac.api.protocol import Protocol
 from celeriac.api.shared import Shared
+from celeriac.api.slashes import EscapedSlashes, slashes_again
 from celeriac.api.turns import HANDLERS, TurnsOfAll, in_turn
 from celeriac.api.versions import Versioned, asked_path
 from celeriac.errors import ConfigurationError
@@ -97,7 +98,7 @@ def create(app: Celeriac) -> FastAPI:
     theirs = _of_the_application(app)
     api = Api(
         title="Celeriac", version=__version__, description=DESCRIPTION,
-        dependencies=[Depends(known_only), Depends(in_turn, scope="function")],
+        dependencies=[Depends(slashes_again), Depends(known_only), Depends(in_turn, scope="function")],
         generate_unique_id_function=_operation_ids(theirs),
         docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False, lifespan=_lifespan,
         telemetry={"tracing": False, "metrics": False, "logs": False},
@@ -113,6 +114,7 @@ def create(app: Celeriac) -> FastAPI:
     api.add_middleware(Gate, celeriac=app)
     api.add_middleware(Mounted, celeriac=app)
     api.add_middleware(Versioned)
+    api.add_middleware(EscapedSlashes)
     api.add_middleware(Access)
     return api
 

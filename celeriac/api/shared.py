@@ -81,7 +81,7 @@ class SharedRoute(APIRoute):
         if scope["method"] != "GET":
             await super().handle(scope, receive, send)
             return
-        address = scope["app"], scope["state"]["bearer"].id, asked_path(scope), scope["query_string"]
+        address = scope["app"], scope["state"]["bearer"].id, asked_path(scope), scope["path"], scope["query_string"]
         for message in await self._answers(address, partial(self._answer, scope, receive)):
             await send({**message})
 

@@ -65,7 +65,9 @@ class ToArguments(Because):
 @router.put("/{task}/arguments")
 def set_task_arguments(task: TaskInPath, body: ToArguments, app: App, caller: Admin) -> Changed:
     """A task that waits is called with these instead. 422 where its account or one of its keys would be another."""
-    return Changed.model_validate(app.edit(task, body.arguments, by=caller.name, why=body.why))
+    with app.database.reading() as connection:
+        row = insights.row_of(connection, task)
+    return Changed.model_validate(app.edit(row, body.arguments, by=caller.name, why=body.why))
 
 
 @router.put("/{task}/priority")

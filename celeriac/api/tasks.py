@@ -274,11 +274,13 @@ class TaskLogLines(BaseModel):
 def get_task_log(task: TaskInPath, app: App, _: Reader) -> TaskLogLines:
     """What its handler wrote to `self.log`: the last 1,000 lines, in order."""
     with app.database.reading() as connection:
-        lines = log_of(connection, insights.get(connection, task)["id"])
+        lines = log_of(connection, insights.row_of(connection, task))
     return TaskLogLines.model_validate({"lines": lines}, from_attributes=True)
 
 
 @router.get("/{task}/why")
 def explain_task(task: TaskInPath, app: App, _: Reader) -> TaskWhy:
     """Why it has not started: one question after the other, up to the first that is answered with no."""
-    return TaskWhy.model_validate(app.why(task), from_attributes=True)
+    with app.database.reading() as connection:
+        row = insights.row_of(connection, task)
+    return TaskWhy.model_validate(app.why(row), from_attributes=True)

@@ -9,7 +9,7 @@ UNDER = "/api"
 V1 = "/api/v1"
 
 #: Where a scope keeps the path as it was asked for.
-_ASKED = "celeriac.asked_path"
+ASKED = "celeriac.asked_path"
 
 
 class Versioned:
@@ -21,11 +21,12 @@ class Versioned:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         path = scope.get("path", "")
         if path.startswith(f"{V1}/"):
-            scope = {**scope, "path": UNDER + path.removeprefix(V1), _ASKED: path}
+            asked = scope.get(ASKED, path)
+            scope = {**scope, "path": UNDER + path.removeprefix(V1), ASKED: asked}
         await self.app(scope, receive, send)
 
 
 def asked_path(scope: Scope) -> str:
     """What whoever asked called it."""
-    asked: str = scope.get(_ASKED) or scope["path"]
+    asked: str = scope.get(ASKED) or scope["path"]
     return asked

@@ -14,7 +14,7 @@ from celeriac import insights
 from celeriac.api.app import App
 from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Reason
-from celeriac.api.fields import Name
+from celeriac.api.fields import Name, TaskName
 from celeriac.api.paging import IdQuery, Paged, PageOfNames
 from celeriac.api.tasks import Status, Word
 from celeriac.operate import PATIENCE, workflows
@@ -22,7 +22,9 @@ from celeriac.operate.steer import Steered
 
 router = APIRouter(prefix="/api/workflows", tags=["workflows"])
 
-WorkflowInPath = Annotated[Name, Path(description="its id, or the id or task_id of any of its parts", examples=["7"])]
+WorkflowInPath = Annotated[
+    TaskName, Path(description="its id, or the id or task_id of any of its parts", examples=["7"])
+]
 
 
 class Node(BaseModel):

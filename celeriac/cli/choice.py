@@ -75,7 +75,11 @@ def filtering(command: Callable[..., Any]) -> Callable[..., Any]:
 def row_ids(app: Celeriac, tasks: Iterable[str]) -> list[int]:
     """Rows by their ids or task ids. Raises Unknown before anything is done to any of them."""
     with app.database.reading() as connection:
-        return [insights.get(connection, task)["id"] for task in tasks]
+        return [insights.row_of(connection, task) for task in tasks]
+
+
+def row_id(app: Celeriac, task: str) -> int:
+    return row_ids(app, [task])[0]
 
 
 @dataclass(frozen=True, slots=True)

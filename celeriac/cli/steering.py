@@ -75,7 +75,8 @@ def hasten(find: FindApp, /, why: str, **options: Any) -> None:
 @click.pass_obj
 def edit(find: FindApp, /, task: str, arguments: tuple[str, ...], why: str) -> None:
     """Call a TASK that waits with other arguments. A value is JSON, or else a text."""
-    change = find().edit(task, choice.named(arguments), by=output.by(), why=why)
+    app = find()
+    change = app.edit(choice.row_id(app, task), choice.named(arguments), by=output.by(), why=why)
     output.tell(change, f"{change.target} is called with another {', '.join((change.after or {})['arguments'])}")
 
 

@@ -75,7 +75,8 @@ def show(find: FindApp, /, task: str) -> None:
 @click.pass_obj
 def why(find: FindApp, /, task: str) -> None:
     """Explain why a task (by id or task id) has not started: one check after the other."""
-    answer = find().why(task)
+    app = find()
+    answer = app.why(choice.row_id(app, task))
     output.tell(answer, _explained(answer))
 
 
@@ -85,7 +86,7 @@ def why(find: FindApp, /, task: str) -> None:
 def log(find: FindApp, /, task: str) -> None:
     """Show what the handler of a task (by id or task id) wrote to its log."""
     with find().database.reading() as connection:
-        lines = log_of(connection, insights.get(connection, task)["id"])
+        lines = log_of(connection, insights.row_of(connection, task))
     output.tell(lines, output.table([asdict(one) for one in lines], ("at", "attempt", "level", "line")))
 
 

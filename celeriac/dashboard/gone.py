@@ -33,7 +33,7 @@ def show(page: Page, task: str) -> Response:
 
 
 def is_an_id(task: str) -> bool:
-    return task.isascii() and task.isdigit() and len(task) < len(str(2**63))
+    return task.isascii() and task.isdigit() and len(task) < len(str(2**63)) and str(int(task)) == task
 
 
 def rule(task: Gone, kept: float) -> str:

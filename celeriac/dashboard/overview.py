@@ -11,6 +11,7 @@ from fastapi import APIRouter, Depends, Response
 from celeriac import insights
 from celeriac.alerts.review import LATE, looks_of
 from celeriac.dashboard import words
+from celeriac.dashboard.gone import is_an_id
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.health import MEANS, health
 from celeriac.dashboard.page import Elsewhere, Page
@@ -154,8 +155,9 @@ def go(page: Viewer) -> Response:
 
 def _hits(page: Page, name: str) -> Iterator[tuple[str, tuple[object, ...]]]:
     """Everything that is called so, with where it is."""
-    if (task := page.read(insights.find, name)) is not None:
-        yield "task", ("tasks", task["id"])
+    ways = (f"id={name}", f"task_id={name}") if is_an_id(name) else (name,)
+    for number in {task["id"] for way in ways if (task := page.read(insights.find, way))}:
+        yield "task", ("tasks", number)
     if any(depth.role == name for depth in page.read(insights.depth, cap=words.CAP)):
         yield "role", ("roles", name)
     if any(worker["worker_id"] == name for worker in page.read(insights.workers)):

@@ -29,9 +29,11 @@ Task = Annotated[int, Path(ge=1, le=2**63 - 1)]
 
 
 @router.get("/tasks/{task}")
+@router.get("/tasks/{task:path}")
 def shown(task: str, page: Viewer) -> Response:
+    """By the number of its row, which the dashboard's own addresses have, or by its task_id."""
     page.ask()
-    row = page.read(insights.find, task)
+    row = page.read(insights.find, int(task) if gone.is_an_id(task) else task)
     if row is None:
         return gone.show(page, task)
     if str(row["id"]) != task:

@@ -32,7 +32,7 @@ def search(page: Viewer) -> Response:
     return page.show("workflows.html", "Workflows", workflows=workflows, rows=ROWS, counted=COUNTED)
 
 
-@router.get("/workflows/{workflow}")
+@router.get("/workflows/{workflow:path}")
 def shown(workflow: str, page: Viewer) -> Response:
     asked = page.ask("state", "role", "barrier", "before")
     parts = page.panel(
@@ -44,7 +44,7 @@ def shown(workflow: str, page: Viewer) -> Response:
     return page.show("workflow.html", f"Workflow {workflow}", whole=whole, parts=parts, label=workflow, drawn=drawn)
 
 
-@router.post("/workflows/{workflow}/cancel")
+@router.post("/workflows/{workflow:path}/cancel")
 def cancel(workflow: str, page: Annotated[Page, Depends(May("cancel"))], form: Sent) -> Response:
     """All that is open; nothing new of it begins from then on."""
 

@@ -57,7 +57,7 @@ from celeriac.insights.system import (
     workers,
     workers_by_name,
 )
-from celeriac.insights.tasks import active_under, find, get, last_completion, rows_of, unfinished
+from celeriac.insights.tasks import active_under, find, get, last_completion, row_of, rows_of, unfinished
 from celeriac.insights.ticket_hours import ticket_hours
 from celeriac.insights.ticks import Lateness, Ticking, lateness, ticking, ticks_of
 from celeriac.insights.under_way import UnderWay, workflows_under_way
@@ -161,6 +161,7 @@ __all__ = [
     "retries",
     "reviews",
     "rounds_waited",
+    "row_of",
     "rows_of",
     "saved_views",
     "schedules",

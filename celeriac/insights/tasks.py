@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from celeriac.errors import Unknown
+from celeriac.errors import BadValue, Unknown
 from celeriac.insights.redaction import of_role, redacted, without_calls
 from celeriac.store.plans import lookups
 
@@ -70,15 +70,44 @@ LOOKS_AT = (1, 10_000)
 
 
 def find(connection: Connection, identifier: int | str) -> dict[str, Any] | None:
-    """A task by its row's id or by its task_id, if there is one (still). A text of digits is an id, if a row has it:
-    which task_id others choose changes nothing about whom an id means.
+    """A task by its row's number or by its task_id, if there is one (still).
+
+    A number alone is a row's; `id=17` is that in so many words, `task_id=17` the task of that id. Raises BadValue for a
+    number that is one task's row and another's id.
     """
-    task = _row_id(identifier)
-    row = None if task is None else _read(connection, task)
-    if row is None and isinstance(identifier, str) and "\x00" not in identifier:
-        task = connection.execute(ID_OF, {"task_id": identifier}).scalar_one_or_none()
-        row = None if task is None else _read(connection, task)
-    return row
+    row, task_id = _named(identifier)
+    found = None if row is None else _read(connection, row)
+    if task_id is None or "\x00" in task_id or (found is not None and found["task_id"] == task_id):
+        return found
+    other = connection.execute(ID_OF, {"task_id": task_id}).scalar_one_or_none()
+    if found is not None and other is not None:
+        raise _means_two(task_id, found["id"], other)
+    return found if other is None else _read(connection, other)
+
+
+def row_of(connection: Connection, identifier: int | str) -> int:
+    """The row's number of the task that `find` finds. Raises Unknown, and BadValue as it does."""
+    number: int = get(connection, identifier)["id"]
+    return number
+
+
+def _named(identifier: int | str) -> tuple[int | None, str | None]:
+    """The row's number and the task_id it may mean; the columns' names say which."""
+    if isinstance(identifier, int):
+        return (identifier if 0 <= identifier < 2**63 else None), None
+    column, equals, value = identifier.partition("=")
+    if equals and column == "task_id":
+        return None, value
+    if equals and column == "id" and (row := _row_id(value)) is not None:
+        return row, None
+    return _row_id(identifier), identifier
+
+
+def _means_two(number: str, row: int, other: int) -> BadValue:
+    return BadValue(
+        f"task={number}: this is the number of task {row} and the task_id of task {other}; write id={number} or "
+        f"task_id={number}"
+    )
 
 
 def _read(connection: Connection, task: int) -> dict[str, Any] | None:
@@ -98,9 +127,9 @@ def call(connection: Connection, task: int) -> tuple[list[Any], dict[str, Any]]:
     return row.args, row.kwargs
 
 
-def _row_id(identifier: int | str) -> int | None:
-    digits = str(identifier)
-    is_number = digits.isascii() and digits.isdigit() and len(digits) <= len(str(2**63))
+def _row_id(digits: str) -> int | None:
+    """As Postgres writes it: 007 is no row's."""
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= len(str(2**63)) and str(int(digits)) == digits
     return int(digits) if is_number and int(digits) < 2**63 else None
 
 
@@ -113,13 +142,24 @@ def get(connection: Connection, identifier: int | str) -> dict[str, Any]:
 
 
 def rows_of(connection: Connection, identifiers: Sequence[str]) -> dict[str, int]:
-    """The row's id of each that is there, as `find` finds it."""
-    ids = {one: row for one in identifiers if (row := _row_id(one)) is not None}
+    """The row's number of each that is there, as `find` finds it. Raises BadValue as it does."""
+    means = {one: _named(one) for one in identifiers}
+    given = {
+        "given": [task_id for _, task_id in means.values() if task_id is not None and "\x00" not in task_id],
+        "ids": [row for row, _ in means.values() if row is not None],
+    }
     with lookups(connection):
-        rows = connection.execute(ROWS_OF, {"given": list(identifiers), "ids": [*ids.values()]}).all()
+        rows = connection.execute(ROWS_OF, given).all()
     there = {row.id for row in rows if row.task_id is None}
     named = {row.task_id: row.id for row in rows if row.task_id is not None}
-    return named | {one: row for one, row in ids.items() if row in there}
+    found: dict[str, int] = {}
+    for one, (row, task_id) in means.items():
+        as_row, as_id = row if row in there else None, named.get(task_id or "")
+        if as_row is not None and as_id not in (None, as_row):
+            raise _means_two(one, as_row, as_id)
+        if (number := as_id if as_row is None else as_row) is not None:
+            found[one] = number
+    return found
 
 
 def events(connection: Connection, task: int) -> list[dict[str, Any]]:

@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
-from celeriac.errors import Unknown
+from celeriac.errors import BadValue, Unknown
 from celeriac.insights.lists import Filter, Page, looks, refuse
 from celeriac.insights.pages import AFTER, EITHER, SILENT, TOKENS
 from celeriac.insights.tasks import find
@@ -176,13 +176,24 @@ def workflow_of(connection: Connection, identifier: int | str) -> str:
     That of a task which belongs to none may be a workflow's all the same.
     """
     task = find(connection, identifier)
+    if task is not None and task["workflow"] not in (None, identifier) and task["task_id"] != identifier:
+        _refuse_another(connection, str(identifier))
     if task is not None and task["workflow"] is not None:
         return str(task["workflow"])
-    label = str(identifier) if task is None else str(task["task_id"])
+    named = str(identifier).removeprefix("task_id=")
+    label = named if task is None else str(task["task_id"])
     if not connection.execute(HAS_PARTS, {"workflow": label}).scalar_one():
         none = f"there is no workflow {identifier!r}; what has finished may be pruned"
         raise Unknown(none if task is None else f"task {identifier!r} belongs to no workflow")
     return label
+
+
+def _refuse_another(connection: Connection, number: str) -> None:
+    if number.isdigit() and connection.execute(HAS_PARTS, {"workflow": number}).scalar_one():
+        raise BadValue(
+            f"workflow={number}: this is a workflow's id and the number of task {number}, which is part of another; "
+            f"write task_id={number} or id={number}"
+        )
 
 
 def workflow(connection: Connection, identifier: int | str) -> Workflow:

@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from celeriac.operate.cancel import Cancelled, cancel_all
+from celeriac.roles.bounds import is_text
 from celeriac.store.connections import Database
 from celeriac.store.failures import retry_deadlocks
 from celeriac.store.plans import lookups
@@ -92,5 +93,5 @@ def stamped(connection: Connection, stamps: Mapping[str, Any]) -> list[str]:
 
 def _batches(values: Sequence[Any]) -> Iterator[list[str]]:
     """What can be an id at all: whoever broadcasts may say anything."""
-    ids = list(dict.fromkeys(i for i in values if isinstance(i, str) and i.isprintable()))
+    ids = list(dict.fromkeys(i for i in values if is_text(i)))
     return (ids[n : n + BATCH] for n in range(0, len(ids), BATCH))

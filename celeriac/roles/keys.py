@@ -12,6 +12,9 @@ from celeriac.errors import BadArguments
 #: The name of a handler's parameter, a format of several ("{platform}:{store_id}"), or a function of the arguments.
 Key = str | Callable[[Mapping[str, Any]], object]
 
+#: What may hold a mapping or a set.
+_NESTED = (dict, list, tuple, set, frozenset)
+
 #: `unique_by=ONE`: one unfinished task of the role at all. A format without a parameter, so that SQL derives it, too.
 ONE: Literal["{{one}}"] = "{{one}}"
 
@@ -41,16 +44,27 @@ def _fields(text: str) -> Iterator[str]:
 
 
 def key_of(key: Key | None, arguments: Mapping[str, Any], role: str) -> str | None:
-    """The key's text for these arguments, or None where there is none."""
+    """The key's text for these arguments, or None where there is none; the order of a mapping changes nothing."""
     if key is None:
         return None
+    if any(isinstance(value, _NESTED) for value in arguments.values()):
+        arguments = {name: _in_order(value) for name, value in arguments.items()}
     if callable(key):
         value = key(arguments)
-        return None if value is None else str(value)
+        return _text(_in_order(value))
     try:
         return key.format_map(arguments) if "{" in key else _text(arguments[key])
     except (KeyError, IndexError, ValueError, TypeError, AttributeError):
         raise BadArguments(f"{role}: the arguments give no key {key!r}; nothing was enqueued") from None
+
+
+def _in_order(value: Any) -> Any:
+    """Mappings by their keys, sets as sorted lists, however deep."""
+    if isinstance(value, dict):
+        return {name: _in_order(value[name]) for name in sorted(value, key=lambda name: (str(type(name)), str(name)))}
+    if isinstance(value, set | frozenset):
+        return sorted((_in_order(one) for one in value), key=repr)
+    return type(value)(map(_in_order, value)) if type(value) in (list, tuple) else value
 
 
 def _text(value: object) -> str | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +11,7 @@ from celeriac.errors import ConfigurationError
 from celeriac.repair import SWEEPS
 from celeriac.schedules import celerys
 from celeriac.schedules.arguments import kept
-from celeriac.schedules.decide import Entry, every, overridden
+from celeriac.schedules.decide import Entry, every, overridden, variable
 from celeriac.settings import is_on
 
 if TYPE_CHECKING:
@@ -85,11 +85,23 @@ def entries(app: Celeriac, environ: Mapping[str, str] | None = None) -> dict[str
     by_name = {entry.name: entry for entry in usual}
     for entry in _listed(app):
         by_name[entry.name] = entry
+    _refuse_shared(by_name)
     variables = os.environ if environ is None else environ
     by_name = {name: replace(entry, **overridden(entry, variables)) for name, entry in by_name.items()}
     for entry in by_name.values():
         entry.check()
     return by_name
+
+
+def _refuse_shared(names: Iterable[str]) -> None:
+    """Raises ConfigurationError for two schedules whose names make one variable: it could not tell which it means."""
+    named: dict[str, str] = {}
+    for name in names:
+        other = named.setdefault(variable(name), name)
+        if other != name:
+            raise ConfigurationError(
+                f"schedules {other!r} and {name!r}: both would have the variable {variable(name)}; rename one of them"
+            )
 
 
 def _listed(app: Celeriac) -> Iterator[Entry]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
 from celery.app.control import Control as StockControl
+from celery.result import AsyncResult, ResultSet
 from celery.utils.functional import maybe_list
 from click import ClickException
 
-from celeriac.errors import NotSupported
+from celeriac.errors import BadArguments, NotSupported
 from celeriac.operate.policies import limits_in_words, set_limits
 from celeriac.operate.revoke import in_words, revoke, stamped
 from celeriac.seam.app import SeamApp
@@ -31,8 +33,12 @@ class Control(StockControl):
         self, task_id: Any, destination: Ignored = None, terminate: bool = False, signal: Ignored = None,  # noqa: ARG002
         reply: bool = False, **_: Ignored,
     ) -> list[dict[str, Any]] | None:  # fmt: skip
-        """Cancels what does not run; with `terminate` also asks what runs to stop. With `reply`, says what became."""
-        done = revoke(self.app.database, maybe_list(task_id) or (), by=self.app.process_name, terminate=bool(terminate))
+        """Cancels what does not run; with `terminate` also asks what runs to stop. With `reply`, says what became.
+
+        `task_id`: a task's id or its result, or several. Raises BadArguments for anything else.
+        """
+        ids = [one for each in maybe_list(task_id) or () for one in _ids_of(each)]
+        done = revoke(self.app.database, ids, by=self.app.process_name, terminate=bool(terminate))
         return [{self.app.process_name: {"ok": in_words(done)}}] if reply else None
 
     def revoke_by_stamped_headers(
@@ -73,3 +79,15 @@ PURGE = (
     "purge: queues in Redis hold tickets, the tasks are in Postgres, so nothing was removed; cancel tasks with "
     "`celeriac cancel …`, `app.cancel(id)` or `app.control.revoke(ids)`"
 )
+
+
+def _ids_of(task: object) -> list[str]:
+    if isinstance(task, str):
+        return [task]
+    if isinstance(task, UUID):
+        return [str(task)]
+    if isinstance(task, AsyncResult):
+        return [task.id]
+    if isinstance(task, ResultSet):
+        return [one for result in task.results for one in _ids_of(result)]
+    raise BadArguments(f"revoke({task!r:.100}): give a task_id, a text, or a task's result; nothing was revoked")

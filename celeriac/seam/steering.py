@@ -45,7 +45,11 @@ class Steering:
         def role_named(self, name: str) -> tuple[Role, Signature]: ...
 
     def cancel(self, task_id: str, *, by: str = "", why: str = "cancelled") -> str | None:
-        """'cancelled' at once, 'asked' if its worker has to stop it first, None if no such task is unfinished."""
+        """'cancelled' at once, 'asked' if its worker has to stop it first, None if no such task is unfinished.
+
+        Raises BadArguments for what is no text: a row's number is no task_id.
+        """
+        _refuse_no_text(task_id)
         with self.database.transaction() as connection:
             return cancel.cancel(connection, task_id, by=by or self.process_name, why=why)
 
@@ -55,8 +59,9 @@ class Steering:
         """Gives an unfinished task another priority, in the caller's transaction if there is one; whether it did.
 
         In a caller's it leaves alone what is claimed or runs: its worker would have to wait for the caller's commit.
-        Raises BadArguments for one outside the role's `priority_range`.
+        Raises BadArguments for one outside the role's `priority_range`, and as `cancel` does.
         """
+        _refuse_no_text(task_id)
         with nullcontext(session.connection()) if session else self.database.transaction() as connection:
             held = prioritise.hold(connection, task_id, only_waiting=session is not None)
             if held is None or held.priority == priority or (only_raise and held.priority > priority):
@@ -66,14 +71,18 @@ class Steering:
             return True
 
     def hasten(self, task_id: str, *, by: str = "") -> bool:
-        """A task that waits for its time (planned, or between two attempts) is due now; whether it was one."""
+        """A task that waits for its time (planned, or between two attempts) is due now; whether it was one.
+
+        Raises BadArguments as `cancel` does.
+        """
+        _refuse_no_text(task_id)
         with self.database.transaction() as connection:
             role = hasten.hasten(connection, task_id, by=by or self.process_name)
         self.kick([role] if role else [])
         return role is not None
 
     def edit(self, task: int | str, arguments: Mapping[str, Any], *, by: str = "", why: str = "") -> Change:
-        """A task that waits is called with these arguments instead of those of their names.
+        """A task that waits is called with these arguments instead of those of their names. `task`: as `why` has it.
 
         Raises Unknown; IllegalMove where it does not wait any more; what an enqueue would raise for its arguments; and
         BadArguments where its account, lock key or unique key would be another one: then cancel it, and enqueue anew.
@@ -81,7 +90,7 @@ class Steering:
         from celeriac.insights import get  # as below
 
         with self.database.reading() as connection:
-            row = get(connection, task)
+            row = get(connection, _exactly(task))
         role, signature = self.role_named(row["role"])
         args, before = revived(row["args"]), revived(row["kwargs"])
         was, is_now = (
@@ -99,11 +108,14 @@ class Steering:
         return retry_deadlocks(act)
 
     def why(self, task: int | str) -> Why:
-        """Why a task, by its row's id or its task_id, has not started: checks in their order. Raises Unknown."""
+        """Why a task has not started: checks in their order. Raises Unknown.
+
+        `task`: the number of its row, or its task_id, a text.
+        """
         from celeriac.insights import why  # whoever only enqueues needs none of the insights
 
         with self.database.reading() as connection:
-            return why(connection, task, self.probe)
+            return why(connection, _exactly(task), self.probe)
 
     @property
     def probe(self) -> Probe:
@@ -113,3 +125,13 @@ class Steering:
     def dispatch(self, name: str) -> int:
         """One pass of a role declared here, now. The number of tasks published."""
         return self.dispatcher.dispatch(self.role_named(name)[0])
+
+
+def _exactly(task: int | str) -> int | str:
+    """In Python the type says which: a number is a row's, a text is a task_id, though it be all digits."""
+    return f"task_id={task}" if isinstance(task, str) else task
+
+
+def _refuse_no_text(task_id: object) -> None:
+    if not isinstance(task_id, str):
+        raise BadArguments(f"task_id={task_id!r:.100}: give a task_id, a text (`result.id`), no row's number")

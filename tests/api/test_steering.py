@@ -74,11 +74,13 @@ def test_many_are_cancelled_or_retried_by_their_ids(api: Api) -> None:
 def test_many_are_named_by_either_id(api: Api) -> None:
     by_row, by_task_id, by_text = task(api), task(api, task_id="named by hand"), task(api)
     digits = task(api, task_id=str(by_text + 500_000))
-    task(api, task_id=str(by_text))
     named = [by_row, "named by hand", by_task_id, str(by_text), "nobody's", str(by_text + 500_000)]
     answer = api.post("/api/tasks/bulk/cancel", {"ids": named})
-    assert answer["changed"] == sorted([by_row, by_task_id, by_text, digits]), "a number is an id, if a row has it"
+    assert answer["changed"] == sorted([by_row, by_task_id, by_text, digits]), "a number is a row's, if there is one"
     assert answer["missing"] == ["nobody's"]
+    task(api, task_id=str(by_text))
+    document = api.refused(422, "POST", "/api/tasks/bulk/cancel", json={"ids": [by_row, str(by_text)]})
+    assert f"write id={by_text} or task_id={by_text}" in document["detail"]
     document = api.refused(422, "POST", "/api/tasks/bulk/cancel", json={"ids": [by_row, False]})
     assert [error["field"] for error in document["errors"]] == ["ids.1"]
 

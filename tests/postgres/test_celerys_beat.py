@@ -142,6 +142,18 @@ def test_a_name_that_is_given_twice_stops_beat(app: Celeriac) -> None:
 
 
 @pytest.mark.parametrize(
+    "names", [("nightly-run", "nightly run"), ("Nightly", "nightly"), ("sweep rescue", "sweep-rescue")]
+)
+def test_two_names_that_make_one_variable_stop_beat(app: Celeriac, names: tuple[str, str]) -> None:
+    app.schedules = [enqueuing(names[0], "@daily", "plus", {"x": 1})] if "sweep" not in names[0] else []
+    app.conf.beat_schedule = {names[1]: {"task": "plus", "schedule": 5, "args": (1,)}}
+    with pytest.raises(
+        ConfigurationError, match=r"both would have the variable CELERIAC_SCHEDULE_.*; rename one of them"
+    ):
+        Scheduler(app)
+
+
+@pytest.mark.parametrize(
     ("said", "says"),
     [
         ({"task": "plu"}, "schedule 'sum': no role 'plu': start a worker of the code that declares it"),

@@ -176,3 +176,15 @@ def test_a_default_postgres_json_cannot_hold_is_told_as_null_and_still_is_a_defa
     assert Signature.of(optional, role="build").describe() == [
         {"name": "x", "kind": "POSITIONAL_OR_KEYWORD", "default": None}
     ]
+
+
+@pytest.mark.parametrize(
+    "key", ["of", "{of}", "{of!r}", lambda arguments: arguments["of"], lambda a: json.dumps(a["of"])]
+)
+def test_a_key_does_not_depend_on_the_order_of_a_mapping(key: Any) -> None:
+    one = {"b": [{"y": 1, "x": 2}], "a": {"d": None, "c": (1, {"f": 0, "e": 0})}}
+    other = {"a": {"c": (1, {"e": 0, "f": 0}), "d": None}, "b": [{"x": 2, "y": 1}]}
+    assert key_of(key, {"of": one}, "build") == key_of(key, {"of": other}, "build")
+    assert lock_of(key, {"of": one}, "build") == lock_of(key, {"of": other}, "build")
+    assert key_of("of", {"of": [2, 1]}, "build") != key_of("of", {"of": [1, 2]}, "build"), "a list has an order"
+    assert key_of("of", {"of": {"a": 1, "b": "2"}}, "build") == "{'a': 1, 'b': '2'}", "as before, where it was sorted"

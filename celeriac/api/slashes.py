@@ -1,0 +1,38 @@
+"""A slash that a path has escaped, as `%2F`, is part of a name: `/api/tasks/a%2Fb` is about the task `a/b`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+from urllib.parse import unquote
+
+from starlette.requests import Request
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from celeriac.api.versions import ASKED, UNDER
+
+#: Stands for one while routes are matched: what no UTF-8 decodes to.
+SLASH = "\udc2f"
+
+
+class EscapedSlashes:
+    """Keeps them from parting the path. The dashboard's addresses are matched as they are."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raw: bytes = scope.get("raw_path") or b""
+        if b"%2f" in raw.lower() and scope["path"].startswith(f"{UNDER}/"):
+            parts = raw.partition(b"?")[0].decode("latin-1").split("/")
+            path = "/".join(unquote(part).replace("/", SLASH) for part in parts)
+            scope = {**scope, "path": path, ASKED: scope["path"]}
+        await self.app(scope, receive, send)
+
+
+async def slashes_again(request: Request) -> None:
+    """A dependency of every route: runs before its own parameters are read."""
+    named: Mapping[str, Any] = request.scope["path_params"]
+    request.scope["path_params"] = {
+        name: value.replace(SLASH, "/") if isinstance(value, str) else value for name, value in named.items()
+    }
