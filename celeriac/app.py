@@ -26,7 +26,7 @@ from celeriac.roles.declare import Roles, declare
 from celeriac.roles.role import Role
 from celeriac.roles.rules import TICKET
 from celeriac.roles.signature import Signature
-from celeriac.run import originals
+from celeriac.run import coroutines, originals
 from celeriac.run.process import Process
 from celeriac.seam import app_wide, broker, chords, configuration, producer
 from celeriac.seam.autoretry import retry_in_sql
@@ -187,6 +187,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         if name == TICKET:
             return super()._task_from_fun(fun, name=name, base=base, bind=bind, **options)
         usual = self.gen_task_name(fun.__name__, fun.__module__)
+        coroutines.refuse_generators(name or usual, fun)
         if "role_options" not in options:  # declared by Celery's own `@shared_task`, or without any
             declared = {"name": name, "bind": bind} | options
             options = declare({k: v for k, v in declared.items() if v is not None}, usual, fun)
@@ -202,6 +203,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         """A class task: options of its role stand in the class, or here. Raises ConfigurationError at once."""
         task = task() if isinstance(task, type) else task
         task.__class__ = with_rows(type(task))
+        coroutines.refuse_generators(task.name or type(task).__name__, task.run)
         said = declare(said_by(type(task)) | options, task.name or type(task).__name__)
         task.name = said.get("name", task.name)
         task.role_options = said["role_options"]

@@ -21,11 +21,12 @@ from celery.app.task import Context
 from celery.app.task import Task as CeleryTask
 from celery.exceptions import ChordError, Ignore, Reject, Retry, TaskRevokedError
 from celery.loaders.base import BaseLoader
+from kombu.exceptions import EncodeError
 from sqlalchemy.exc import DBAPIError
 
 from celeriac.canvas import join
 from celeriac.errors import CeleriacError, LeaseLost, Snooze, TaskCancelled
-from celeriac.run import originals, redaction
+from celeriac.run import coroutines, originals, redaction
 from celeriac.run.app import Backend, HandlerApp
 from celeriac.run.requests import Requests, request_of
 from celeriac.run.run import Run, enter, leave
@@ -238,6 +239,8 @@ def _call(direct: Direct, run: Run, args: Any, kwargs: Any, request: dict[str, A
     context.__dict__ = request
     try:
         result = task.run(*args, **kwargs)
+        if isinstance(result, coroutines.UNFINISHED):
+            raise EncodeError(coroutines.unfinished(task.name, result))
         keeps = direct.keeps if request["ignore_result"] is None else not request["ignore_result"]
         direct.backend.succeed(run, result if keeps else None)
     except (Ignore, Reject) as error:

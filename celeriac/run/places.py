@@ -32,6 +32,11 @@ class Place(ABC):
         self.number = number
         self.current: tuple[OpenTicket, Run] | None = None
 
+    def stop(self, run: Run, error: BaseException) -> bool:
+        """Cancels a coroutine; interrupts any other handler, and a coroutine that blocks or takes no notice."""
+        awaited = run.awaited
+        return self.interrupt(run, error) if awaited is None or awaited.stop(run, error) else True
+
     @abstractmethod
     def interrupt(self, run: Run, error: BaseException) -> bool:
         """Raises the error in the run's handler, if that is still under way; False: not now, it may be tried again."""

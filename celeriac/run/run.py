@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
@@ -27,6 +27,9 @@ from celeriac.store.redact import MOST_TEXT, Secrets
 from celeriac.store.sensitive import Sensitive
 from celeriac.store.started import Started
 
+if TYPE_CHECKING:
+    from celeriac.run.coroutines import Awaited
+
 
 class Run:
     """One started row in the hands of this process. Follow-ups and the session commit with its outcome.
@@ -35,7 +38,8 @@ class Run:
     `tombstones`: links that never come, as this one failed. `replaced`: what it has asked for comes in its place.
     `is_spreading`: what it stores for other tasks now are tombstones.
     `is_hopeless`: another attempt would fail as well. `own_state`: the last one of its own that the handler recorded.
-    `secret`: what of its call nobody is shown.
+    `secret`: what of its call nobody is shown. `awaited`: its coroutine while one is under way; `stopping`: what it is
+    cancelled for.
 
     It ends once, by one of `succeed` to `lose`. An attempt that comes to nothing takes with it what it has enqueued and
     what it has written through its session; what its hooks enqueue afterwards belongs to its outcome.
@@ -57,6 +61,8 @@ class Run:
     traceback: str | None = None
     secret: Sensitive | None = None
     on_limit: Callable[[Run], None] | None = None
+    awaited: Awaited | None = None
+    stopping: BaseException | None = None
 
     def __init__(self, task: Started, role: Role, database: Database) -> None:
         self.task = task

@@ -74,16 +74,16 @@ class RunWatch:
             return
         held, run = current
         if run.outcome is None and held.lease_ends_soon():
-            place.interrupt(run, LeaseLost(f"nobody renewed the lease of task {run.task.id}"))
+            place.stop(run, LeaseLost(f"nobody renewed the lease of task {run.task.id}"))
             return
         held.give_up_waiting()
         if run.outcome is None and (error := _reason_to_stop(run)) is not None:
-            place.interrupt(run, error)
+            place.stop(run, error)
 
     def _limit(self, place: Place) -> None:
         """At the soft limit the handler is told, once; at the hard one the parent stops this process."""
         if place.current is not None and _limit_reached(run := place.current[1]):
-            run.stopped = place.interrupt(run, SoftTimeLimitExceeded(run.timeout))
+            run.stopped = place.stop(run, SoftTimeLimitExceeded(run.timeout))
 
     def make_room(self) -> None:
         """Ends a pool's process that ran tasks and runs none, if those are to be replaced: the pool starts another.

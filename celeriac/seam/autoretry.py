@@ -9,12 +9,14 @@ from celery.exceptions import Ignore, Retry
 
 from celeriac.errors import Permanent
 from celeriac.roles.attributes import said_by
+from celeriac.run import coroutines
 from celeriac.seam.task import Task
 
 
 def retry_in_sql(task: Task[..., Any]) -> None:
     """Errors the role retries for become `retry()` with its backoff; the settle writes `scheduled_for`."""
     task.run = task.__dict__.pop("_orig_run", task.run)  # Celery's own, of what a class says
+    coroutines.adapt(task)
     role, run = task.role, task.run
     if not role.retry_for:
         return

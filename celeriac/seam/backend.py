@@ -18,6 +18,7 @@ from kombu.exceptions import EncodeError
 
 from celeriac.canvas.parts import barrier_of, flattened
 from celeriac.errors import EnqueueRefused
+from celeriac.run import coroutines
 from celeriac.run import run as running
 from celeriac.run.outcomes import LONGEST_ERROR, described
 from celeriac.seam import producer, results
@@ -104,6 +105,8 @@ class RowBackend(BaseBackend):
         self, task_id: str, result: Any, request: Any = None, store_result: bool = True, state: str = "SUCCESS"
     ) -> None:
         """What is to be ignored ends its row as well, without its result."""
+        if (why := coroutines.unfinished(getattr(request, "task", None) or task_id, result)) is not None:
+            raise EncodeError(why)
         self.store_result(task_id, result if store_result else None, state, request=request)
 
     def mark_as_failure(

@@ -18,7 +18,7 @@ from vine import promise
 
 from celeriac.enqueue.calls import BulkOptions, CallOptions, options_of_call, transaction_of
 from celeriac.enqueue.rows import Receipt
-from celeriac.errors import BadValue, CeleriacError, Snooze
+from celeriac.errors import BadValue, CeleriacError, LeaseLost, Snooze, TaskCancelled
 from celeriac.roles.bounds import is_duration
 from celeriac.roles.role import Role
 from celeriac.run import originals
@@ -192,6 +192,14 @@ class Task(CeleryTask, Generic[P, R]):
     def attempt(self) -> int:
         """1 for the first attempt of the round."""
         return self.run_under_way.task.retry_count + 1
+
+    @overridable_property
+    def stopped_because(self) -> str | None:
+        """Why an `async def` handler gets `CancelledError`: "cancelled", "time limit" or "lease lost"."""
+        stopping = self.run_under_way.stopping
+        if stopping is None:
+            return None
+        return {TaskCancelled: "cancelled", LeaseLost: "lease lost"}.get(type(stopping), "time limit")
 
     @overridable_property
     def log(self) -> logging.Logger | logging.LoggerAdapter[logging.Logger]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import os
 import signal
@@ -54,6 +55,19 @@ def slow(self: Task[..., Any], seconds: float) -> str:
     give_up = time.monotonic() + seconds
     while time.monotonic() < give_up:
         time.sleep(0.02)
+    tell(self, "end")
+    return "done"
+
+
+@app.task(shared=False, bind=True, role="awaiting", chunk=1, stale_after=3, max_losses=5)
+async def awaiting(self: Task[..., Any], seconds: float) -> str:
+    """Waits on its loop, and tells why it is stopped."""
+    tell(self, "begin")
+    try:
+        await asyncio.sleep(seconds)
+    except asyncio.CancelledError:
+        tell(self, str(self.stopped_because))
+        raise
     tell(self, "end")
     return "done"
 

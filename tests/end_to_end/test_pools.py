@@ -61,6 +61,20 @@ def test_a_running_task_is_cancelled_and_its_worker_goes_on(
     assert running.process.poll() is None
 
 
+@pytest.mark.parametrize("pool", ["prefork", "solo", "threads", "gevent"])
+def test_an_async_handler_runs_and_is_cancelled_where_it_waits(
+    shop: ModuleType, worker: Worker, rows: Rows, pool: str
+) -> None:
+    worker("-P", pool, "-c", "1", "-Q", "add,awaiting")
+    assert shop.awaiting.delay(0.1).get(timeout=60) == "done"
+    long = shop.awaiting.delay(600)
+    begun(rows, 2)
+    shop.app.cancel(long.id)
+    until(lambda: rows("SELECT FROM worker_tasks WHERE status = 'cancelled'"), "the cancellation")
+    assert rows("SELECT what FROM ran WHERE task_id = '" + long.id + "' ORDER BY n") == [("begin",), ("cancelled",)]
+    assert shop.add.delay(1, 1).get(timeout=60) == 2
+
+
 @SHARED
 def test_tasks_overlap_in_one_process_and_inspect_tells_of_all(
     shop: ModuleType, worker: Worker, rows: Rows, pool: str

@@ -1,0 +1,249 @@
+"""Coroutines: an `async def` handler runs in every pool, one at a time on an event loop that its thread keeps."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import os
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from concurrent.futures import Future
+from contextlib import suppress
+from contextvars import Context, ContextVar, copy_context
+from functools import wraps
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
+from typing import Any
+
+from celery._state import _task_stack
+
+from celeriac.errors import ConfigurationError
+from celeriac.run import run as running
+from celeriac.run.run import Run
+
+logger = logging.getLogger(__name__)
+
+#: A coroutine that goes on although it was cancelled is asked again after so long (seconds).
+AGAIN = 5.0
+
+#: What a handler returns when nothing, or not all, of it has run.
+UNFINISHED = (CoroutineType, GeneratorType, AsyncGeneratorType, asyncio.Future)
+
+
+def refuse_generators(name: str, handler: Callable[..., Any]) -> None:
+    """Raises ConfigurationError for a handler that yields: nobody would take what it yields."""
+    inner = inspect.unwrap(handler)
+    if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
+        raise ConfigurationError(
+            f"role {name!r}: the handler yields, and nobody would take what it yields: return a list, or enqueue a "
+            "task for each"
+        )
+
+
+def unfinished(name: str, result: Any) -> str | None:
+    """Why this result means that the handler has not done its work; None for any other result."""
+    if not isinstance(result, UNFINISHED):
+        return None
+    if isinstance(result, CoroutineType | GeneratorType):
+        result.close()
+    return (
+        f"the handler of {name} returned a {type(result).__name__}, whose work nobody has done: declare the handler "
+        "with `async def` and await there, or return a value"
+    )
+
+
+def is_coroutine(task: Any) -> bool:
+    return bool(getattr(task.run, "is_coroutine", False))
+
+
+def adapt(task: Any) -> None:
+    """From here on a call of an `async def` handler's task returns what the handler returns, in any thread."""
+    handler = task.run
+    if not inspect.iscoroutinefunction(inspect.unwrap(handler)):
+        return
+
+    @wraps(handler)
+    def run(*args: Any, **kwargs: Any) -> Any:
+        return _result_of(task, handler(*args, **kwargs))
+
+    run.is_coroutine = True  # type: ignore[attr-defined]
+    task.run = run
+    tell_apart(task.request_stack)
+    tell_apart(_task_stack)
+
+
+def _result_of(task: Any, awaitable: Any) -> Any:
+    """`await task(7)` in somebody's coroutine gets the coroutine; an eager call there runs it in another thread."""
+    if not inspect.isawaitable(awaitable):
+        return awaitable
+    run = running.current()
+    if run is not None and run.role.name != task.name:
+        run = None  # a task that another's handler calls
+    if not _loop_runs_here():
+        return _in_native_thread(awaitable, run) if _in_greenlets() else _here(awaitable, run)
+    return awaitable if task.request.called_directly else _in_thread(awaitable, run)
+
+
+async def _awaited(awaitable: Awaitable[Any]) -> Any:
+    return await awaitable
+
+
+def as_coroutine(awaitable: Awaitable[Any]) -> Coroutine[Any, Any, Any]:
+    return awaitable if inspect.iscoroutine(awaitable) else _awaited(awaitable)
+
+
+def _loop_runs_here() -> bool:
+    return asyncio._get_running_loop() is not None
+
+
+# -- Celery's stacks ---------------------------------------------------------------------------------------------------
+
+#: Whose entries of Celery's stacks (`self.request`, `current_task`) this context sees; None: its thread's own.
+_whose: ContextVar[Any] = ContextVar("celeriac stacks", default=None)
+
+
+def tell_apart(stack: Any) -> None:
+    """From here on the stack's entries belong to a context where one says so, else to a thread or greenlet."""
+    usual = getattr(stack, "__ident_func__", None)
+    if usual is not None and not hasattr(usual, "usual"):
+
+        def whose() -> Any:
+            told = _whose.get()
+            return usual() if told is None else told
+
+        whose.usual = usual  # type: ignore[attr-defined]
+        stack.__ident_func__ = whose
+
+
+def _context_of_thread() -> Context:
+    """A copy of this context, for another thread, that sees the same entries."""
+    context = copy_context()
+    context.run(_whose.set, _task_stack.__ident_func__())
+    return context
+
+
+# -- how a coroutine is stopped ----------------------------------------------------------------------------------------
+
+
+class Awaited:
+    """A handler's coroutine under way. Any thread may stop it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
+        self.loop = loop
+        self.task = task
+        self.asked = 0.0
+
+    def stop(self, run: Run, error: BaseException) -> bool:
+        """Cancels the coroutine; whether it goes on although it was cancelled for this before."""
+        again = type(run.stopping) is type(error)
+        if again and time.monotonic() - self.asked < AGAIN:
+            return False
+        run.stopping, self.asked = error, time.monotonic()
+        if again:
+            logger.warning("Task %s of %s goes on although it was cancelled: %s", run.task.id, run.role.name, error)
+        with suppress(RuntimeError):  # the loop is closed: it has ended
+            self.loop.call_soon_threadsafe(self.task.cancel)
+        return again
+
+
+def why_cancelled(run: Run | None) -> BaseException:
+    """What a CancelledError that leaves a handler stands for."""
+    if run is not None and run.stopping is not None:
+        return run.stopping
+    return RuntimeError("the handler's coroutine was cancelled, and not by the worker")
+
+
+# -- a loop that a thread keeps ----------------------------------------------------------------------------------------
+
+
+class _Kept:
+    """A thread's loop: it is closed with the thread."""
+
+    def __init__(self) -> None:
+        self.pid = os.getpid()
+        self.loop = asyncio.new_event_loop()
+
+    def __del__(self) -> None:
+        if self.pid == os.getpid() and not self.loop.is_closed():
+            with suppress(Exception):
+                self.loop.close()
+
+
+_of_thread = threading.local()
+
+#: Loops of the parent's, in a forked process: to close one would take its files from the parent's poll.
+_parents: list[_Kept] = []
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    kept: _Kept | None = getattr(_of_thread, "kept", None)
+    if kept is not None and kept.pid != os.getpid():
+        _parents.append(kept)
+        kept = None
+    if kept is None or kept.loop.is_closed():
+        kept = _of_thread.kept = _Kept()
+    return kept.loop
+
+
+def _here(awaitable: Awaitable[Any], run: Run | None) -> Any:
+    loop = _loop()
+    task = loop.create_task(as_coroutine(awaitable))
+    if run is not None:
+        run.awaited = Awaited(loop, task)
+    try:
+        return loop.run_until_complete(task)
+    except asyncio.CancelledError:
+        raise why_cancelled(run) from None
+    except BaseException:
+        _end(loop, task)
+        raise
+    finally:
+        if run is not None:
+            run.awaited = None
+
+
+def _end(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
+    """After what was raised in the loop itself, as by a signal: the coroutine ends before its thread goes on."""
+    if not task.done():
+        task.cancel()
+        with suppress(asyncio.CancelledError, Exception):
+            loop.run_until_complete(task)
+
+
+def _in_thread(awaitable: Awaitable[Any], run: Run | None) -> Any:
+    ended: Future[Any] = Future()
+    context = _context_of_thread()
+
+    def act() -> None:
+        try:
+            ended.set_result(context.run(_here, awaitable, run))
+        except BaseException as error:
+            ended.set_exception(error)
+
+    threading.Thread(target=act, name="celeriac-coroutine", daemon=True).start()
+    return ended.result()
+
+
+# -- gevent ------------------------------------------------------------------------------------------------------------
+
+
+def _in_greenlets() -> bool:
+    """A thread runs one loop at a time, and under gevent all greenlets are one thread."""
+    monkey = sys.modules.get("gevent.monkey")
+    return monkey is not None and monkey.is_module_patched("threading")
+
+
+def _in_native_thread(awaitable: Awaitable[Any], run: Run | None) -> Any:
+    """What interrupts the greenlet that waits cancels the coroutine."""
+    from gevent import get_hub
+
+    context = _context_of_thread()
+    waiting = get_hub().threadpool.spawn(context.run, _here, awaitable, run)
+    try:
+        return waiting.get()
+    except BaseException as error:
+        if run is not None and run.awaited is not None:
+            run.awaited.stop(run, error)
+        raise
