@@ -17,6 +17,7 @@ from celeriac.cli.seconds import Seconds
 from celeriac.doctor.findings import SILENT
 from celeriac.errors import ConfigurationError
 from celeriac.insights import alerts, condition
+from celeriac.insights.blockers import blockers
 from celeriac.insights.burning import burning
 
 #: A schedule that is this late (seconds) is shown: beat looks once a second.
@@ -76,6 +77,7 @@ def overview(app: Celeriac) -> dict[str, Any]:
             "alerts": alerts.firing(connection),
             "failing": burning(connection),
             "beats": condition.beats(connection),
+            "blockers": blockers(connection),
             "redis": redis,
         }
 
@@ -91,6 +93,8 @@ def _lines(now: dict[str, Any]) -> Iterator[str]:
         yield f"silent    {one.worker_id} for {output.age(one.seconds)}, and holds {one.tasks:,} tasks"
     if oldest := max((role for role in now["roles"] if role.oldest_ready_seconds), key=_oldest, default=None):
         yield f"oldest    due for {output.age(oldest.oldest_ready_seconds)}, of {oldest.role}"
+    for blocker in now["blockers"]:
+        yield f"blocker   {blocker.sentence}; {blocker.cure}"
     yield "redis     answers" if now["redis"] else "redis     does not answer: nothing starts"
     for beat in now["beats"][:2]:
         yield f"beat      {beat['beat_id']} ticked {output.age(max(0.0, beat['age']))} ago"

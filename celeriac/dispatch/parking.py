@@ -10,12 +10,13 @@ from celeriac.store import look
 from celeriac.store.placing import placed
 from celeriac.store.plans import lookups
 
-# INVARIANT: FOR SHARE, so that whoever resumes the account waits, and then sees what was parked. A parked task has no
-# lock key; whoever else waits for it may have it.
+# INVARIANT: FOR SHARE, so that whoever resumes the account waits, and then sees what was parked. An account whose
+# policy somebody has locked is left alone this time: waiting for it would stop all others of the role. A parked task
+# has no lock key; whoever else waits for it may have it.
 PARK = text("""
 WITH shut AS MATERIALIZED (
     SELECT account FROM celeriac.account_policies
-    WHERE account = ANY (CAST(:accounts AS text[])) AND (paused OR cap = 0) ORDER BY account FOR SHARE
+    WHERE account = ANY (CAST(:accounts AS text[])) AND (paused OR cap = 0) ORDER BY account FOR SHARE SKIP LOCKED
 ), taken AS (
     SELECT entry.tableoid, entry.ctid FROM shut, LATERAL (
         SELECT tableoid, ctid FROM celeriac.ready WHERE role = :role AND account = shut.account

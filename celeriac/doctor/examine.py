@@ -41,6 +41,7 @@ CHECKS = (
     SystemCheck("revision", machinery.revision, _POSTGRES, MACHINERY),
     SystemCheck("schema", machinery.schema, _TABLES, MACHINERY),
     SystemCheck("old transactions", machinery.transactions, _POSTGRES, MACHINERY),
+    SystemCheck("locks", machinery.locks, _TABLES, MACHINERY),
     SystemCheck("dead rows", machinery.dead_rows, _POSTGRES, MACHINERY),
     SystemCheck("connections", machinery.connections, _POSTGRES, MACHINERY),
     SystemCheck("clock", machinery.clock, _POSTGRES, MACHINERY),

@@ -12,6 +12,7 @@ from celeriac import insights
 from celeriac.app import Celeriac
 from celeriac.doctor.findings import LATE, SILENT, Seen, Trouble, age, counted, error_text, named
 from celeriac.insights import condition
+from celeriac.insights.blockers import blockers
 from celeriac.insights.condition import FEW_DEAD, OLD
 from celeriac.settle import release
 from celeriac.store.connections import Database
@@ -71,6 +72,13 @@ def transactions(app: Celeriac) -> Seen:
             for one in old
         ],
     )
+
+
+def locks(app: Celeriac) -> Seen:
+    """Whose open transaction, or slow statement, holds rows or tables that the engine needs."""
+    with app.database.statement() as connection:
+        met = blockers(connection)
+    return Seen("nobody holds what the engine needs", [Trouble(one.sentence, one.cure) for one in met])
 
 
 def dead_rows(app: Celeriac) -> Seen:

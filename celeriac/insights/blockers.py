@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection, text
 
@@ -25,7 +27,8 @@ WITH held AS MATERIALIZED (
     SELECT l.pid, array_agg(DISTINCT CAST(c.relname AS text)) AS tables,
         bool_or(l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
             OR c.relname IN ('tickets', 'account_policies', 'workers', 'roles', 'batchers', 'role_limits', 'ring',
-                'scheduled_jobs', 'beats', 'locks')) AS is_in_the_way
+                'scheduled_jobs', 'beats', 'locks')) AS is_in_the_way,
+        bool_or(l.mode IN ('ExclusiveLock', 'AccessExclusiveLock')) AS holds_tables
     FROM pg_locks l JOIN pg_class c ON c.oid = l.relation
     WHERE l.locktype = 'relation' AND l.granted AND l.mode NOT IN ('AccessShareLock', 'ShareUpdateExclusiveLock')
         AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
@@ -40,12 +43,30 @@ WITH held AS MATERIALIZED (
 SELECT a.pid, coalesce(a.usename, '') AS login, coalesce(a.application_name, '') AS name,
     coalesce(a.state, '') AS state, a.xact_start AS since,
     CAST(extract(epoch FROM clock_timestamp() - a.xact_start) AS double precision) AS seconds,
-    coalesce(a.query, '') AS runs, held.tables, coalesce(w.n, 0) AS waiting
+    coalesce(a.query, '') AS runs, held.tables, held.holds_tables,
+    coalesce(w.n, 0) AS waiting
 FROM held JOIN pg_stat_activity a ON a.pid = held.pid LEFT JOIN waited_for w ON w.blocker = a.pid
 WHERE a.pid <> pg_backend_pid() AND a.backend_type = 'client backend'
     AND coalesce(a.xact_start < clock_timestamp() - :long * interval '1 second', true)
-    AND (w.n > 0 OR held.is_in_the_way AND a.xact_start IS NOT NULL AND NOT starts_with(a.application_name, 'celeriac'))
+    AND (w.n > 0 OR a.pid = ANY (CAST(:only AS integer[])) OR held.is_in_the_way
+        AND a.xact_start IS NOT NULL AND NOT starts_with(a.application_name, 'celeriac'))
 ORDER BY a.xact_start LIMIT :most
+""")
+
+# Whoever updates, deletes or locks a row leaves the id of its transaction in it (several that share a lock do not), and
+# holds the lock of that id until it ends.
+ON_TASK = text("""
+SELECT DISTINCT l.pid FROM (
+    SELECT t.xmax AS by FROM celeriac.tasks t WHERE t.id = :id
+    UNION ALL
+    SELECT k.xmax FROM celeriac.tickets k WHERE k.token = CAST(:token AS uuid)
+    UNION ALL
+    SELECT r.xmax FROM celeriac.ready r
+    WHERE r.role = :role AND r.account = :account AND r.priority = :priority AND r.due_at = :due AND r.id = :id
+    UNION ALL
+    SELECT p.xmax FROM celeriac.account_policies p WHERE p.account = :account
+) AS touched JOIN pg_locks l ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = touched.by
+WHERE l.pid IS NOT NULL
 """)
 
 #: Constants of a statement are nobody's business.
@@ -57,7 +78,8 @@ class Blocker:
     """A session that holds rows or tables of the engine.
 
     `since`: when its transaction began, and `seconds` how long ago; None where this login may not know. `runs`: its
-    last statement, without constants. `waiting`: sessions that wait for it just now; the engine's give up and go on.
+    last statement, without constants. `holds_tables`: whole ones. `waiting`: sessions that wait for it just now; the
+    engine's give up and go on.
     """
 
     pid: int
@@ -68,6 +90,7 @@ class Blocker:
     seconds: float | None
     runs: str
     tables: list[str]
+    holds_tables: bool
     waiting: int
 
     @property
@@ -81,10 +104,20 @@ class Blocker:
         return f"commit it or roll it back, or SELECT pg_terminate_backend({self.pid});"
 
 
-def blockers(connection: Connection, *, longer_than: float = LONG) -> list[Blocker]:
-    """Who is in the engine's way, the oldest first."""
-    rows = connection.execute(BLOCKERS, {"long": longer_than, "most": MOST}).mappings()
+def blockers(connection: Connection, *, longer_than: float = LONG, only: Sequence[int] = ()) -> list[Blocker]:
+    """Who is in the engine's way, the oldest first; those of `only` in any case."""
+    wanted = {"long": longer_than, "only": list(only), "most": MOST}
+    rows = connection.execute(BLOCKERS, wanted).mappings()
     return [Blocker(**dict(row) | {"runs": without_constants(row["runs"])}) for row in rows]
+
+
+def blockers_of(connection: Connection, task: Mapping[str, Any]) -> list[Blocker]:
+    """Who has locked the rows of a task, or its account's policy, or a whole table."""
+    whose = {"id": task["id"], "token": task["token"], "role": task["role"], "account": task["account"]}
+    wanted = whose | {"priority": task["priority"], "due": task["scheduled_for"]}
+    pids = set(connection.execute(ON_TASK, wanted).scalars())
+    met = blockers(connection, only=list(pids))
+    return [one for one in met if one.pid in pids or one.holds_tables]
 
 
 def without_constants(statement: str) -> str:

@@ -17,7 +17,7 @@ Outcome = Literal["yes", "no", "not asked", "unknown"]
 Reason = Literal[
     "later", "role_unknown", "role_paused", "account_paused", "members", "lock", "rate", "window_full", "account_cap",
     "not_its_turn", "redis_away", "no_pass", "ticket_lost", "taken", "no_worker", "backing_off", "in_queue", "entering",
-    "runnable", "running", "finished", "unknown",
+    "runnable", "running", "finished", "unknown", "locked_row",
 ]  # fmt: skip
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
@@ -17,6 +17,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from celeriac.insights import checks, delivery
+from celeriac.insights.blockers import blockers_of
 from celeriac.insights.checks import Check, Reason
 from celeriac.insights.forecast import forecast
 from celeriac.insights.situation import GONE, Broker, Situation
@@ -100,7 +101,7 @@ def why(
         if again is None:
             return _over(task | {"status": "over, and its row is gone"})
         if all(again[name] == task[name] for name in _PLACE):
-            return answer
+            return _with_blockers(connection, answer)
         task = again
     basis = "unknown, because it moves just now"
     return Why(task, "it moves just now: look again", "unknown", (), None, basis, "another look", None)
@@ -111,6 +112,19 @@ def history(connection: Connection, identifier: int | str, broker: Broker | None
     answer = why(connection, identifier, broker)
     waits = None if answer.reason in ("running", "finished") else answer.headline
     return History(answer.task, events(connection, answer.task["id"]), answer.ahead, waits)
+
+
+def _with_blockers(connection: Connection, answer: Why) -> Why:
+    """Whose lock keeps it from going on comes first: no check sees that."""
+    if answer.reason == "finished" or not (met := blockers_of(connection, answer.task)):
+        return answer
+    locked = f"somebody has it locked: {met[0].sentence}; {met[0].cure}"
+    if answer.reason == "running":
+        return replace(answer, headline=f"{answer.headline}; its outcome is written later, as {locked}")
+    basis = "unknown, because somebody has it locked"
+    return replace(
+        answer, headline=locked, reason="locked_row", expected=None, basis=basis, next="the end of that transaction"
+    )
 
 
 def _explain(connection: Connection, task: dict[str, Any], broker: Broker | None, until: float) -> tuple[Why, bool]:

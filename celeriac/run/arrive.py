@@ -22,10 +22,14 @@ from celeriac.run.shared import closed, worker_id
 from celeriac.run.start import FEW
 from celeriac.run.ticket import TicketRun, hand_back
 from celeriac.store.connections import Database
-from celeriac.store.failures import retry_while_away
+from celeriac.store.failures import is_locked, retry_while_away
+from celeriac.store.patience import patient
 from celeriac.store.started import Started
 
 logger = logging.getLogger(__name__)
+
+#: How long (seconds) a pass, or a look after a ticket, waits for a lock of somebody else's; the next one does the rest.
+PASS = 0.5
 
 #: A process goes on with what it finds after a ticket for this long (seconds).
 ON_FOR = 0.05
@@ -42,10 +46,16 @@ def _run_ticket(app: RunApp, role_name: str, ids: list[int], token: str) -> dict
         logger.error("Got a ticket for role %r, which this worker's code does not declare", role_name)
         return {"unknown_role": role_name}
     if closed():
-        with app.database.transaction() as connection:
+        with patient(PASS), app.database.transaction() as connection:
             return {"handed_back": len(hand_back(connection, [token] if token else [], started=False))}
     until = time.monotonic() + ON_FOR
-    done = _run_claimed(app, declared.role, ids, token) if token else _run_asked(app, declared.role, ids)
+    try:
+        done = _run_claimed(app, declared.role, ids, token) if token else _run_asked(app, declared.role, ids)
+    except DBAPIError as error:
+        if token or not is_locked(error):
+            raise
+        logger.warning("%s: somebody's lock kept a kick from being heard; the next look makes up for it", role_name)
+        return {"ran": 0}
     return done | {"ran": _go_on(app, declared.role, done, until)}
 
 
@@ -112,7 +122,8 @@ def _dispatch(app: RunApp, role: Role, *, lines_up: bool) -> None:
 @contextmanager
 def _excused(role: Role) -> Iterator[None]:
     try:
-        yield
+        with patient(PASS):
+            yield
     except DBAPIError as error:
         logger.warning("%s: the look after a ticket failed: %s", role.name, error)
 
@@ -122,8 +133,9 @@ def _run_few(app: RunApp, role: Role) -> dict[str, Any] | None:
     most = start.most_without_pass(role)
     if not most or not role.enabled() or not app.publisher.lets_go_on:
         return None
-    if retry_while_away(lambda: app.limited.of(role.name), "read the limits of roles").rate_limit:
-        return None
+    with patient(PASS):
+        if retry_while_away(lambda: app.limited.of(role.name), "read the limits of roles").rate_limit:
+            return None
     token = fresh_token()
     needs_pass = False
 
@@ -151,7 +163,8 @@ def _run_pass(app: RunApp, role: Role) -> dict[str, Any]:
     def ask(again: bool) -> list[Started]:
         if again:
             return _asked_before(app.database, role, own.token)
-        done = app.dispatcher.claim_and_start(role, own)
+        with patient(PASS):
+            done = app.dispatcher.claim_and_start(role, own)
         app.dispatcher.publish(done.tickets[1:])
         if done.tickets:
             _dispatch_what_came(app, role)

@@ -135,8 +135,12 @@ def asked_to_stop(connection: Connection, tasks: Sequence[Started]) -> set[int]:
 
 
 def progress(connection: Connection, task: int, token: str, value: Any) -> bool:
-    """Writes progress and renews the lease; False if the task is no longer this run's."""
-    return bool(connection.execute(PROGRESS, {"id": task, "token": token, "progress": json.dumps(value)}).rowcount)
+    """Writes progress and renews the lease; False if the task is no longer this run's.
+
+    Asked twice: see `release.hold`.
+    """
+    wanted = {"id": task, "token": token, "progress": json.dumps(value)}
+    return any(connection.execute(PROGRESS, wanted).rowcount for _ in range(2))
 
 
 def running(connection: Connection, task: int, worker_id: str, pid: int) -> Started | None:

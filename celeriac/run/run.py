@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -23,12 +24,19 @@ from celeriac.settle.outcome import Outcome
 from celeriac.settle.tombstones import Tombstone
 from celeriac.store.connections import Database, end_silent
 from celeriac.store.encoding import MOST_BYTES, Unfit, encoded
+from celeriac.store.failures import is_locked
+from celeriac.store.patience import patient
 from celeriac.store.redact import MOST_TEXT, Secrets
 from celeriac.store.sensitive import Sensitive
 from celeriac.store.started import Started
 
 if TYPE_CHECKING:
     from celeriac.run.coroutines import Awaited
+
+logger = logging.getLogger(__name__)
+
+#: How long (seconds) progress waits for a lock of somebody else's.
+PATIENCE = 0.5
 
 
 class Run:
@@ -39,7 +47,7 @@ class Run:
     `is_spreading`: what it stores for other tasks now are tombstones.
     `is_hopeless`: another attempt would fail as well. `own_state`: the last one of its own that the handler recorded.
     `secret`: what of its call nobody is shown. `awaited`: its coroutine while one is under way; `stopping`: what it is
-    cancelled for.
+    cancelled for. `late_session`: what it wrote, to be committed with its outcome once somebody's lock is gone.
 
     It ends once, by one of `succeed` to `lose`. An attempt that comes to nothing takes with it what it has enqueued and
     what it has written through its session; what its hooks enqueue afterwards belongs to its outcome.
@@ -57,6 +65,7 @@ class Run:
     own_state: dict[str, Any] | None = None
     logged: TaskLog | None = None
     opened: Session | None = None
+    late_session: Session | None = None
     became: str | None = None
     traceback: str | None = None
     secret: Sensitive | None = None
@@ -160,13 +169,19 @@ class Run:
                 raise LeaseLost(f"task {self.task.id} is no longer this worker's")
 
     def progress(self, value: Any, *, restarts_limit: bool = True) -> None:
-        """Raises BadValue, or LeaseLost if the row is no longer this run's."""
+        """Raises BadValue, or LeaseLost if the row is no longer this run's. Left out while somebody has that locked."""
         try:
             stored = encoded(value, MOST_BYTES)
         except Unfit as error:
             raise BadValue(f"{self.role.name}: progress cannot be stored: {error}") from None
-        with self.database.statement() as connection:
-            mine = lease.progress(connection, self.task.id, self.task.token, stored)
+        try:
+            with patient(PATIENCE), self.database.statement() as connection:
+                mine = lease.progress(connection, self.task.id, self.task.token, stored)
+        except DBAPIError as error:
+            if not is_locked(error):
+                raise
+            logger.warning("Progress of task %s is not written: somebody has locked its row", self.task.id)
+            mine = True
         if not mine:
             raise LeaseLost(f"task {self.task.id} is no longer this worker's")
         if restarts_limit:

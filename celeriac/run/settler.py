@@ -22,7 +22,7 @@ from celeriac.settle.outcome import LOST, is_plain
 from celeriac.settle.write import settle
 from celeriac.store import look
 from celeriac.store.connections import Database, end_silent
-from celeriac.store.failures import is_gone, is_retryable, retry_deadlocks, retry_while_away
+from celeriac.store.failures import is_gone, is_locked, is_retryable, retry_deadlocks, retry_while_away
 
 logger = logging.getLogger(__name__)
 
@@ -47,6 +47,21 @@ class _Unwritten(Exception):
     """Postgres refused an outcome; its cause says why."""
 
 
+class _HeldUp(Exception):
+    """Somebody has locked what an outcome concerns; the session is as before."""
+
+
+#: How long (seconds) an outcome waits for a lock of somebody else's before it is written later.
+PATIENCE = 0.5
+
+#: Around what is written of an outcome in a handler's session: a lock that is not given ends that alone.
+_BEGIN = f"SAVEPOINT celeriac_settle; SET LOCAL lock_timeout = '{PATIENCE * 1000:.0f} ms'"
+_UNDO = "ROLLBACK TO SAVEPOINT celeriac_settle"
+
+#: What the handler has said of locks itself counted until its outcome; its COMMIT waits as the server says.
+_DONE = "RELEASE SAVEPOINT celeriac_settle; SET LOCAL lock_timeout TO DEFAULT"
+
+
 @dataclass(frozen=True, slots=True)
 class Written:
     """What became of each, by id, if it counts; what was enqueued with them; the ids of late finishes."""
@@ -67,7 +82,8 @@ class Settler:
     def settle(self, runs: Sequence[Run]) -> None:
         """Writes the outcome of each that has one and is not settled yet; a refused one's follow-ups are dropped.
 
-        Raises NotSettled if Postgres stays away: whoever calls must then let the runs be lost.
+        Where somebody has locked what it concerns, nothing is written, and what Postgres said is raised. Raises
+        NotSettled if Postgres stays away: whoever calls must then let the runs be lost.
         """
         open_runs = [run for run in runs if run.outcome is not None and not run.settled]
         if not open_runs:
@@ -77,7 +93,7 @@ class Settler:
         except DBAPIError as error:
             if is_gone(error):
                 raise NotSettled(f"{len(open_runs)} outcome(s) could not be written: Postgres stayed away") from error
-            if len(open_runs) == 1:
+            if len(open_runs) == 1 or is_locked(error):
                 raise
             self._settle_apart(open_runs)
 
@@ -130,13 +146,17 @@ class Settler:
 
         An error of its commit is the attempt's error: it propagates, and the tracer records the failure. If Postgres
         went away, ended the transaction for another's sake, or cut the COMMIT short by a limit on statements or locks,
-        it raises LeaseLost: the task runs again.
+        it raises LeaseLost: the task runs again. Where somebody has locked what its outcome concerns, its session stays
+        open as `run.late_session`, for `settle_late`.
         """
         try:
             session.flush()
             written, keys = self._write_in(session.connection(), run)
             # A refused settle leaves its event in a transaction of its own: this one goes with the handler's writes.
             session.commit() if written.mine else session.rollback()
+        except _HeldUp:
+            run.opened, run.late_session = None, session
+            return
         except BaseException as error:
             run.drop_session()
             if isinstance(error, _Unwritten) or is_retryable(error):
@@ -152,13 +172,32 @@ class Settler:
         run.settled, run.became = True, written.mine.get(run.task.id)
         self._tell(written.follow_ups)
 
+    def settle_late(self, run: Run) -> bool:
+        """Settles one that a lock kept from it; whether it is settled now. An error of its commit is its failure."""
+        session, run.late_session = run.late_session, None
+        if session is not None:
+            run.opened = session
+            try:
+                self.settle_with_session(run, session)
+            except LeaseLost:
+                logger.info("Task %s runs again", run.task.id)
+            except Exception as error:
+                run.fail(error)
+        if run.late_session is None:
+            self.settle([run])
+        return run.settled
+
     def _write_in(self, connection: Connection, run: Run) -> tuple[Written, set[str]]:
         """Raises _Unwritten: what keeps the engine's own statements from being done is no failure of the handler's."""
         try:
-            connection.exec_driver_sql(end_silent())
+            connection.exec_driver_sql(f"{end_silent()}; {_BEGIN}")
             look.asked(connection)
             written = self._write(connection, [run])
+            connection.exec_driver_sql(_DONE)
         except DBAPIError as error:
+            if is_locked(error):
+                connection.exec_driver_sql(_UNDO)
+                raise _HeldUp from error
             raise _Unwritten from error
         return written, look.asked(connection)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Row, text
 
 from celeriac.dispatch.window import SUSPECT
 from celeriac.roles.role import WIDEST, Role
@@ -30,6 +30,8 @@ WITH mine AS (
 SELECT {COLUMNS}
 FROM celeriac.tasks t WHERE t.id = ANY (ARRAY(SELECT unnest(ids) FROM mine))
 """)
+
+TICKET = text("SELECT worker_id, worker_pid, ids FROM celeriac.tickets WHERE token = CAST(:token AS uuid) FOR UPDATE")
 
 # What a pass of this process has claimed for it, in the pass's transaction.
 OWN = text(f"""
@@ -97,6 +99,15 @@ def start(
     """
     wanted = {"role": role, "token": token, "worker_id": worker_id, "pid": pid, "again": again}
     return _in_order(_START.rows(connection, wanted), ids, role, token)
+
+
+def ticket(connection: Connection, token: str) -> Row[Any] | None:
+    """Who has it, if anybody, and the ids of its tasks; locked until the end of the caller's transaction.
+
+    Who waited for an UPDATE of `worker_tasks` finds the row gone that it has replaced; another statement sees the new.
+    """
+    looks = (connection.execute(TICKET, {"token": token}).one_or_none() for _ in range(2))
+    return next(filter(None, looks), None)
 
 
 def own(connection: Connection, role: str, ids: Sequence[int], token: str) -> list[Started]:

@@ -8,16 +8,20 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
+from celeriac.dispatch.publish import Ticket
 from celeriac.errors import NotSettled
 from celeriac.roles import registry
 from celeriac.roles.role import Role
+from celeriac.run import start
 from celeriac.run.app import RunApp
 from celeriac.run.execute import Direct, directly
+from celeriac.run.late import Delayed, late
 from celeriac.run.limited import Heeded
 from celeriac.run.places import Place, places
 from celeriac.run.reporting import reporter
@@ -25,7 +29,16 @@ from celeriac.run.run import Run
 from celeriac.run.shared import closed, limiting, noting, renewed, worker_id
 from celeriac.run.watch import LOOK_EVERY, watch
 from celeriac.settle import release
-from celeriac.store.failures import in_a_line, is_gone, is_refused_for_now, log_error, retry_deadlocks, retry_while_away
+from celeriac.store.failures import (
+    in_a_line,
+    is_gone,
+    is_locked,
+    is_refused_for_now,
+    log_error,
+    retry_deadlocks,
+    retry_while_away,
+)
+from celeriac.store.patience import patient
 from celeriac.store.started import Started
 
 logger = logging.getLogger(__name__)
@@ -35,6 +48,9 @@ SETTLE_EVERY = 0.1
 
 #: A role's measured run time is written at most this often by each process (seconds).
 OBSERVE_EVERY = 0.5
+
+#: How long (seconds) a start waits for a lock of somebody else's, and an outcome, before they are done later.
+START, PATIENCE = 0.2, 0.5
 
 #: How often a ticket that broke off tries to release rows that somebody has locked.
 LOOKS = 8
@@ -75,6 +91,7 @@ class TicketRun:
         self.owned: set[int] | None = None  # nothing says which, until the start is answered
         self.waiting: list[Started] = []
         self.finished: list[Run] = []
+        self.late: set[int] = set()  # whose outcomes somebody's lock keeps from being written
         self.settled_at = time.monotonic()
         self.seconds = self.counted = 0.0
         self.asked = self.handing_back = False
@@ -92,7 +109,13 @@ class TicketRun:
         try:
             with watch.place() as self.place:
                 self.note, self.limit = noting(self.place.number), limiting(self.place.number)
-                started, expired = self._start()
+                try:
+                    started, expired = self._start()
+                except DBAPIError as error:
+                    if not is_locked(error):
+                        raise
+                    self._start_later()
+                    return {"ran": 0}
                 try:
                     with directly(self.app, self.role.name) as direct:
                         while (task := self._next()) is not None:
@@ -112,7 +135,8 @@ class TicketRun:
     def _note(self, ran: int) -> None:
         """What its tasks took. They are settled: what cannot be written now is of no great worth."""
         try:
-            self._observe(ran)
+            with patient(START):
+                self._observe(ran)
             if not self.role.keeps_successes:
                 self.app.tally.write_in_time()
         except DBAPIError as error:
@@ -124,11 +148,12 @@ class TicketRun:
 
     def _start(self) -> tuple[int, int]:
         """How many are this process's, and how many of those have expired."""
-        own = retry_while_away(self._ask, "start a ticket")
-        self.limits = retry_while_away(
-            lambda: Heeded(self.app.limited, self.app.database, self.role, self.app.settings.time_limit_grace),
-            "read the limits of roles",
-        )
+        with patient(START):
+            self.limits = retry_while_away(
+                lambda: Heeded(self.app.limited, self.app.database, self.role, self.app.settings.time_limit_grace),
+                "read the limits of roles",
+            )
+            own = retry_while_away(self._ask, "start a ticket")
         self.role = self.limits.role
         self.started_at = time.monotonic()
         self.owned = {task.id for task in own}
@@ -137,6 +162,21 @@ class TicketRun:
         if self.reporter is not None:
             self.reporter.received(own)
         return len(own), len(self.finished)
+
+    def _start_later(self) -> None:
+        """Somebody has locked the ticket, or what a pass needs: once that is over it is sent again, if there is one."""
+
+        def send() -> bool:
+            with self.app.database.transaction() as connection:
+                row = start.ticket(connection, self.token)
+                if row is not None and (row.worker_id, row.worker_pid) == (worker_id(), os.getpid()):
+                    hand_back(connection, [self.token], started=True)  # an earlier ask that had no answer
+                    row = None
+            if row is not None and row.worker_id is None:
+                self.app.publisher.publish([Ticket(self.role.name, self.role.queue, row.ids, self.token)])
+            return True
+
+        late.add(Delayed(f"the start of a ticket of {self.role.name}", self.app.database, send, lambda _: None))
 
     def _ask(self) -> Sequence[Started]:
         again, self.asked = self.asked, True
@@ -155,7 +195,13 @@ class TicketRun:
 
     def _may_begin(self) -> bool:
         """By the role's rate, if it has one: what may not waits again, for a pass that may give it out."""
-        lets = retry_while_away(lambda: self.limits.lets(self.waiting), "keep to a role's limits")
+        try:
+            with patient(PATIENCE):
+                lets = retry_while_away(lambda: self.limits.lets(self.waiting), "keep to a role's limits")
+        except DBAPIError as error:
+            if not is_locked(error):
+                raise
+            lets = False
         self.role = self.limits.role
         return lets
 
@@ -174,7 +220,8 @@ class TicketRun:
         if self.reporter is not None:
             self.reporter.started(task)
         try:
-            self.execute(self.app, run, direct)
+            with patient(None):  # what a handler does waits as it says
+                self.execute(self.app, run, direct)
         finally:
             self.place.current = None
             if run.on_limit is not None:
@@ -204,21 +251,60 @@ class TicketRun:
         self.limit(run.task.id, run.limited_since + allowed)
 
     def _settle(self) -> None:
+        """What somebody has locked is left to a thread: this one goes on."""
         with self.lock:
             self.settled_at = time.monotonic()
+            if self.late or any(run.late_session is not None for run in self.finished):
+                self._settle_later()
+                return
             try:
-                self.app.settler.settle(self.finished)
+                with patient(PATIENCE):
+                    self.app.settler.settle(self.finished)
+            except DBAPIError as error:
+                if not is_locked(error):
+                    raise
+                self._settle_later()
+                return
             finally:  # one that Postgres refused keeps none of the others from being told
-                self._tell_settled()
-            if not self.role.keeps_successes:
-                self.app.tally.count(self.role.name, self.finished, self.seconds - self.counted)
-                self.counted = self.seconds
-            self._disown(run.task.id for run in self.finished)
+                self._tell_settled(self.finished)
+            self._count(self.finished)
             self.finished = []
 
-    def _tell_settled(self) -> None:
+    def _count(self, runs: Sequence[Run]) -> None:
+        if not self.role.keeps_successes:
+            self.app.tally.count(self.role.name, runs, self.seconds - self.counted)
+            self.counted = self.seconds
+        self._disown(run.task.id for run in runs)
+
+    def _settle_later(self) -> None:
+        runs, self.finished = self.finished, []
+        for run in runs:
+            self.late.add(run.task.id)
+            what = f"the outcome of task {run.task.id} of {self.role.name}"
+            act, give_up = partial(self._settle_late, run), partial(self._give_up, run)
+            late.add(Delayed(what, self.app.database, act, give_up))
+
+    def _settle_late(self, run: Run) -> bool:
+        if not self.app.settler.settle_late(run):
+            return False
+        with self.lock:
+            self._tell_settled([run])
+            self._count([run])
+            self.late.discard(run.task.id)
+        return True
+
+    def _give_up(self, run: Run, error: BaseException) -> None:
+        """Postgres refuses its outcome: it runs again."""
+        with self.lock, self.app.database.transaction() as connection:
+            release.release(
+                connection, [self.token], only=[run.task.id], started=True, kind="abandoned", by=worker_id(),
+                loss=not is_refused_for_now(error), why=f"its outcome was refused: {in_a_line(error)}"[:500],
+            )  # fmt: skip
+            self.late.discard(run.task.id)
+
+    def _tell_settled(self, runs: Sequence[Run]) -> None:
         if self.reporter is not None:
-            self.reporter.settled(self.finished)
+            self.reporter.settled(runs)
             self.reporter.flush()
 
     def give_up_waiting(self) -> None:
@@ -261,7 +347,7 @@ class TicketRun:
         """
         logger.error("A ticket of %s broke off: %s", self.role.name, in_a_line(error))
         with self.lock, suppress(Exception):
-            self._tell_settled()
+            self._tell_settled(self.finished)
         if self._released(error):
             return
         if places.kind is None:
@@ -282,7 +368,7 @@ class TicketRun:
         """Whether somebody has it locked just now. What Postgres refused for now is no loss of the task's."""
         why, loss = f"its process broke off: {in_a_line(error)}"[:500], not is_refused_for_now(error)
         with self.lock, self.app.database.transaction() as connection:
-            mine = None if self.owned is None else list(self.owned)
+            mine = None if self.owned is None else list(self.owned - self.late)
             release.release(
                 connection, [self.token], only=mine, started=True, kind="abandoned", by=worker_id(), loss=loss, why=why
             )

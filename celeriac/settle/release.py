@@ -93,8 +93,12 @@ def unstarted(connection: Connection, grace: float) -> list[Unstarted]:
 
 
 def hold(connection: Connection, task: int, token: str) -> bool:
-    """Keeps the task this ticket's until the end of the caller's transaction; False if it is not."""
-    return bool(connection.execute(HOLD, {"id": task, "token": token}).scalar_one_or_none())
+    """Keeps the task this ticket's until the end of the caller's transaction; False if it is not.
+
+    Who waited for an UPDATE of `worker_tasks` finds the row gone that it has replaced; another statement sees the new.
+    """
+    wanted = {"id": task, "token": token}
+    return any(connection.execute(HOLD, wanted).scalar_one_or_none() for _ in range(2))
 
 
 def release(

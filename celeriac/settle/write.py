@@ -211,8 +211,10 @@ def settle(
     if not outcomes:
         return {}
     done = _Effects()
-    _complete(connection, [o for o in outcomes if is_plain(o)], done)
-    _settle(connection, [o for o in outcomes if not is_plain(o) and o.status != LOST], by, done)
+    _write(connection, outcomes, by, done)
+    # Who waited for an UPDATE of `worker_tasks` finds the row gone that it has replaced; another statement sees it.
+    if replaced := [o for o in outcomes if o.task.id not in done.became and o.status != LOST]:
+        _write(connection, replaced, by, done)
     look.tell(connection, done.roles)
     look.ask(connection, done.free_keys)
     look.ask_joins(connection, done.barriers)
@@ -228,6 +230,11 @@ def settle(
         if refused is not None:
             refused += late_ids
     return settled
+
+
+def _write(connection: Connection, outcomes: Sequence[Outcome], by: str, done: _Effects) -> None:
+    _complete(connection, [o for o in outcomes if is_plain(o)], done)
+    _settle(connection, [o for o in outcomes if not is_plain(o) and o.status != LOST], by, done)
 
 
 def _give_up(connection: Connection, outcome: Outcome, by: str) -> bool:

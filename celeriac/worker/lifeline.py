@@ -27,6 +27,7 @@ from celeriac.roles.role import Role
 from celeriac.run import journal, redaction, shared
 from celeriac.run import lease as heartbeat
 from celeriac.run.held_up import HeldUp
+from celeriac.run.late import late
 from celeriac.run.lease import WorkerState
 from celeriac.run.places import places
 from celeriac.settle import release
@@ -340,6 +341,7 @@ class Lifeline(threading.Thread):
             self.over.set()
 
     def _report_end(self) -> None:
+        late.finish()
         parting.hand_back_unstarted(self.database)
         with self.database.statement() as connection:
             heartbeat.report(connection, replace(self.state(), status="stopped"))

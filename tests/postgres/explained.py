@@ -53,6 +53,8 @@ MEET_NONE = {
     "declared_limits",
     "up_since",
     "leases_since",
+    "heard_at",
+    "is_stale",
     "note_gap",
     "is_instants",
     "current_window",

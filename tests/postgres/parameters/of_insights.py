@@ -113,6 +113,9 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
         ],
         "insights.shares.OF_ACCOUNT": [{"account": "q1", "most": SELECTED}],
         "insights.shares.PARKED": [{"role": role, "accounts": SELECTED, "most": SELECTED} for role in (None, "work")],
+        "insights.blockers.ON_TASK": [
+            {"id": 1, "token": TOKEN, "role": "work", "account": "", "priority": 0, "due": "2026-01-01"}
+        ],
         "insights.held.HELD": [{"worker_id": worker, "tokens": [TOKEN], "most": SELECTED} for worker in ("w", "x")],
         "insights.held.LATER": [{"roles": ["work", "nothing"], "most": SELECTED}],
         "insights.held.WHICH_OF": [

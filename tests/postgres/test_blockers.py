@@ -1,0 +1,117 @@
+"""Whose open transaction is in the way is told, with the cure, by whoever is asked; an ordinary caller's is not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import pytest
+from sqlalchemy import Connection, create_engine, text
+
+from celeriac import Celeriac
+from celeriac.cli.status import overview
+from celeriac.dispatch.passes import Dispatcher
+from celeriac.doctor import machinery
+from celeriac.enqueue.insert import enqueue
+from celeriac.insights import blockers as module
+from celeriac.insights.blockers import Blocker, blockers, without_constants
+from celeriac.insights.why import Why, why
+from celeriac.roles.role import Role
+from celeriac.store.connections import Database
+from tests.postgres.conftest import new_task
+from tests.postgres.finished import registered
+from tests.postgres.stages import enqueued, running
+from tests.processes import Rows, until
+
+Met = Callable[[], list[Blocker]]
+
+
+@contextmanager
+def psql(url: str, *statements: str) -> Iterator[Connection]:
+    engine = create_engine(url, connect_args={"application_name": "psql"})
+    try:
+        with engine.begin() as connection:
+            for statement in statements:
+                connection.execute(text(statement))
+            yield connection
+    finally:
+        engine.dispose()
+
+
+@pytest.fixture
+def met(database: Database) -> Met:
+    def ask() -> list[Blocker]:
+        with database.statement() as connection:
+            return blockers(connection)
+
+    return ask
+
+
+HOLDS = {
+    "a running task": "UPDATE celeriac.worker_tasks SET priority = 7 WHERE status = 'running'",
+    "a policy": "UPDATE celeriac.account_policies SET weight = 2 WHERE account = 'a'",
+    "a worker": "SELECT FROM celeriac.workers FOR UPDATE",
+    "a table": "LOCK TABLE celeriac.tasks IN EXCLUSIVE MODE",
+}
+
+
+@pytest.mark.parametrize("what", HOLDS)
+def test_who_holds_what_the_engine_needs_is_told_with_the_cure(
+    app: Celeriac, database: Database, rows: Rows, met: Met, database_url: str, what: str
+) -> None:
+    running(database, new_task())
+    rows("INSERT INTO account_policies (account, weight) VALUES ('a', 1)")
+    assert met() == []
+    with psql(database_url, HOLDS[what]) as operator:
+        pid = operator.execute(text("SELECT pg_backend_pid()")).scalar_one()
+        (one,) = until(met, "it to be open for two seconds")
+        assert (one.pid, one.name, one.state) == (pid, "psql", "idle in transaction")
+        assert one.login
+        assert one.since is not None
+        (trouble,) = machinery.locks(app).troubles
+        assert str(pid) in trouble.text
+        assert f"pg_terminate_backend({pid})" in trouble.cure
+        assert [blocker.pid for blocker in overview(app)["blockers"]] == [pid]
+    assert met() == []
+
+
+def test_a_caller_whose_transaction_has_enqueued_is_in_nobodys_way(met: Met, database_url: str) -> None:
+    with psql(database_url) as caller:
+        enqueue(caller, [new_task(), new_task(lock_key="k")])
+        caller.execute(text("SELECT pg_sleep(2.5)"))
+        assert met() == []
+
+
+def test_why_names_who_has_locked_the_task(database: Database, rows: Rows, database_url: str) -> None:
+    def asked(task: int) -> Why:
+        with database.reading() as connection:
+            return why(connection, task)
+
+    registered(rows, "work")
+    held, other = enqueued(database, new_task(), new_task())
+    with psql(database_url, f"UPDATE celeriac.worker_tasks SET priority = 7 WHERE id = {held.id}") as operator:
+        pid = operator.execute(text("SELECT pg_backend_pid()")).scalar_one()
+        until(lambda: asked(held.id).reason == "locked_row", "it to be open for two seconds")
+        with database.reading() as connection:
+            answer = why(connection, held.id)
+            assert f"pg_terminate_backend({pid})" in answer.headline
+            assert why(connection, other.id).reason != "locked_row"
+
+
+def test_a_policy_that_somebody_updates_stops_nobody_but_its_account(
+    database: Database, rows: Rows, dispatcher: Dispatcher, database_url: str
+) -> None:
+    """Its row was waited for with the lock of the role's passes held: no account had anything meanwhile."""
+    rows("INSERT INTO account_policies (account, paused) VALUES ('shut', true)")
+    enqueued(database, new_task(account="shut"), new_task(account="open"))
+    with psql(database_url, "UPDATE celeriac.account_policies SET paused = false WHERE account = 'shut'"):
+        tickets = dispatcher.claim(Role(name="work"))
+        assert sum(len(ticket.ids) for ticket in tickets) == 1
+    tickets = dispatcher.claim(Role(name="work"))
+    assert sum(len(ticket.ids) for ticket in tickets) == 1
+
+
+def test_what_it_runs_is_told_without_constants() -> None:
+    told = without_constants("UPDATE t\n  SET kwargs = '{\"password\": \"it''s\"}' WHERE id = 7")
+    assert told == "UPDATE t SET kwargs = '…' WHERE id = 7"
+    assert len(without_constants("x" * 1000)) <= module.LONGEST
