@@ -88,7 +88,7 @@ _NOT_CONNECTED = (
 
 
 def is_turned_away(error: BaseException | None) -> bool:
-    """Whether a handler met with the engine's Postgres letting no new connection in, while those that are open may live.
+    """Whether a handler met with the engine's Postgres letting no new connection in; those that are open may live.
 
     The driver says so before there is a connection, and so without a statement and without a code, or the server with a
     code for it: a statement's own error may have such words as a value.

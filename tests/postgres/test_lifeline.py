@@ -138,3 +138,20 @@ def test_a_worker_that_has_stopped_stays_so_and_its_threads_end(lifeline: Lifeli
         shared.drain(on=False)
         shared.back_off(on=False)
         shared.replace_idle(on=False)
+
+
+def test_of_many_workers_one_looks_in_a_period(lifeline: Lifeline, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is dead at the list's beginning is read by one of them; who finds it without a page writes nothing."""
+    looked: list[bool] = []
+    monkeypatch.setattr(module.look, "look", lambda _: looked.append(True) or ())
+    lifeline.settings = dataclasses.replace(lifeline.settings, poll_interval=60.0)
+    lifeline.look_around()
+    assert (looked, rows("SELECT FROM repairs WHERE name = 'looks'")) == ([], [])
+    rows("INSERT INTO looks (lock_key) VALUES ('a')")
+    for _ in range(3):
+        lifeline.look_around()
+    assert looked == [True]
+    rows("UPDATE repairs SET at = at - interval '1 min' WHERE name = 'looks'")
+    lifeline.look_around()
+    assert looked == [True, True]
+    rows("DELETE FROM looks")

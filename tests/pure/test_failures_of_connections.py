@@ -24,7 +24,7 @@ def test_a_server_that_refuses_connections_is_turned_away() -> None:
     "said",
     [
         'connection to server at "10.0.0.1", port 5432 failed: FATAL:  role "worker" is not permitted to log in',
-        'connection to server at "10.0.0.1", port 5432 failed: FATAL:  password authentication failed for user "worker"',
+        'connection to server at "10.0.0.1", port 5432 failed: FATAL:  password authentication failed for user "w"',
         'connection to server at "10.0.0.1", port 5432 failed: FATAL:  no pg_hba.conf entry for host "10.0.0.2"',
         'connection to server at "10.0.0.1", port 6432 failed: Connection refused',
         'connection to server at "10.0.0.1", port 6432 failed: server closed the connection unexpectedly',

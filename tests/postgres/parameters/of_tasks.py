@@ -209,4 +209,5 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
         ],
         "store.look.HAND_OVER": [{"keys": keys}],
         "store.look.ASKED": [{"batch": SELECTED}],
+        "store.look.TAKE": [{"seconds": 1.0}],
     }
