@@ -12,8 +12,8 @@ from celeriac.store.states import COMPLETED
 
 # What did not complete is told of whether it would have delivered a result or not.
 MEMBERS = text("""
-SELECT task_id, status, result, error_message, completed_at, place FROM celeriac.history
-WHERE barrier = CAST(:barrier AS uuid) AND (place IS NOT NULL OR status <> 'completed') ORDER BY place, id
+SELECT task_id, status, result, error_message, completed_at, place FROM celeriac.history_at(CAST(:barrier AS uuid))
+WHERE place IS NOT NULL OR status <> 'completed' ORDER BY place, id
 """)
 
 #: Whether a body that has not finished is still to read the result of `h`, a row of history that has a barrier.

@@ -67,10 +67,11 @@ SELECT id, task_id, waits_for, lock_key FROM placed
 """
 INSERT = text(_INSERT.format("true"))
 
-# The look at history is planned for each of its days, which takes longer than the rest.
+# Ids of finished tasks are few, so that each is compared with them.
 INSERT_NAMED = text(
     _INSERT.format(
-        "NOT (is_named AND (SELECT true FROM celeriac.history h WHERE h.task_id = given.task_id LIMIT 1) IS NOT NULL)"
+        "NOT (is_named AND task_id IN (SELECT task_id FROM celeriac.history_named(ARRAY("
+        "SELECT task_id FROM given WHERE is_named))))"
     )
 )
 
@@ -96,7 +97,7 @@ FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given (
     (SELECT h.id, h.task_id, h.role, h.args, h.kwargs,
             h.retry_count > 0 OR h.tries > CAST(h.status = 'failed' AS integer), h.account, h.lock_key, h.priority,
             NULL, false, coalesce(h.headers -> 'canvas' ? 'never_came', false)
-        FROM celeriac.history h WHERE h.task_id = given.task_id LIMIT 1)
+        FROM celeriac.history_named(ARRAY[given.task_id]) h LIMIT 1)
     UNION ALL
     (SELECT t.id, t.task_id, t.role, t.args, t.kwargs, false, t.account, t.lock_key, t.priority, t.scheduled_for,
             CASE WHEN t.expires_at <= clock_timestamp() THEN NOT EXISTS (
@@ -111,8 +112,7 @@ FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given (
 # And whether this statement sees what was committed by now.
 FINISHED = text("""
 SELECT ARRAY(
-    SELECT wanted.task_id FROM unnest(CAST(:task_ids AS text[])) AS wanted (task_id)
-    WHERE (SELECT true FROM celeriac.history h WHERE h.task_id = wanted.task_id LIMIT 1)
+    SELECT task_id FROM celeriac.history_named(CAST(:task_ids AS text[]))
 ), current_setting('transaction_isolation') = 'read committed'
 """)
 
@@ -129,7 +129,9 @@ SELECT i.id FROM unnest(CAST(:ids AS bigint[])) AS i (id), LATERAL (
     LIMIT 1) AS b
 """)
 
-AGAIN = text("DELETE FROM celeriac.history WHERE task_id = ANY (CAST(:task_ids AS text[]))")
+AGAIN = text("""
+SELECT count(*) FROM celeriac.forget(ARRAY(SELECT id FROM celeriac.history_named(CAST(:task_ids AS text[]))))
+""")
 
 MAKE_WAY = text("SELECT celeriac.make_way(:role, :unique_key, :by)")
 

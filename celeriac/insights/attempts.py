@@ -22,11 +22,10 @@ CHILDREN = text("""
 WITH walk AS MATERIALIZED (
     (SELECT id FROM celeriac.tasks WHERE parent_id = :id AND headers #> '{canvas,fall_out}' IS NULL LIMIT :most)
     UNION ALL
-    (SELECT id FROM celeriac.history WHERE parent_id = :id LIMIT :most)
+    (SELECT id FROM celeriac.ended WHERE parent_id = :id LIMIT :most)
     LIMIT :most)
-SELECT child.* FROM walk, LATERAL (
-    SELECT id, role, status, waits_for, created_at, completed_at FROM celeriac.worker_tasks WHERE id = walk.id LIMIT 1
-) AS child ORDER BY child.id
+SELECT id, role, status, waits_for, created_at, completed_at FROM celeriac.tasks_with(ARRAY(SELECT id FROM walk))
+ORDER BY id
 """)
 
 DELAYS = text("""
@@ -41,7 +40,7 @@ FROM celeriac.history WHERE role = :role ORDER BY completed_at DESC, id DESC LIM
 """)
 
 TRACEBACK = text("""
-SELECT result ->> 'traceback' FROM celeriac.history WHERE id = :id AND status = 'failed' LIMIT 1
+SELECT result ->> 'traceback' FROM celeriac.history_with(ARRAY[CAST(:id AS bigint)]) WHERE status = 'failed' LIMIT 1
 """)
 
 

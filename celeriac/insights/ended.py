@@ -36,8 +36,9 @@ LEFT JOIN LATERAL (
     WHERE id = s.task AND s.from_status <> 'claimed' AND s.to_status = 'pending'
         AND s.kind = ANY (CAST(:back AS text[])) AND s.task <> ALL (ARRAY(SELECT unnest(ids) FROM celeriac.tickets))
     UNION ALL
-    SELECT task_id, role, headers, args, kwargs, retry_count, worker_id FROM celeriac.history
-    WHERE id = s.task AND s.to_status = status AND s.from_status <> s.to_status
+    SELECT task_id, role, headers, args, kwargs, retry_count, worker_id
+    FROM celeriac.history_with(ARRAY[s.task])
+    WHERE s.to_status = status AND s.from_status <> s.to_status
         AND (s.from_status <> 'running' OR s.kind <> ALL (CAST(:settled AS text[])))
         AND s.to_status = ANY (CAST(:over AS text[]))
     LIMIT 1

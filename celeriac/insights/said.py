@@ -12,11 +12,10 @@ from celeriac.insights.fingerprints import Kind, kind_of
 
 # A traceback is mostly stored out of line and compressed.
 SAID = text("""
-SELECT wanted.id, left(split_part(found.error_message, chr(10), 1), 500) AS message,
+SELECT found.id, left(split_part(found.error_message, chr(10), 1), 500) AS message,
     right(found.result ->> 'traceback', 2000) AS traceback
-FROM unnest(CAST(:ids AS bigint[]), CAST(:times AS timestamptz[])) AS wanted (id, completed_at), LATERAL (
-    SELECT error_message, result FROM celeriac.history
-    WHERE id = wanted.id AND completed_at = wanted.completed_at LIMIT 1) AS found
+FROM celeriac.history_with(CAST(:ids AS bigint[])) AS found
+WHERE found.completed_at = ANY (CAST(:times AS timestamptz[]))
 """)
 
 

@@ -17,25 +17,24 @@ SELECT t.*, extract(epoch FROM statement_timestamp() - t.last_heartbeat_at)::dou
     coalesce(r.paused, false) AS role_paused, coalesce(p.paused, false) AS account_paused, p.cap AS account_cap,
     (SELECT l.rate_limit FROM celeriac.role_limits l WHERE l.role = t.role AND celeriac.tokens(l) < 1) AS rate_reached,
     r.definition -> 'sensitive' AS sensitive, r.parameters
-FROM celeriac.worker_tasks t LEFT JOIN celeriac.roles r ON r.role = t.role
+FROM celeriac.tasks_with(ARRAY[CAST(CAST(:id AS text) AS bigint)]) t LEFT JOIN celeriac.roles r ON r.role = t.role
 LEFT JOIN celeriac.account_policies p ON p.account = t.account
-WHERE t.id = CAST(CAST(:id AS text) AS bigint)
 """)
 
-CALL = text("SELECT args, kwargs FROM celeriac.worker_tasks WHERE id = CAST(:id AS bigint)")
+CALL = text("SELECT args, kwargs FROM celeriac.tasks_with(ARRAY[CAST(:id AS bigint)])")
 
 ID_OF = text("""
 SELECT id FROM celeriac.tasks WHERE task_id = :task_id
 UNION ALL
-SELECT id FROM celeriac.history WHERE task_id = :task_id
+SELECT id FROM celeriac.history_named(ARRAY[CAST(:task_id AS text)])
 LIMIT 1
 """)
 
 ROWS_OF = text("""
 SELECT id, task_id FROM celeriac.tasks WHERE task_id = ANY (CAST(:given AS text[]))
-UNION ALL SELECT id, task_id FROM celeriac.history WHERE task_id = ANY (CAST(:given AS text[]))
+UNION ALL SELECT id, task_id FROM celeriac.history_named(CAST(:given AS text[]))
 UNION ALL SELECT id, NULL FROM celeriac.tasks WHERE id = ANY (CAST(:ids AS bigint[]))
-UNION ALL SELECT id, NULL FROM celeriac.history WHERE id = ANY (CAST(:ids AS bigint[]))
+UNION ALL SELECT id, NULL FROM celeriac.history_with(CAST(:ids AS bigint[]))
 """)
 
 # BETWEEN: were `task` said to be one value, an order by id alone would be as good, which passes by all other tasks'.

@@ -55,8 +55,8 @@ SELECT w.task_id, coalesce(o.id, h.id) AS id, CASE WHEN o.id IS NULL THEN h.stat
 FROM unnest(CAST(:task_ids AS text[]), CAST(:since AS timestamptz[])) AS w (task_id, since)
 LEFT JOIN LATERAL (SELECT id, role FROM celeriac.tasks WHERE task_id = w.task_id LIMIT 1) AS o ON true
 LEFT JOIN LATERAL (
-    SELECT id, status FROM celeriac.history
-    WHERE o.id IS NULL AND task_id = w.task_id AND completed_at >= w.since LIMIT 1) AS h ON true
+    SELECT id, status FROM celeriac.history_named(ARRAY[w.task_id])
+    WHERE o.id IS NULL AND completed_at >= w.since LIMIT 1) AS h ON true
 """)
 
 _LATENESS = """

@@ -80,7 +80,7 @@ FROM unnest(CAST(:barriers AS uuid[])) AS wanted (barrier), LATERAL (
 
 HAS_PARTS = text("""
 SELECT EXISTS (SELECT FROM celeriac.tasks WHERE workflow = :workflow)
-    OR EXISTS (SELECT FROM celeriac.history WHERE workflow = :workflow)
+    OR EXISTS (SELECT FROM celeriac.ended WHERE workflow = :workflow)
 """)
 
 # In which node each of these parts is.
@@ -88,8 +88,8 @@ PARENTS = text("""
 SELECT id, role, CAST(barrier AS text) AS barrier FROM celeriac.tasks
 WHERE id = ANY (CAST(:ids AS bigint[])) AND workflow = :workflow
 UNION ALL
-SELECT id, role, CAST(barrier AS text) FROM celeriac.history
-WHERE id = ANY (CAST(:ids AS bigint[])) AND workflow = :workflow
+SELECT id, role, CAST(barrier AS text) FROM celeriac.history_with(CAST(:ids AS bigint[]))
+WHERE workflow = :workflow
 """)
 
 # BETWEEN: were it said to be one value, an order by id alone would be as good, which passes by all other tasks'.

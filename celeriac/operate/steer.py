@@ -47,8 +47,7 @@ SELECT t.id, t.task_id, t.role, t.status, t.priority, t.unique_key, t.retry_coun
     CASE WHEN t.unique_key IS NOT NULL AND t.completed_at IS NOT NULL THEN (
         SELECT o.id FROM celeriac.tasks o WHERE o.role = t.role AND o.unique_key = t.unique_key LIMIT 1) END AS held_by,
     coalesce(t.headers -> 'canvas' ? 'never_came', false) AS never_came
-FROM celeriac.worker_tasks t LEFT JOIN celeriac.roles r ON r.role = t.role
-WHERE t.id = ANY (CAST(:ids AS bigint[]))
+FROM celeriac.tasks_with(CAST(:ids AS bigint[])) t LEFT JOIN celeriac.roles r ON r.role = t.role
 ORDER BY t.id
 """)
 
@@ -56,7 +55,7 @@ ORDER BY t.id
 # chord's body waits again for those of its members that are retried, too.
 RETRY = text(f"""
 WITH gone AS (
-    DELETE FROM celeriac.history WHERE id = ANY (CAST(:ids AS bigint[])) RETURNING *
+    SELECT * FROM celeriac.forget(CAST(:ids AS bigint[]))
 ), again AS (
     INSERT INTO celeriac.tasks (
         id, task_id, role, account, lock_key, unique_key, priority, scheduled_for, expires_at, args, kwargs, headers,

@@ -30,7 +30,7 @@ from sqlalchemy import Connection, Row, text
 
 from celeriac.insights.histogram import BOUNDS, counts
 from celeriac.repair.app import RepairApp
-from celeriac.repair.prune import MINUTES_KEPT, NAMES
+from celeriac.repair.prune import MINUTES_KEPT
 from celeriac.store.connections import Database
 from celeriac.store.plans import lookups
 from celeriac.store.states import CANCELLED
@@ -62,7 +62,7 @@ ENQUEUED = text("""
 WITH created AS (
     SELECT role, date_trunc('minute', created_at) AS minute FROM celeriac.tasks WHERE id > :after AND id <= :upto
     UNION ALL
-    SELECT role, date_trunc('minute', created_at) FROM celeriac.history WHERE id > :after AND id <= :upto
+    SELECT role, date_trunc('minute', created_at) FROM celeriac.created_between(:after, :upto)
 ), known AS MATERIALIZED (
     SELECT role, minute, count(*) AS n FROM created GROUP BY role, minute ORDER BY role, minute
 ), told AS (
@@ -81,9 +81,21 @@ SELECT count(*) FROM known
 
 FORGETS = text("SELECT role FROM celeriac.roles WHERE definition -> 'keep' IN ('null', '0')")
 
-# INVARIANT: no row of what the workers count themselves, `COUNTED`.
+_MIDNIGHT = "date_trunc('day', CAST(:since AS timestamptz) AT TIME ZONE 'UTC')"
+
+# By functions that are immutable, so that the planner knows the day, and locks its partition alone.
+_OF_DAY = f"""completed_at >= {_MIDNIGHT} AT TIME ZONE 'UTC'
+            AND completed_at < ({_MIDNIGHT} + interval '1 day') AT TIME ZONE 'UTC'"""
+
+# INVARIANT: no row of what the workers count themselves, `COUNTED`. The names that the minute's day has, one descent
+# each.
 _OF_MINUTE = f"""
-WITH RECURSIVE {NAMES}, ended AS (
+WITH RECURSIVE names AS (
+    (SELECT role FROM celeriac.history WHERE {_OF_DAY} ORDER BY role LIMIT 1)
+    UNION ALL
+    SELECT next.role FROM names, LATERAL (
+        SELECT role FROM celeriac.history WHERE role > names.role AND {_OF_DAY} ORDER BY role LIMIT 1) AS next
+), ended AS (
     SELECT h.* FROM names LEFT JOIN celeriac.roles r ON r.role = names.role CROSS JOIN LATERAL (
         SELECT role, status, celeriac.was_retried(status, retry_count, tries, max_retries) AS again,
             worker_id, worker_pid, started_at, completed_at,

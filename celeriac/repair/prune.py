@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
-from datetime import datetime
+from collections.abc import Callable, Mapping, Set
+from dataclasses import dataclass
+from datetime import date, datetime
 from functools import partial
 from typing import Any
 
@@ -42,34 +43,31 @@ SELECT role, CASE WHEN for_ < interval '1 day' THEN statement_timestamp() - for_
 FROM kept ORDER BY role
 """)
 
-# The names that history has, one descent each.
-NAMES = """names AS (
-    (SELECT role FROM celeriac.history ORDER BY role LIMIT 1)
-    UNION ALL
-    SELECT next.role FROM names, LATERAL (
-        SELECT role FROM celeriac.history WHERE role > names.role ORDER BY role LIMIT 1) AS next
-)"""
-
-# Those of them that are no roles.
-UNDECLARED = text(f"""
-WITH RECURSIVE {NAMES}
-SELECT role FROM names WHERE NOT EXISTS (SELECT FROM celeriac.roles r WHERE r.role = names.role)
+# Those of these names that are no roles.
+UNDECLARED = text("""
+SELECT name FROM unnest(CAST(:names AS text[])) AS name
+WHERE NOT EXISTS (SELECT FROM celeriac.roles r WHERE r.role = name) ORDER BY name
 """)
 
 # What each batch of a deletion answers: how many rows are gone, and `until`, which the next one gets as `after`.
 # INVARIANT of all of them: a batch begins where the last one ended, so that nobody walks over the dead entries of those
 # before, which an old transaction keeps in the index.
+# INVARIANT: each batch is of one day, whose times the planner knows: it locks that partition alone.
+_DAY = "completed_at >= CAST(:began AS timestamptz) AND completed_at < CAST(:ended AS timestamptz)"
+
 TASKS = text(f"""
 WITH taken AS MATERIALIZED (
-    SELECT tableoid AS part, ctid AS place, completed_at FROM celeriac.history h
-    WHERE role = :role AND completed_at >= coalesce(CAST(:after AS timestamptz), '-infinity') AND completed_at < :since
+    SELECT tableoid AS part, ctid AS place, completed_at AS at FROM celeriac.history h
+    WHERE role = :role AND completed_at >= coalesce(CAST(:after AS timestamptz), CAST(:began AS timestamptz))
+        AND completed_at < CAST(:since AS timestamptz) AND {_DAY}
         AND NOT (barrier IS NOT NULL AND {NEEDED})
     ORDER BY completed_at LIMIT :batch
 ), gone AS (
     DELETE FROM celeriac.history h USING taken t
-    WHERE h.ctid = t.place AND h.tableoid = t.part AND h.ctid = ANY (ARRAY(SELECT place FROM taken)) RETURNING h.id
+    WHERE h.ctid = t.place AND h.tableoid = t.part AND h.ctid = ANY (ARRAY(SELECT place FROM taken)) AND {_DAY}
+    RETURNING h.id
 )
-SELECT (SELECT count(*) FROM gone) AS n, (SELECT max(completed_at) FROM taken) AS until
+SELECT (SELECT count(*) FROM gone) AS n, (SELECT max(at) FROM taken) AS until
 """)
 
 # INVARIANT of `barriers`: a loose walk over those a role that keeps no success has members of, one descent each.
@@ -81,27 +79,29 @@ WITH RECURSIVE since AS MATERIALIZED (
     (SELECT barrier FROM since WHERE barrier IS NOT NULL
     UNION ALL
     (SELECT barrier FROM celeriac.history
-        WHERE role = :role AND barrier IS NOT NULL AND status = 'completed' ORDER BY barrier LIMIT 1)
+        WHERE role = :role AND barrier IS NOT NULL AND status = 'completed' AND {_DAY} ORDER BY barrier LIMIT 1)
     LIMIT 1)
     UNION ALL
     SELECT next.barrier FROM barriers, LATERAL (
         SELECT barrier FROM celeriac.history
-        WHERE role = :role AND barrier > barriers.barrier AND status = 'completed' ORDER BY barrier LIMIT 1) AS next
+        WHERE role = :role AND barrier > barriers.barrier AND status = 'completed' AND {_DAY}
+        ORDER BY barrier LIMIT 1) AS next
 ), taken AS MATERIALIZED (
     SELECT h.barrier, member.* FROM (SELECT barrier FROM barriers h WHERE NOT {NEEDED}) AS h, LATERAL (
         (SELECT tableoid AS part, ctid AS spot, place FROM celeriac.history
-            WHERE barrier = h.barrier AND role = :role AND status = 'completed'
+            WHERE barrier = h.barrier AND role = :role AND status = 'completed' AND {_DAY}
                 AND place >= coalesce((SELECT place FROM since WHERE barrier = h.barrier), 0)
             ORDER BY place LIMIT :batch)
         UNION ALL
         (SELECT tableoid, ctid, {NO_PLACE} FROM celeriac.history
-            WHERE barrier = h.barrier AND role = :role AND status = 'completed' AND place IS NULL
+            WHERE barrier = h.barrier AND role = :role AND status = 'completed' AND place IS NULL AND {_DAY}
             ORDER BY place LIMIT :batch)
         LIMIT :batch) AS member
     LIMIT :batch
 ), gone AS (
     DELETE FROM celeriac.history h USING taken t
-    WHERE h.ctid = t.spot AND h.tableoid = t.part AND h.ctid = ANY (ARRAY(SELECT spot FROM taken)) RETURNING h.id
+    WHERE h.ctid = t.spot AND h.tableoid = t.part AND h.ctid = ANY (ARRAY(SELECT spot FROM taken)) AND {_DAY}
+    RETURNING h.id
 )
 SELECT (SELECT count(*) FROM gone) AS n,
     (SELECT ARRAY[CAST(barrier AS text), CAST(place AS text)] FROM taken
@@ -117,8 +117,22 @@ WHERE i.inhparent = CAST('celeriac.history' AS regclass) AND c.relname ~ '^histo
 ORDER BY day
 """)
 
-# INVARIANT: a loose walk over the roles that a day has, one descent each. By way of `history`, whose rights are its
-# partitions', too.
+# Each day of which history has rows, one descent each, with when it begins and ends, and what is recorded of it.
+LISTED = text("""
+WITH RECURSIVE days AS (
+    (SELECT day FROM celeriac.ended ORDER BY day LIMIT 1)
+    UNION ALL
+    SELECT next.day FROM days, LATERAL (
+        SELECT day FROM celeriac.ended WHERE day > days.day ORDER BY day LIMIT 1) AS next
+)
+SELECT day, day::timestamp AT TIME ZONE 'UTC' AS began, (day + 1)::timestamp AT TIME ZONE 'UTC' AS ended,
+    r.roles, r.members, (day + 1)::timestamp AT TIME ZONE 'UTC' < statement_timestamp() - interval '1 hour' AS is_over
+FROM (SELECT day FROM days UNION SELECT day FROM celeriac.unlisted) AS d
+LEFT JOIN celeriac.history_days r USING (day) ORDER BY day
+""")
+
+# INVARIANT: loose walks over the roles that a day has, and over those of which it has successes of groups' members, one
+# descent each. By way of `history`, whose rights are its partitions', too.
 ROLES_OF_DAY = text("""
 WITH RECURSIVE names AS (
     (SELECT role FROM celeriac.history WHERE completed_at >= :began AND completed_at < :ended ORDER BY role LIMIT 1)
@@ -127,8 +141,30 @@ WITH RECURSIVE names AS (
         SELECT role FROM celeriac.history
         WHERE role > names.role AND completed_at >= :began AND completed_at < :ended ORDER BY role LIMIT 1) AS next
 )
-SELECT role FROM names
+SELECT role, (
+    SELECT true FROM celeriac.history h WHERE h.role = names.role AND barrier IS NOT NULL AND status = 'completed'
+        AND completed_at >= :began AND completed_at < :ended ORDER BY barrier LIMIT 1) IS NOT NULL AS has_members
+FROM names
 """)
+
+# What a day has that is over stays as it is, until somebody prunes it or writes there.
+RECORD = text("""
+INSERT INTO celeriac.history_days (day, roles, members) VALUES (:day, :roles, :members) ON CONFLICT (day) DO NOTHING
+""")
+UNRECORD = text("DELETE FROM celeriac.history_days WHERE day = :day")
+
+# What `ended` has of days that are gone. `after`: the id where the last batch ended.
+DROPPED = text("SELECT day FROM celeriac.dropped_days ORDER BY day")
+LEFT_BEHIND = text("""
+WITH taken AS MATERIALIZED (
+    SELECT ctid AS place, id FROM celeriac.ended WHERE day = :day AND id > coalesce(CAST(:after AS bigint), 0)
+    ORDER BY day, id LIMIT :batch
+), gone AS (
+    DELETE FROM celeriac.ended WHERE ctid = ANY (ARRAY(SELECT place FROM taken)) RETURNING 1
+)
+SELECT (SELECT count(*) FROM gone) AS n, (SELECT max(id) FROM taken) AS until
+""")
+CLEARED = text("DELETE FROM celeriac.dropped_days WHERE day = :day")
 
 # Bodies that wait, or run, are few; what finished for them on that day may be many.
 NEEDED_OF_DAY = text("""
@@ -265,15 +301,59 @@ def prune_tasks(database: Database, settings: Settings) -> int:
 
 def prune_by_role(database: Database, settings: Settings) -> tuple[int, Counter[str]]:
     """The same: how many days went as a whole, and how many tasks of each role beside them."""
+    days = _days(database)
+    names = sorted({role for day in days for role in day.roles})
     with database.statement() as connection:
-        undeclared = [name for name in connection.execute(UNDECLARED).scalars() if is_built_in(name)]
+        undeclared = [n for n in connection.execute(UNDECLARED, {"names": names}).scalars() if is_built_in(n)]
         roles = connection.execute(KEPT, {"days": settings.event_days, "undeclared": undeclared}).all()
-        days = connection.execute(DAYS).all()
+        partitions = connection.execute(DAYS).all()
     kept = {row.role: row.since for row in roles}
-    dropped = sum(briefly(database, partial(_drop_day, day=day, kept=kept)) for day in days)
-    removed = Counter({row.role: _prune(database, DELIVERED, role=row.role) for row in roles if row.forgets})
-    removed.update({role: _prune(database, TASKS, role=role, since=since) for role, since in kept.items()})
+    known = {day.day: day for day in days}
+    dropped = sum(_drop(database, day, known.get(day.day), kept) for day in partitions)
+    forgets = {row.role for row in roles if row.forgets}
+    removed: Counter[str] = Counter()
+    for day in days:
+        removed.update(_prune_day(database, day, kept, forgets))
+    _clear(database)
     return dropped, removed
+
+
+@dataclass(frozen=True, slots=True)
+class Day:
+    """Of history. `members`: the roles of which it has successes of groups' members."""
+
+    day: date
+    began: datetime
+    ended: datetime
+    is_over: bool
+    roles: frozenset[str]
+    members: frozenset[str]
+
+
+def _days(database: Database) -> list[Day]:
+    """Each that history has rows of; what one has that is over is read once."""
+    with database.transaction() as connection:
+        in_order(connection)
+        listed = connection.execute(LISTED).all()
+    return [_day(database, row) for row in listed]
+
+
+def _day(database: Database, row: Row[Any]) -> Day:
+    roles, members = row.roles, row.members
+    if roles is None:
+        with database.transaction() as connection:
+            in_order(connection)
+            there = connection.execute(ROLES_OF_DAY, {"began": row.began, "ended": row.ended}).all()
+            roles, members = [r.role for r in there], [r.role for r in there if r.has_members]
+            if row.is_over:
+                connection.execute(RECORD, {"day": row.day, "roles": roles, "members": members})
+    return Day(row.day, row.began, row.ended, row.is_over, frozenset(roles), frozenset(members))
+
+
+def _drop(database: Database, over: Row[Any], day: Day | None, kept: Mapping[str, datetime]) -> int:
+    if day and any(role not in kept or kept[role] < over.ended for role in day.roles):
+        return 0
+    return briefly(database, partial(_drop_day, day=over, kept=kept))
 
 
 def _drop_day(connection: Connection, day: Row[Any], kept: Mapping[str, datetime]) -> bool:
@@ -284,6 +364,29 @@ def _drop_day(connection: Connection, day: Row[Any], kept: Mapping[str, datetime
         return False
     connection.execute(DROP_DAY, {"day": day.day})
     return True
+
+
+def _prune_day(database: Database, day: Day, kept: Mapping[str, datetime], forgets: Set[str]) -> Counter[str]:
+    """Row by row what this day has and others' rows keep from being dropped."""
+    span = {"began": day.began, "ended": day.ended}
+    delivered = {role: _prune(database, DELIVERED, role=role, **span) for role in day.members & forgets}
+    past = {role: kept[role] for role in day.roles & kept.keys() if kept[role] > day.began}
+    removed = Counter(delivered)
+    removed.update({role: _prune(database, TASKS, role=role, since=since, **span) for role, since in past.items()})
+    if day.is_over and removed.total():
+        with database.statement() as connection:
+            connection.execute(UNRECORD, {"day": day.day})
+    return removed
+
+
+def _clear(database: Database) -> None:
+    """What the directory still has of days that were dropped."""
+    with database.statement() as connection:
+        days = connection.execute(DROPPED).scalars().all()
+    for day in days:
+        _prune(database, LEFT_BEHIND, day=day)
+        with database.statement() as connection:
+            connection.execute(CLEARED, {"day": day})
 
 
 def _prune(database: Database, delete: TextClause, **wanted: Any) -> int:

@@ -32,13 +32,27 @@ SEGMENTS = 3
 #: Pages a transaction moves, and how long (milliseconds) a truncation waits for whoever reads or writes the segment.
 PAGES, PATIENCE_MS = 32, 50
 
-# What the statistics say, which every process reports at its own pace, and each segment's bytes.
-STATE = text("""
+# What the statistics say, which every process reports at its own pace, each segment's bytes, and for how long (seconds)
+# somebody has kept dead entries in their places: a transaction, a prepared one, a slot of a replica. Where vacuum does
+# not come by itself, for ever.
+STATE = text(f"""
 SELECT ring.seg, pg_stat_get_dead_tuples(current) AS dead, pg_stat_get_live_tuples(current) AS live,
     ARRAY(SELECT pg_relation_size(to_regclass('celeriac.ready_' || n)) FROM generate_series(0, 2) AS n ORDER BY n)
-        AS sizes
+        AS sizes,
+    CASE WHEN pg_stat_get_dead_tuples(current) > {MANY} THEN CAST((
+        SELECT CASE WHEN NOT CAST(current_setting('autovacuum') AS boolean) OR EXISTS (
+                SELECT FROM pg_replication_slots WHERE xmin IS NOT NULL OR catalog_xmin IS NOT NULL) THEN 'infinity'
+            ELSE greatest(
+                (SELECT max(extract(epoch FROM clock_timestamp() - xact_start)) FROM pg_stat_activity
+                    WHERE backend_xmin IS NOT NULL AND pid <> pg_backend_pid() AND backend_type <> 'autovacuum worker'),
+                (SELECT max(extract(epoch FROM clock_timestamp() - prepared)) FROM pg_prepared_xacts), 0) END
+    ) AS double precision) ELSE 0 END AS kept
 FROM celeriac.ring, to_regclass('celeriac.ready_' || ring.seg) AS current
 """)
+
+#: To move so many live entries costs little. Where there are more, the ring turns only if vacuum cannot do its work: if
+#: somebody has kept the dead ones for so long (seconds), a few times what it takes to come.
+FEW_LIVE, KEPT = 100_000, 180.0
 
 # INVARIANT: of those who read one state, one seals.
 SEAL = text("UPDATE celeriac.ring SET seg = :next WHERE seg = :seg")
@@ -83,12 +97,16 @@ RETURNING true
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The ring's: its current segment, that one's entries by the statistics, and each segment's bytes."""
+    """The ring's: its current segment, that one's entries by the statistics, and each segment's bytes.
+
+    `kept`: for how many seconds its dead entries could not be removed.
+    """
 
     seg: int
     dead: int
     live: int
     sizes: list[int]
+    kept: float
 
     @property
     def next(self) -> int:
@@ -97,7 +115,8 @@ class State:
     @property
     def is_worn(self) -> bool:
         """And the next segment is empty: truncated, or never used."""
-        return self.dead > MANY and self.dead**2 > WORTH * self.live and not self.sizes[self.next]
+        many = self.dead > MANY and self.dead**2 > WORTH * self.live
+        return many and (self.live <= FEW_LIVE or self.kept > KEPT) and not self.sizes[self.next]
 
     @property
     def sealed(self) -> list[int]:

@@ -12,7 +12,7 @@ from celeriac.roles.role import Role
 from celeriac.settle.outcome import LOST, REPLACED, Outcome, Success
 from celeriac.settle.retries import Again, Attempt, Failed, after_failure, after_timeout
 from celeriac.store import states
-from celeriac.store.failures import is_full, is_restart
+from celeriac.store.failures import is_restart, is_turned_away
 from celeriac.store.redact import MARGIN
 from celeriac.store.started import Started
 from celeriac.store.states import STAYS
@@ -48,9 +48,9 @@ def replaced(task: Started) -> Outcome:
 
 
 def excused(task: Started, error: BaseException) -> Outcome | None:
-    """What becomes of a task whose handler met with Postgres being away or full; None if that is not what happened."""
-    if is_full(error):
-        return crowded_out(task, error)
+    """What becomes of a task whose handler met with Postgres being away, or letting nobody in; None if it did not."""
+    if is_turned_away(error):
+        return turned_away(task, error)
     return lost(task, error) if is_restart(error) else None
 
 
@@ -95,12 +95,12 @@ def snoozed(task: Started, seconds: float, why: str) -> Outcome:
     )  # fmt: skip
 
 
-#: When (seconds) a task is tried again for which Postgres had no connection left.
+#: When (seconds) a task is tried again for which there was no connection to Postgres.
 ROOM_AFTER = 1.0
 
 
-def crowded_out(task: Started, error: BaseException) -> Outcome:
-    """Postgres had no connection left for its handler: no doing of the task's, so no loss, however long it lasts."""
+def turned_away(task: Started, error: BaseException) -> Outcome:
+    """Its handler got no connection to Postgres: no doing of the task's, so no loss, however long it lasts."""
     return snoozed(task, ROOM_AFTER, str(described(error)))
 
 

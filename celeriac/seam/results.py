@@ -27,14 +27,14 @@ SELECT id, task_id, CASE WHEN h.id IS NULL THEN 'pending' WHEN worker_id IS NULL
 FROM found LEFT JOIN held h USING (id)
 UNION ALL
 SELECT id, task_id, status, result, error_message, completed_at, retry_count, progress, role, args, kwargs, worker_id
-FROM celeriac.history WHERE task_id = ANY (CAST(:task_ids AS text[]))
+FROM celeriac.history_named(CAST(:task_ids AS text[]))
 """)
 
 # What is over is in the history, or nowhere.
-OVER = text("SELECT task_id FROM celeriac.history WHERE task_id = ANY (CAST(:task_ids AS text[]))")
+OVER = text("SELECT task_id FROM celeriac.history_named(CAST(:task_ids AS text[]))")
 
 FAILED = text("""
-SELECT task_id FROM celeriac.history WHERE task_id = ANY (CAST(:task_ids AS text[])) AND status <> 'completed'
+SELECT task_id FROM celeriac.history_named(CAST(:task_ids AS text[])) WHERE status <> 'completed'
 """)
 
 # `member_of`: the group it came with. A body has the group of its members, the next link of a chain that of the chain,
@@ -43,11 +43,11 @@ CHILDREN = text("""
 WITH parent AS MATERIALIZED (
     SELECT headers -> 'canvas' ->> 'group' AS own,
         headers -> 'canvas' -> 'chain' -> -1 -> 'options' ->> 'group_id' AS following
-    FROM celeriac.history WHERE id = :id LIMIT 1
+    FROM celeriac.history_with(ARRAY[CAST(:id AS bigint)]) LIMIT 1
 ), child AS (
     SELECT id, task_id, headers -> 'canvas' AS canvas FROM celeriac.tasks WHERE parent_id = :id
     UNION ALL
-    SELECT id, task_id, headers -> 'canvas' AS canvas FROM celeriac.history WHERE parent_id = :id
+    SELECT id, task_id, headers -> 'canvas' AS canvas FROM celeriac.history_under(:id)
 )
 SELECT c.task_id, CASE
     WHEN NOT EXISTS (SELECT FROM parent WHERE c.canvas ->> 'group' IN (own, following, c.canvas ->> 'awaits'))
@@ -64,7 +64,9 @@ DELETE = text("DELETE FROM celeriac.group_results WHERE id = :id")
 
 # A member's result stays until the body it goes to has finished, which may fail and run again.
 FORGET = text(f"""
-DELETE FROM celeriac.history h WHERE h.task_id = :task_id AND NOT (h.barrier IS NOT NULL AND {NEEDED})
+SELECT count(*) FROM celeriac.forget(ARRAY(
+    SELECT h.id FROM celeriac.history_named(ARRAY[CAST(:task_id AS text)]) h
+    WHERE NOT (h.barrier IS NOT NULL AND {NEEDED})))
 """)
 
 TELL = text("UPDATE celeriac.tasks SET progress = CAST(:progress AS jsonb) WHERE task_id = :task_id")

@@ -15,7 +15,7 @@ REFUSED = text("""
 INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
 SELECT late.id, late.role, 'late_finish', t.status, t.status, :by, 'refused: the task was no longer this run''s'
 FROM jsonb_to_recordset(CAST(:late AS jsonb)) AS late (id bigint, role text)
-LEFT JOIN LATERAL (SELECT status, token FROM celeriac.worker_tasks WHERE id = late.id LIMIT 1) AS t ON true
+LEFT JOIN LATERAL (SELECT status, token FROM celeriac.tasks_with(ARRAY[late.id]) LIMIT 1) AS t ON true
 WHERE NOT :again OR t.token IS NOT NULL
 RETURNING task
 """)

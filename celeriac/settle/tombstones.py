@@ -50,7 +50,7 @@ WITH wanted AS (  -- of a chord that is told of itself and as its body, the one 
         headers, clock_timestamp(), result, error, 0, 0, 1, 0, after, workflow, barrier, place, clock_timestamp()
     FROM wanted w
     WHERE (SELECT true FROM celeriac.tasks t WHERE t.task_id = w.task_id LIMIT 1) IS NULL
-        AND (SELECT true FROM celeriac.history h WHERE h.task_id = w.task_id LIMIT 1) IS NULL
+        AND (SELECT true FROM celeriac.history_named(ARRAY[w.task_id]) LIMIT 1) IS NULL
     RETURNING *
 ), fallen AS (
     SELECT count(celeriac.fall_out(

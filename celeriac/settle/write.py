@@ -70,7 +70,8 @@ def _join(of: str) -> str:
 
 # INVARIANT of `mine`: the task is held by the ticket it was started under; anything else is refused. Whoever settles,
 # cancels or releases has the ticket's row first, then the tasks'. A task that was asked to stop is not tried again.
-# `again` takes its rows from an array: of `judged` the planner believes one row, and would look up all for each.
+# `again` takes its rows from an array: of `judged` the planner believes one row, and would look up all for each. Only
+# arguments that the attempt has given anew are in it: others' values stay where they are stored.
 SETTLE = text(f"""
 WITH outcome AS (
     SELECT * FROM jsonb_to_recordset(CAST(:outcomes AS jsonb)) AS (
@@ -84,8 +85,8 @@ WITH outcome AS (
     FROM held h, unnest(h.ids) AS i (id) JOIN outcome o ON o.id = i.id WHERE o.token = h.token
 ), judged AS MATERIALIZED (
     SELECT {_OF_ITS_ROW}, m.kind, m.result, m.error, m.retry_count, m.tries, m.keep,
-        m.is_spread, m.token, coalesce(m.args, t.args) AS args, coalesce(m.kwargs, t.kwargs) AS kwargs, m.worker_id,
-        m.worker_pid, m.claimed_at, m.started_at,
+        m.is_spread, m.token, coalesce(m.args, t.args) AS args, coalesce(m.kwargs, t.kwargs) AS kwargs,
+        m.args AS new_args, m.kwargs AS new_kwargs, m.worker_id, m.worker_pid, m.claimed_at, m.started_at,
         CASE WHEN m.status = 'pending' AND t.cancel_requested_at IS NOT NULL THEN 'cancelled'
             ELSE m.status END AS becomes,
         coalesce(m.at, clock_timestamp() + m.delay * interval '1 second') AS due
@@ -102,10 +103,12 @@ WITH outcome AS (
         AND celeriac.leaves_row(role, barrier)
 ), again AS (
     UPDATE celeriac.tasks t
-    SET retry_count = j.retry_count, tries = j.tries, args = j.args, kwargs = j.kwargs, scheduled_for = j.due,
+    SET retry_count = j.retry_count, tries = j.tries, args = coalesce(j.args, t.args),
+        kwargs = coalesce(j.kwargs, t.kwargs), scheduled_for = j.due,
         error_message = j.error, started_at = j.started_at, cancel_requested_at = NULL, updated_at = clock_timestamp()
     FROM unnest(ARRAY(
-        SELECT (id, retry_count, tries, args, kwargs, due, error, started_at) FROM judged WHERE becomes = 'pending'
+        SELECT (id, retry_count, tries, new_args, new_kwargs, due, error, started_at) FROM judged
+        WHERE becomes = 'pending'
     )) AS j (id bigint, retry_count integer, tries integer, args jsonb, kwargs jsonb, due timestamptz, error text,
         started_at timestamptz)
     WHERE t.id = j.id AND t.id = ANY (ARRAY(SELECT id FROM judged WHERE becomes = 'pending'))

@@ -77,17 +77,34 @@ def unquoted(error: psycopg2.Error) -> None:
 
 
 #: How a server answers that has no connection left, for anybody or for this login.
-_REFUSED = (None, errorcodes.TOO_MANY_CONNECTIONS)
 _FULL = ("too many clients", "too many connections", "remaining connection slots")
 
+#: How the driver begins where there came no connection: a login that was revoked, another password, a line of pg_hba, a
+#: proxy that refuses, a name that nobody knows, a certificate that has expired, no file descriptor left.
+_NOT_CONNECTED = (
+    "connection to server at ", "connection to server on socket ", "connection failed", "could not translate host name",
+    "could not connect to server", "could not create socket", "could not look up",
+)  # fmt: skip
 
-def is_full(error: BaseException | None) -> bool:
-    """Whether a handler met with the engine's Postgres having no connection left for it.
 
-    It is the server that says so, as it refuses a connection: a statement's own error may have such words as a value.
+def is_turned_away(error: BaseException | None) -> bool:
+    """Whether a handler met with the engine's Postgres letting no new connection in; those that are open may live.
+
+    The driver says so before there is a connection, and so without a statement and without a code, or the server with a
+    code for it: a statement's own error may have such words as a value.
     """
-    refusals = (failure.orig for failure in _of_celeriac(error) if isinstance(failure.orig, psycopg2.OperationalError))
-    return any(words in str(orig) for orig in refusals if orig.pgcode in _REFUSED for words in _FULL)
+    return any(_turns_away(failure) for failure in _of_celeriac(error))
+
+
+def _turns_away(failure: Any) -> bool:
+    orig = failure.orig
+    if not isinstance(orig, psycopg2.OperationalError):
+        return False
+    if orig.pgcode is None and failure.statement is None:
+        # Without a descriptor the driver may have no words for it.
+        is_mute = not str(orig).strip() and not failure.connection_invalidated
+        return is_mute or str(orig).startswith(_NOT_CONNECTED) or any(words in str(orig) for words in _FULL)
+    return orig.pgcode in (None, errorcodes.TOO_MANY_CONNECTIONS) and any(words in str(orig) for words in _FULL)
 
 
 def is_restart(error: BaseException | None) -> bool:

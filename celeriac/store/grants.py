@@ -38,6 +38,9 @@ WORKER = {
     "account_policies": "SELECT, UPDATE (updated_at)",  # without which nobody may lock a row FOR SHARE
     "version": "SELECT",
     "afterwards": "",
+    "ended": "SELECT, DELETE",
+    "unlisted": "SELECT",
+    "dropped_days": "SELECT, DELETE",
     **dict.fromkeys(SEGMENTS, f"{_ALL}, TRUNCATE"),
     "api_tokens": "",
     "enqueuers": "",
@@ -48,7 +51,7 @@ WORKER = {
 ADMIN = {
     **dict.fromkeys(SEGMENTS, f"{_ALL}, TRUNCATE"),
     "audit": "SELECT, INSERT", "api_tokens": "SELECT, INSERT, UPDATE", "version": "SELECT",
-    "afterwards": "SELECT",
+    "afterwards": "SELECT", "ended": "SELECT, DELETE", "unlisted": "SELECT", "dropped_days": "SELECT, DELETE",
 }  # fmt: skip
 
 EXISTS = text("SELECT true FROM pg_roles WHERE rolname = :name")

@@ -27,6 +27,18 @@ ASKED = text("SELECT lock_key FROM celeriac.looks ORDER BY lock_key LIMIT :batch
 
 JOINS = text("SELECT CAST(barrier AS text) FROM celeriac.joins ORDER BY barrier LIMIT :batch")
 
+# INVARIANT: of all workers one looks in a period, since the list is read from its beginning, over whatever is dead
+# there. A list that has no page costs each of them no write.
+TAKE = text("""
+INSERT INTO celeriac.repairs (name, at)
+SELECT 'looks', clock_timestamp()
+WHERE pg_relation_size('celeriac.looks') + pg_relation_size('celeriac.joins') > 0 AND NOT EXISTS (
+        SELECT FROM celeriac.repairs
+        WHERE name = 'looks' AND at > clock_timestamp() - :seconds * interval '1 second')
+ON CONFLICT (name) DO UPDATE SET at = excluded.at WHERE repairs.at <= excluded.at - :seconds * interval '1 second'
+RETURNING true
+""")
+
 #: Stand before a barrier, and before a role with a new head, among the keys to look at: no lock key has them.
 _BARRIER, _READIED = "\0", "\0\0"
 
@@ -91,6 +103,11 @@ def after(connection: Connection, keys: Iterable[str]) -> set[str]:
     except DBAPIError as error:
         logger.warning("The sweep hands over what could not be handed over at once: %s", error)
         return roles
+
+
+def has_turn(connection: Connection, seconds: float) -> bool:
+    """Whether it is this worker that looks, for so many seconds. In a transaction of its own: others do not wait."""
+    return connection.execute(TAKE, {"seconds": seconds}).scalar_one_or_none() is not None
 
 
 def look(connection: Connection, batch: int = 200) -> Sequence[str]:

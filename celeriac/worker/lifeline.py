@@ -62,6 +62,9 @@ LOOK_AGAIN = 0.1
 #: Tasks of resumed accounts that a look brings back.
 RESUMED = 500
 
+#: Of all workers one looks at what callers' transactions left, in this part of each look's interval.
+TURN = 0.9
+
 #: How often the end of a worker tries to hand back what somebody has locked.
 LOOKS = 5
 
@@ -274,8 +277,11 @@ class Lifeline(threading.Thread):
 
     def look_around(self) -> None:
         """What callers' transactions left to be done, tasks of accounts that were resumed, limits that are others."""
+        with self.database.statement() as connection:
+            has_turn = look.has_turn(connection, TURN * self.settings.poll_interval)
         with self.database.transaction() as connection:
-            roles = {*look.look(connection), *parking.unpark(connection, RESUMED)}
+            left = look.look(connection) if has_turn else ()
+            roles = {*left, *parking.unpark(connection, RESUMED)}
             shared.note_limits(limits.as_of(connection))
         if roles:
             self.app.kick(roles)

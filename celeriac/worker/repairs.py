@@ -1,4 +1,4 @@
-"""A thread of the parent: the outbox, the ring, and a review and the vital repairs where no beat runs them."""
+"""Threads of the parent: the outbox, and a review and the vital repairs where no beat runs them; the ring by itself."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LOOK_EVERY = 1.0
 
 
 class Repairs(threading.Thread):
-    """A review; then each look the outbox and the ring, every `sweep_interval` the vital repairs, until `ending`."""
+    """A review; then each look the outbox, every `sweep_interval` the vital repairs, until `ending`."""
 
     def __init__(self, app: WorkerApp, ending: threading.Event) -> None:
         super().__init__(name="celeriac-repairs", daemon=True)
@@ -35,16 +35,26 @@ class Repairs(threading.Thread):
         # By itself: after an outage it may remove very much, and the outbox is not to wait for that.
         review = threading.Thread(target=self._review, name="celeriac-review", daemon=True)
         review.start()
+        # A turn moves what lives, which may take a minute: the outbox does not wait for that either.
+        ring = threading.Thread(target=self._turn, name="celeriac-ring", daemon=True)
+        ring.start()
         while not self.ending.wait(min(self.every, self.app.settings.poll_interval, LOOK_EVERY)):
             self.look(time.monotonic())
         review.join()
+        ring.join()
+
+    def _turn(self) -> None:
+        while not self.ending.wait(min(self.every, self.app.settings.poll_interval, LOOK_EVERY)):
+            self.turn()
+
+    def turn(self) -> None:
+        self._try(lambda: above.load(above.TURN_OF_THE_RING)(self.app.database, self.app.kick))
 
     def _review(self) -> None:
         self._try(lambda: above.load(above.REVIEW_AT_START)(self.app))
 
     def look(self, now: float) -> None:
         self._try(self._admit)
-        self._try(lambda: above.load(above.TURN_OF_THE_RING)(self.app.database, self.app.kick))
         if now >= self.due:
             self.due = now + self.every
             self._try(lambda: above.load(above.VITAL_REPAIRS)(self.app))

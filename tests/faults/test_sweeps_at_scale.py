@@ -79,7 +79,8 @@ def age(connection: Connection, after: Any) -> tuple[int, Any]:
 
 def prune_role(connection: Connection, after: Any) -> tuple[int, Any]:
     kept = {row.role: row.since for row in connection.execute(prune.KEPT, {"days": 30, "undeclared": []})}
-    wanted = {"role": "work", "since": kept["work"], "after": after, "batch": BATCH}
+    day = {"began": "-infinity", "ended": "infinity"}
+    wanted = {"role": "work", "since": kept["work"], "after": after, "batch": BATCH} | day
     done = connection.execute(prune.TASKS, wanted).one()
     return done.n, done.until if done.n == BATCH else None
 

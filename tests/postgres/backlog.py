@@ -200,6 +200,7 @@ SHAPES = {
 #: Where tasks are, and what is told of them. `tickets` is small by design, and may be read as a whole.
 ROOMS = ("tasks", "ready", "later", "behind", "parked", "barriers", "joins", "locks", "looks", "intake", "history")
 TOLD = (
+    "ended",
     "task_events",
     "task_logs",
     "passes",
@@ -216,7 +217,7 @@ TOLD = (
 
 def is_large(table: str) -> bool:
     """A room, or a part of one."""
-    return table in (*ROOMS, *TOLD) or table.startswith(("ready_", "history_"))
+    return table in (*ROOMS, *TOLD) or table.startswith(("ready_", "history_2", "history_rest"))
 
 
 def fill(connection: Connection, shape: str, n: int) -> None:

@@ -27,9 +27,10 @@ FEW = 1_000
 #: Tables that have a row for each role, schedule, process, ticket or token, and the engine's own bookkeeping.
 SHORT = {
     "account_policies", "afterwards", "alert_deliveries", "alert_silences", "alerts", "alerts_pending", "api_tokens",
-    "batchers", "beats", "bulk_actions", "enqueuers", "failure_marks", "group_results", "minutes_in_all",
-    "minutes_until", "outcomes", "queue_states", "repairs", "ring", "role_limits", "roles", "saved_views",
-    "scheduled_jobs", "sweep_runs", "tickets", "unparking", "workers",
+    "batchers", "beats", "bulk_actions", "dropped_days", "enqueuers", "failure_marks", "group_results",
+    "history_days", "minutes_in_all", "minutes_until", "outcomes", "queue_states", "repairs", "ring", "role_limits",
+    "roles", "saved_views",
+    "scheduled_jobs", "sweep_runs", "tickets", "unlisted", "unparking", "workers",
 }  # fmt: skip
 
 #: Not explained here: figures count what there is (`test_plans_of_figures`), these read the catalog or change it, and
@@ -83,7 +84,7 @@ def measured(connection: Connection, names: Iterable[str] = MEET_ROOMS) -> Measu
 #: Of those rooms, what the engine executes with the planner as it is.
 AS_USUAL = {
     "operate.hasten.HASTEN", "operate.prioritise.HELD", "operate.prioritise.HOLD", "operate.steer.HOLD",
-    "repair.aging.AGE", "repair.prune.ROLES_OF_DAY", "repair.review.REVIEW",
+    "repair.aging.AGE", "repair.review.REVIEW",
     "repair.ring.STATE",
 }  # fmt: skip
 
@@ -103,7 +104,19 @@ def by_lookups(name: str) -> bool:
 
 DELETED_IN_ORDER = {
     f"repair.prune.{what}"
-    for what in ("TASKS", "DELIVERED", "EVENTS", "PASSES", "ADOPTED", "DEAD_LETTERS", "MINUTES", "LEFT_OF_BULKS")
+    for what in (
+        "TASKS",
+        "DELIVERED",
+        "EVENTS",
+        "PASSES",
+        "ADOPTED",
+        "DEAD_LETTERS",
+        "MINUTES",
+        "LEFT_OF_BULKS",
+        "LISTED",
+        "ROLES_OF_DAY",
+        "LEFT_BEHIND",
+    )
 }
 
 

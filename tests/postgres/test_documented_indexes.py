@@ -19,5 +19,5 @@ def told() -> list[str]:
 
 
 def test_each_index_of_a_room_is_told_once_with_what_it_serves(rows: Rows) -> None:
-    there = [name for (name,) in rows(INDEXES, rooms=[*ROOMS, "tickets"])]
+    there = [name for (name,) in rows(INDEXES, rooms=[*ROOMS, "ended", "tickets"])]
     assert sorted(told()) == sorted(there)

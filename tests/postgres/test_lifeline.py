@@ -165,3 +165,20 @@ def test_a_heartbeat_notes_a_gap_by_that_measure(
     rows("UPDATE workers SET last_heartbeat_at = now() - :ago * interval '1 s'", ago=silent)
     lifeline.beat()
     assert rows("SELECT count(*) FROM repairs WHERE name = 'gap'") == [(noted,)]
+
+
+def test_of_many_workers_one_looks_in_a_period(lifeline: Lifeline, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is dead at the list's beginning is read by one of them; who finds it without a page writes nothing."""
+    looked: list[bool] = []
+    monkeypatch.setattr(module.look, "look", lambda _: looked.append(True) or ())
+    lifeline.settings = dataclasses.replace(lifeline.settings, poll_interval=60.0)
+    lifeline.look_around()
+    assert (looked, rows("SELECT FROM repairs WHERE name = 'looks'")) == ([], [])
+    rows("INSERT INTO looks (lock_key) VALUES ('a')")
+    for _ in range(3):
+        lifeline.look_around()
+    assert looked == [True]
+    rows("UPDATE repairs SET at = at - interval '1 min' WHERE name = 'looks'")
+    lifeline.look_around()
+    assert looked == [True, True]
+    rows("DELETE FROM looks")

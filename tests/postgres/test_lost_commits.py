@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import resource
+import socket
+import threading
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
+import psycopg2
 import pytest
 from sqlalchemy import event, text
 from sqlalchemy.orm import Session
@@ -163,24 +168,71 @@ def test_an_error_of_its_own_writes_is_the_attempts(run: Callable[..., list[str]
     assert rows.one(NOTES) == 0
 
 
+#: How a new connection comes to nothing, by what Postgres or the driver says of it.
+TURNED_AWAY = {
+    "too many connections": {"role": "LOGIN CONNECTION LIMIT 0"},
+    "not permitted to log in": {"role": "NOLOGIN"},
+    "Connection refused": {"host": "127.0.0.1", "port": 1},
+    "could not translate host name": {"host": "no-such-host.invalid"},
+    "closed the connection unexpectedly": {"host": "127.0.0.1", "port": "a proxy that hangs up"},
+    "OperationalError": {"descriptors": 0},  # whose driver has no words for it
+}
+
+
+@contextmanager
+def hanging_up() -> Iterator[int]:
+    """The port of a proxy that takes a connection, and ends it."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            while True:
+                try:
+                    server.accept()[0].close()
+                except OSError:
+                    return
+
+        threading.Thread(target=serve, daemon=True).start()
+        yield server.getsockname()[1]
+        server.shutdown(socket.SHUT_RDWR)
+
+
+def without_descriptors(*given: Any) -> Any:
+    """Connects while this process may open nothing."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, hard))
+    try:
+        return psycopg2.connect(**given[3])
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 @pytest.fixture
-def crowded(app: Celeriac, rows: Rows) -> Iterator[None]:
-    """Handlers come as somebody for whom Postgres has no connection left."""
-    name = fresh_name("crowded")
-    rows(f"CREATE ROLE {name} LOGIN CONNECTION LIMIT 0")
-    event.listen(app.database.engine, "do_connect", lambda *given: given[3].update(user=name))
-    yield
-    rows(f"DROP ROLE {name}")
+def turned_away(app: Celeriac, rows: Rows, request: pytest.FixtureRequest) -> Iterator[str]:
+    """Handlers get no new connection, for this reason; the engine's own connections live."""
+    way, name = dict(TURNED_AWAY[request.param]), fresh_name("nobody")
+    with ExitStack() as stack:
+        if options := way.pop("role", None):
+            rows(f"CREATE ROLE {name} {options}")
+            stack.callback(rows, f"DROP ROLE {name}")
+            way["user"] = name
+        if way.get("port") == "a proxy that hangs up":
+            way["port"] = stack.enter_context(hanging_up())
+        if "descriptors" in way:
+            event.listen(app.database.engine, "do_connect", without_descriptors)
+        else:
+            event.listen(app.database.engine, "do_connect", lambda *given: given[3].update(way))
+        yield request.param
 
 
-def test_a_postgres_without_a_connection_left_costs_a_task_nothing_but_time(
-    run: Callable[..., list[str]], crowded: None, rows: Rows
+@pytest.mark.parametrize("turned_away", TURNED_AWAY, indirect=True)
+def test_a_postgres_that_lets_nobody_in_costs_a_task_nothing_but_time(
+    run: Callable[..., list[str]], turned_away: str, rows: Rows
 ) -> None:
     """However long that lasts: it is no loss that could count against the task."""
     run(lambda _: None, max_losses=1)
     assert rows(STATUS) == [("pending", 0, 0, 0)]
     ((waits_for, why),) = rows("SELECT waits_for, error_message FROM worker_tasks WHERE role = 'work'")
-    assert (waits_for, "too many connections" in str(why)) == ("time", True)
+    assert (waits_for, turned_away in str(why)) == ("time", True), why
 
 
 UP = "CREATE OR REPLACE FUNCTION celeriac.up_since() RETURNS timestamptz LANGUAGE sql STABLE AS $$ SELECT {} $$"

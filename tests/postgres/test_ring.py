@@ -129,6 +129,49 @@ def test_workers_leave_a_ring_alone_whose_schedule_is_switched_off(app: Celeriac
     assert rows(SEGMENT) == [(0,)]
 
 
+@pytest.mark.parametrize(
+    ("dead", "live", "kept", "turns"),
+    [
+        (6_000, 10, 0.0, True),
+        (600_000, 3_000_000, 0.0, False),
+        (600_000, 3_000_000, ring.KEPT + 1, True),
+        (600_000, 10_000_000, ring.KEPT + 1, False),
+    ],
+    ids=["few live ones", "vacuum comes", "somebody keeps the dead", "a turn costs more"],
+)
+def test_many_live_entries_move_only_where_the_dead_cannot_be_removed(
+    dead: int, live: int, kept: float, turns: bool
+) -> None:
+    assert ring.State(0, dead, live, [1, 0, 0], kept).is_worn is turns
+
+
+@pytest.mark.usefixtures("worn")
+def test_whoever_keeps_the_dead_is_seen(app: Celeriac, database: Database) -> None:
+    with database.statement() as connection:
+        first = connection.execute(ring.STATE).one().kept
+        until(lambda: connection.execute(ring.STATE).one().kept > first > 0, "the old transaction to grow older")
+
+
+VACUUMED = """SELECT relname FROM pg_class WHERE relnamespace = 'celeriac'::regnamespace AND relkind = 'r'
+    AND array_to_string(reloptions, ',') LIKE '%%autovacuum_vacuum_scale_factor%%'"""
+
+
+def test_what_loses_rows_at_the_pace_of_tasks_is_vacuumed_sooner_than_usual(rows: Rows) -> None:
+    set_for = {name for (name,) in rows(VACUUMED)}
+    assert set_for >= {
+        "tasks",
+        "ready_0",
+        "ready_1",
+        "ready_2",
+        "later",
+        "behind",
+        "locks",
+        "looks",
+        "tickets",
+        "ended",
+    }
+
+
 def test_a_ring_at_rest_is_read_and_nothing_is_written(app: Celeriac, rows: Rows) -> None:
     rows(FILL, n=100)
     assert ring.turn_by_worker(app.database, app.kick) == 0

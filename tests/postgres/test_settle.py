@@ -164,6 +164,24 @@ def test_a_retry_may_change_the_arguments(database: Database, rows: Rows) -> Non
     assert rows("SELECT args, kwargs FROM worker_tasks") == [([2], {"a": 2})]
 
 
+STORED = """SELECT (SELECT array_agg(DISTINCT chunk_id) FROM {toast}), (SELECT sum(xmin::text::bigint) FROM {toast})"""
+
+
+@pytest.mark.parametrize("kind", ["retry", "snooze"])
+def test_arguments_that_stay_as_they_are_are_not_written_again(database: Database, rows: Rows, kind: str) -> None:
+    """Of 200 kB each attempt wrote as many to the log of Postgres."""
+    rows("ALTER TABLE tasks ALTER kwargs SET STORAGE EXTERNAL")
+    (task,) = running(database, new_task(kwargs={"long": "x" * 200_000}))
+    toast = rows.one(
+        "SELECT CAST(reltoastrelid AS regclass)::text FROM pg_class WHERE oid = 'celeriac.tasks'::regclass"
+    )
+    stored = STORED.format(toast=toast)
+    before = rows(stored)
+    settled(database, again(task, kind=kind, delay=60.0))
+    assert rows(stored) == before
+    assert rows("SELECT status, length(kwargs ->> 'long') FROM worker_tasks") == [("pending", 200_000)]
+
+
 def test_a_retry_at_an_instant_is_due_then(database: Database, rows: Rows) -> None:
     (task,) = running(database, new_task())
     settled(database, again(task, delay=None, at="2031-05-01T10:00:00+02:00"))

@@ -75,6 +75,7 @@ def test_one_that_fails_keeps_no_other_from_being_tried(
 ) -> None:
     monkeypatch.setattr(above, "TURN_OF_THE_RING", "celeriac.repair.ring:of_another_release")
     thread = Repairs(app, threading.Event())
+    thread.turn()
     thread.look(thread.due)
     assert rows("SELECT status FROM worker_tasks") == [("pending",)]
     assert "A repair failed; it is tried again" in caplog.text

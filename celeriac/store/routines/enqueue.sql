@@ -146,10 +146,10 @@ BEGIN
         SELECT task.task_id, task.role, task.account, task.lock_key, task.unique_key, task.priority, call -> 'args',
             call -> 'kwargs', task.scheduled_for, enqueue.expires_at, task.max_retries,
             (rule ->> 'max_rounds')::integer, enqueue.timeout, task.enqueued_by
-        WHERE NOT is_named OR NOT EXISTS (SELECT FROM celeriac.history h WHERE h.task_id = task.task_id)
+        WHERE NOT is_named OR NOT EXISTS (SELECT FROM celeriac.history_named(ARRAY[task.task_id]))
         ON CONFLICT DO NOTHING RETURNING id INTO receipt.id;
         receipt.is_new := FOUND;
-        IF FOUND AND is_named AND EXISTS (SELECT FROM celeriac.history h WHERE h.task_id = task.task_id) THEN
+        IF FOUND AND is_named AND EXISTS (SELECT FROM celeriac.history_named(ARRAY[task.task_id])) THEN
             -- It finished while this was inserted, which saw neither the task nor its history.
             DELETE FROM celeriac.tasks t WHERE t.id = receipt.id;
             CONTINUE;
@@ -172,7 +172,7 @@ BEGIN
                 WHERE role = task.role AND unique_key = task.unique_key)
             UNION ALL
             (SELECT id, task_id, role, args, kwargs, retry_count > 0 OR tries > CAST(status = 'failed' AS integer)
-                FROM celeriac.history WHERE task_id = task.task_id LIMIT 1)
+                FROM celeriac.history_named(ARRAY[task.task_id]) LIMIT 1)
             LIMIT 1
         ) AS t;
         IF differs THEN

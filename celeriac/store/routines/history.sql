@@ -12,6 +12,139 @@ SELECT coalesce(CASE status WHEN 'completed' THEN definition -> 'keep' IN ('null
     WHEN 'failed' THEN definition -> 'keep' = '0' END, false)
 $$;
 
+-- Which rows of history are of this day (UTC), as a condition whose times the planner knows: it locks the one partition.
+CREATE OR REPLACE FUNCTION celeriac.within(day date) RETURNS text LANGUAGE sql IMMUTABLE AS $$
+SELECT format('completed_at >= %L AND completed_at < %L', to_char(day, 'YYYY-MM-DD') || ' 00:00+00',
+    to_char(day + 1, 'YYYY-MM-DD') || ' 00:00+00')
+$$;
+
+-- Keeps `ended` beside history, whoever writes there. What a login may do to history it may, so it acts with its owner's
+-- rights: workers of the release before have none on `ended`.
+CREATE OR REPLACE FUNCTION celeriac.list_ended() RETURNS trigger LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = celeriac, pg_temp
+SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+BEGIN
+    IF TG_OP <> 'INSERT' THEN
+        DELETE FROM celeriac.ended e WHERE e.ctid = ANY (ARRAY(
+            SELECT e.ctid FROM gone g, LATERAL (SELECT e.ctid FROM celeriac.ended e WHERE e.id = g.id) AS e));
+    END IF;
+    IF TG_OP <> 'DELETE' THEN
+        INSERT INTO celeriac.ended (id, day, task_id, parent_id, workflow, barrier)
+        SELECT id, CAST(completed_at AT TIME ZONE 'UTC' AS date), task_id, parent_id, workflow, barrier FROM added;
+        -- What comes late to a day that is over: its record is made anew.
+        IF EXISTS (SELECT FROM added WHERE completed_at < statement_timestamp() - interval '1 hour') THEN
+            DELETE FROM celeriac.history_days d WHERE d.day = ANY (ARRAY(
+                SELECT CAST(completed_at AT TIME ZONE 'UTC' AS date) FROM added));
+        END IF;
+    END IF;
+    RETURN NULL;
+END $$;
+
+-- The rows of history with these keys: their ids, their tasks' ids, that of who enqueued them, or their barrier.
+-- INVARIANT: a statement for each day that has one, or is not listed yet, as whoever names none has all partitions and
+-- their indexes locked.
+CREATE OR REPLACE FUNCTION celeriac.history_by(key text, wanted text[]) RETURNS SETOF celeriac.history
+LANGUAGE plpgsql STABLE
+SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    days CONSTANT date[] := CASE key
+        WHEN 'id' THEN ARRAY(SELECT e.day FROM celeriac.ended e WHERE e.id = ANY (CAST(wanted AS bigint[])))
+        WHEN 'task_id' THEN ARRAY(SELECT e.day FROM celeriac.ended e WHERE e.task_id = ANY (wanted))
+        WHEN 'parent_id' THEN ARRAY(
+            SELECT e.day FROM celeriac.ended e WHERE e.parent_id = ANY (CAST(wanted AS bigint[])))
+        WHEN 'barrier' THEN ARRAY(SELECT e.day FROM celeriac.ended e WHERE e.barrier = ANY (CAST(wanted AS uuid[])))
+    END;
+    kind CONSTANT text := CASE key WHEN 'task_id' THEN 'text' WHEN 'barrier' THEN 'uuid' ELSE 'bigint' END;
+    each date;
+BEGIN
+    FOR each IN SELECT DISTINCT d FROM (
+        SELECT unnest(days) UNION ALL SELECT u.day FROM celeriac.unlisted u) AS t (d) ORDER BY d DESC LOOP
+        RETURN QUERY EXECUTE format('SELECT h.* FROM (SELECT DISTINCT unnest(CAST($1 AS %s[]))) AS w (key), LATERAL ('
+            'SELECT * FROM celeriac.history WHERE %I = w.key AND %s OFFSET 0) AS h', kind, key, celeriac.within(each))
+            USING wanted;
+    END LOOP;
+END $$;
+
+CREATE OR REPLACE FUNCTION celeriac.history_with(ids bigint[]) RETURNS SETOF celeriac.history LANGUAGE sql STABLE AS $$
+SELECT * FROM celeriac.history_by('id', CAST(ids AS text[]))
+$$;
+
+CREATE OR REPLACE FUNCTION celeriac.history_named(task_ids text[]) RETURNS SETOF celeriac.history
+LANGUAGE sql STABLE AS $$
+SELECT * FROM celeriac.history_by('task_id', task_ids)
+$$;
+
+CREATE OR REPLACE FUNCTION celeriac.history_under(parent bigint) RETURNS SETOF celeriac.history
+LANGUAGE sql STABLE AS $$
+SELECT * FROM celeriac.history_by('parent_id', ARRAY[CAST(parent AS text)])
+$$;
+
+CREATE OR REPLACE FUNCTION celeriac.history_at(at_barrier uuid) RETURNS SETOF celeriac.history
+LANGUAGE sql STABLE AS $$
+SELECT * FROM celeriac.history_by('barrier', ARRAY[CAST(at_barrier AS text)])
+$$;
+
+-- Whose ids are of this range: which role, and when each was enqueued.
+CREATE OR REPLACE FUNCTION celeriac.created_between(after bigint, upto bigint)
+RETURNS TABLE (role text, created_at timestamptz) LANGUAGE plpgsql STABLE
+SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_sort = off AS $$
+DECLARE
+    each date;
+BEGIN
+    FOR each IN SELECT DISTINCT d FROM (SELECT e.day FROM celeriac.ended e WHERE e.id > after AND e.id <= upto
+        UNION ALL SELECT u.day FROM celeriac.unlisted u) AS t (d) ORDER BY d LOOP
+        RETURN QUERY EXECUTE 'SELECT role, created_at FROM celeriac.history WHERE id > $1 AND id <= $2 AND '
+            || celeriac.within(each) || ' ORDER BY id' USING after, upto;
+    END LOOP;
+END $$;
+
+-- Locks rows of history, in the order of their ids within each day.
+CREATE OR REPLACE FUNCTION celeriac.hold_history(ids bigint[]) RETURNS void LANGUAGE plpgsql
+SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    each date;
+BEGIN
+    FOR each IN SELECT DISTINCT d FROM (SELECT e.day FROM celeriac.ended e WHERE e.id = ANY (ids)
+        UNION ALL SELECT u.day FROM celeriac.unlisted u) AS t (d) ORDER BY d LOOP
+        EXECUTE 'SELECT FROM celeriac.in_order($1) AS i (id), LATERAL (SELECT FROM celeriac.history h WHERE h.id = i.id'
+            ' AND ' || celeriac.within(each) || ' LIMIT 1 FOR UPDATE) AS h' USING ids;
+    END LOOP;
+END $$;
+
+-- Deletes rows of history, and tells what they were.
+CREATE OR REPLACE FUNCTION celeriac.forget(ids bigint[]) RETURNS SETOF celeriac.history LANGUAGE plpgsql
+SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    each date;
+BEGIN
+    FOR each IN SELECT DISTINCT d FROM (SELECT e.day FROM celeriac.ended e WHERE e.id = ANY (ids)
+        UNION ALL SELECT u.day FROM celeriac.unlisted u) AS t (d) ORDER BY d LOOP
+        RETURN QUERY EXECUTE 'DELETE FROM celeriac.history h WHERE h.ctid = ANY (ARRAY(SELECT e.ctid FROM unnest($1)'
+            ' AS i (id), LATERAL (SELECT ctid FROM celeriac.history WHERE id = i.id AND ' || celeriac.within(each)
+            || ' OFFSET 0) AS e)) AND ' || celeriac.within(each) || ' RETURNING h.*' USING ids;
+    END LOOP;
+END $$;
+
+-- Lists what ended before there was a list, a day a transaction; killed, it goes on where it was.
+CREATE OR REPLACE PROCEDURE celeriac.list_history() LANGUAGE plpgsql AS $$
+DECLARE
+    each date;
+BEGIN
+    FOR each IN SELECT day FROM celeriac.unlisted ORDER BY day DESC LOOP
+        EXECUTE 'INSERT INTO celeriac.ended (id, day, task_id, parent_id, workflow, barrier)'
+            ' SELECT id, $1, task_id, parent_id, workflow, barrier FROM celeriac.history h WHERE '
+            || celeriac.within(each) || ' AND NOT EXISTS (SELECT FROM celeriac.ended e WHERE e.id = h.id)' USING each;
+        DELETE FROM celeriac.unlisted WHERE day = each;
+        COMMIT;
+    END LOOP;
+END $$;
+
 -- Makes the partition of `history` for a day (UTC), unless it is there or somebody makes one just now; whether it did.
 -- Rows of that day that the default partition took meanwhile move into it. Partitions are their owner's, so it acts with
 -- that one's rights.
@@ -46,6 +179,8 @@ BEGIN
         RAISE lock_not_available USING MESSAGE = format('somebody else has %s, or dropped it', name);
     END IF;
     EXECUTE format('DROP TABLE celeriac.%I', name);
+    DELETE FROM celeriac.history_days h WHERE h.day = drop_history_day.day;
+    INSERT INTO celeriac.dropped_days VALUES (drop_history_day.day) ON CONFLICT DO NOTHING;
 END $$;
 
 REVOKE ALL ON FUNCTION celeriac.add_history_day, celeriac.drop_history_day FROM PUBLIC;

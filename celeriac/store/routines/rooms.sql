@@ -36,6 +36,28 @@ FROM celeriac.history;
 CREATE OR REPLACE VIEW celeriac.worker_tasks AS
 SELECT * FROM celeriac.unfinished UNION ALL SELECT * FROM celeriac.finished;
 
+-- Rows of the view by their ids: of history, their days alone are planned for.
+CREATE OR REPLACE FUNCTION celeriac.tasks_with(wanted bigint[]) RETURNS SETOF celeriac.worker_tasks
+LANGUAGE plpgsql STABLE
+SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    each date;
+    others CONSTANT bigint[] := ARRAY(SELECT i FROM unnest(wanted) AS i EXCEPT ALL
+        SELECT e.id FROM celeriac.ended e WHERE e.id = ANY (wanted));
+BEGIN
+    IF others <> '{}' THEN
+        RETURN QUERY SELECT t.* FROM celeriac.in_order(others) AS i (id), LATERAL (
+            SELECT * FROM celeriac.unfinished WHERE id = i.id OFFSET 0) AS t;
+    END IF;
+    FOR each IN SELECT DISTINCT d FROM (SELECT e.day FROM celeriac.ended e WHERE e.id = ANY (wanted)
+        UNION ALL SELECT u.day FROM celeriac.unlisted u) AS t (d) ORDER BY d LOOP
+        RETURN QUERY EXECUTE 'SELECT f.* FROM celeriac.in_order($1) AS i (id), LATERAL ('
+            'SELECT * FROM celeriac.finished WHERE id = i.id AND ' || celeriac.within(each) || ' OFFSET 0) AS f'
+            USING wanted;
+    END LOOP;
+END $$;
+
 -- The role's row in `batchers`: each hundredth pass it moves to the next generation, so that under an old transaction
 -- nobody walks over the versions of those before. Planned as part of the statement that asks.
 CREATE OR REPLACE FUNCTION celeriac.batcher(of_role text) RETURNS SETOF celeriac.batchers LANGUAGE sql STABLE AS $$
@@ -112,7 +134,7 @@ BEGIN
         END IF;
     END LOOP;
     PERFORM FROM celeriac.tasks t WHERE t.id = ANY (locked) ORDER BY t.id FOR UPDATE;
-    PERFORM FROM celeriac.history h WHERE h.id = ANY (wanted) ORDER BY h.id FOR UPDATE;
+    PERFORM celeriac.hold_history(wanted);
     RETURN QUERY SELECT unnest(locked);
 END $$;
 

@@ -21,7 +21,7 @@ BEGIN
         RAISE check_violation USING MESSAGE = unreadable || ' is no time in the years 1 to 9999',
             HINT = 'Nobody could read the row any more.';
     END IF;
-    IF EXISTS (SELECT FROM celeriac.history h WHERE h.task_id = task.task_id)
+    IF EXISTS (SELECT FROM celeriac.history_named(ARRAY[task.task_id]))
         OR EXISTS (SELECT FROM celeriac.tasks t WHERE t.task_id = task.task_id) THEN
         RAISE unique_violation USING MESSAGE = 'another task has the task_id ' || quote_literal(task.task_id);
     END IF;
@@ -142,7 +142,7 @@ BEGIN
     PERFORM celeriac.hold(ARRAY[OLD.id], false);
     keys := celeriac.leave(ARRAY[OLD.id]);
     DELETE FROM celeriac.tasks WHERE id = OLD.id;
-    DELETE FROM celeriac.history WHERE id = OLD.id;
+    PERFORM FROM celeriac.forget(ARRAY[OLD.id]);
     IF TG_OP = 'UPDATE' THEN
         IF OLD.status IN ('completed', 'failed', 'cancelled') AND NEW.status = 'pending' THEN
             NEW.completed_at := NULL;

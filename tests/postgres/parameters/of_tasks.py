@@ -35,6 +35,7 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
     passed = {"by": "", "free": 1, "claimants": "[]", "given": "{}", "before": "", "after": "", "took_ms": 1}
     aging = {"after": 0, "every": 300, "step": 10, "ceiling": 49, "few": 2, "levels": SELECTED}
     released = {"tokens": [TOKEN, *silent], "only": None, "started": True, "kind": "rescue", "loss": True} | by
+    day = {"began": "today", "ended": "tomorrow"}
     minute = {"since": since, "until": until, "bounds": list(BOUNDS)}
     return {
         "seam.results.META": [{"task_ids": ["ready-1", "done-1"]}, {"task_ids": task_ids}],
@@ -66,7 +67,7 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
             }
         ],
         "repair.hand_over.BARRIERS": [{"first": str(uuid.UUID(int=0)), "batch": SELECTED}],
-        "repair.prune.DELIVERED": [work | {"after": None, "batch": SELECTED}],
+        "repair.prune.DELIVERED": [work | day | {"after": None, "batch": SELECTED}],
         "enqueue.gates.CLOSE": [{"gates": ["none"], "places": 1}],
         "repair.prune.NEEDED_OF_DAY": [{"began": "today", "ended": "tomorrow"}],
         "enqueue.insert.INSERT": [{"rows": insert.as_json(fresh)}],
@@ -159,10 +160,11 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
         "repair.hand_over.ORPHANED": [{"keys": keys}],
         "repair.hand_over.GIVE_WAY": [{"ids": heads}],
         "repair.prune.TASKS": [
-            work | {"after": after, "since": since, "batch": SELECTED}
+            work | day | {"after": after, "since": since, "batch": SELECTED}
             for after, since in ((None, "now"), (None, "2020-01-01"), ("yesterday", "now"))
         ],
-        "repair.prune.UNDECLARED": [{}],
+        "repair.prune.LISTED": [{}],
+        "repair.prune.LEFT_BEHIND": [{"day": "today", "after": None, "batch": SELECTED}],
         "repair.minutes.ENQUEUED": [{"after": ready[0], "upto": ready[-1], "forgets": []}],
         **{f"repair.minutes.{what}": [minute] for what in ("ENDED", "RUNS", "RETRIED")},
         "repair.minutes.SEE": [{}],
@@ -208,4 +210,5 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
         ],
         "store.look.HAND_OVER": [{"keys": keys}],
         "store.look.ASKED": [{"batch": SELECTED}],
+        "store.look.TAKE": [{"seconds": 1.0}],
     }
