@@ -98,7 +98,8 @@ ANALYTICS = ("store_analytics", "brand_analytics")
 
 #: One resync for each store that takes part: store i in batch i mod `batches`, batch b `lasts` * b / `batches` after
 #: `starts`. Returns how many are new. A store has one a period, which its task's id names, whatever became of it; and
-#: none while an earlier one is unfinished, by its unique key. In the keys' own order, as all bulks.
+#: none while another is unfinished that is due now or within the period: what is planned for another time takes no
+#: place. In the keys' own order, as all bulks.
 STAGGER_RESYNCS = """
 CREATE OR REPLACE FUNCTION stagger_resyncs(batches integer, starts timestamptz, lasts interval)
 RETURNS integer LANGUAGE plpgsql AS $$
@@ -109,9 +110,16 @@ BEGIN
     RETURN (
         SELECT count(*) FILTER (WHERE task.is_new)
         FROM (
-            SELECT id, starts + lasts * mod(row_number() OVER (ORDER BY id) - 1, batches) / batches AS due
-            FROM dispensaries WHERE crawl_enabled AND platform_dispensary_id IS NOT NULL
-            ORDER BY id::text
+            SELECT id, due FROM (
+                SELECT id, starts + lasts * mod(row_number() OVER (ORDER BY id) - 1, batches) / batches AS due
+                FROM dispensaries WHERE crawl_enabled AND platform_dispensary_id IS NOT NULL
+            ) AS dealt
+            WHERE NOT EXISTS (
+                SELECT FROM celeriac.tasks t
+                WHERE t.role = 'product_resync' AND t.lock_key = concat('dispensary_id:', dealt.id)
+                    AND (t.scheduled_for BETWEEN starts AND starts + lasts - interval '1 microsecond'
+                        OR t.scheduled_for <= statement_timestamp()))
+            ORDER BY id::text OFFSET 0
         ) AS store
         CROSS JOIN LATERAL celeriac.enqueue(
             'product_resync', jsonb_build_object('dispensary_id', store.id), scheduled_for => store.due,

@@ -8,6 +8,7 @@ time, whatever its role. `STORES=false` switches the system off; what is enqueue
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import date, timedelta
 from typing import Any
 
@@ -101,8 +102,8 @@ def product_discovery(self: Task[..., Any], dispensary_id: int, platform: str | 
 
 
 @app.task(
-    bind=True, role="product_resync", lock_by="dispensary_id", unique_by="dispensary_id", priority=0,
-    chunk=1, window=100, autoretry_for=(Exception,), dont_autoretry_for=(PlatformRefused,), max_retries=3,
+    bind=True, role="product_resync", lock_by="dispensary_id", unique_by="dispensary_id", unique_while="due",
+    priority=0, chunk=1, window=100, autoretry_for=(Exception,), dont_autoretry_for=(PlatformRefused,), max_retries=3,
     retry_backoff=BACKOFF, timeout=600, stale_after=600, keep=days(7), memory_per_task=MEMORY, enabled_by="STORES",
 )  # fmt: skip
 def product_resync(self: Task[..., Any], dispensary_id: int, platform: str | None = None) -> dict[str, int]:
@@ -163,11 +164,11 @@ def generate_resync_tasks(session: Session, batches: int = BATCHES, day: date | 
     a batch of stores every four hours. What is past is due at once.
 
     It never doubles: a store gets one resync a day from here, however often this is called and whatever became of it;
-    and none while another of its resyncs is unfinished, for whichever time that one is planned. In the caller's
-    transaction; the same as `SELECT generate_resync_tasks(6, '2025-01-10')`.
+    and none while another of its resyncs is unfinished that is due now or that day. In the caller's transaction; the
+    same as `SELECT generate_resync_tasks(6, '2025-01-10')`.
 
     The schedule (`generate_resync`) does the same every four hours for the four hours to come, so that each *store*
-    is resynced every four hours; a day's plan made by hand takes its place for the stores it still holds in wait.
+    is resynced every four hours; what is planned for after them takes nobody's place.
     """
     planned = func.generate_resync_tasks(batches) if day is None else func.generate_resync_tasks(batches, day)
     return int(session.scalars(select(planned)).one())
@@ -176,8 +177,8 @@ def generate_resync_tasks(session: Session, batches: int = BATCHES, day: date | 
 def run_now(dispensary_id: int) -> Enqueued:
     """The store's resync, now and ahead of others; of a store that is not resolved yet, the step that leads there.
 
-    A store with a task that is queued or running, of whichever role, gets no second one: that task is returned,
-    `is_new` False, put ahead and due now. Raises LookupError if there is no such store.
+    A store with a task that is running or due within four hours, of whichever role, gets no second one: that task is
+    returned, `is_new` False, put ahead and due now. Raises LookupError if there is no such store.
     """
     with Session(app.database.engine) as session:
         store = session.get(Dispensary, dispensary_id)
@@ -198,10 +199,18 @@ def _hastened(task: Enqueued, row: int | None) -> Enqueued:
     return task
 
 
-def _unfinished(connection: Connection, dispensary_id: int) -> dict[str, Any] | None:
-    """A task of the store that is waiting or active, the next step first."""
-    found = (insights.unfinished(connection, role.name, str(dispensary_id)) for role in PER_STORE)
-    return next((task for task in found if task is not None), None)
+UNFINISHED = text("""
+SELECT id, task_id FROM celeriac.tasks
+WHERE role = ANY (CAST(:roles AS text[])) AND lock_key = :lock_key AND scheduled_for < statement_timestamp() + :within
+ORDER BY array_position(CAST(:roles AS text[]), role), scheduled_for LIMIT 1
+""")
+
+
+def _unfinished(connection: Connection, dispensary_id: int) -> Mapping[str, Any] | None:
+    """A task of the store that is waiting or active, the next step first; what is planned for later stays as it is."""
+    asked = {"roles": [role.name for role in PER_STORE], "lock_key": f"dispensary_id:{dispensary_id}"}
+    found = connection.execute(UNFINISHED, asked | {"within": RESYNC_EVERY}).mappings().one_or_none()
+    return None if found is None else dict(found)
 
 
 def active_task(connection: Connection, dispensary_id: int) -> dict[str, Any] | None:
@@ -209,5 +218,5 @@ def active_task(connection: Connection, dispensary_id: int) -> dict[str, Any] | 
     return insights.active_under(connection, f"dispensary_id:{dispensary_id}")
 
 
-#: The roles that have a store, each with one unfinished task a store.
+#: The roles that have a store, each with one task a store that may start.
 PER_STORE = (entry_point_discovery, product_discovery, product_resync)

@@ -71,6 +71,7 @@ def from_definition(
     options: dict[str, Any] = {k: definition[k] for k in plain} | {"adopt": definition.get("adopt", False)}
     options |= {k: _key(name, k, definition[k]) for k in ("fair_by", "lock_by", "unique_by")}
     priorities = tuple(definition.get("priority_range", ANY_PRIORITY))  # an older release registered none
+    options["unique_while"] = definition.get("unique_while", "unfinished")
     role = Role(name=name, priority_range=priorities, **options)
     return role, Signature.from_description(parameters, role=name)
 
@@ -227,8 +228,20 @@ def _own(
     own: dict[str, Any] = {}
     own["args"], own["kwargs"] = _texts(role.name, args, kwargs, limit)
     if arguments is not None and role.has_keys:
-        own |= _checked(role.name, keys(role, arguments, said, unknown))
+        own |= keys(role, arguments, said, unknown)
+        if role.unique_while == "due" and own.get("unique_key") is not None:
+            own["unique_key"] = f"{own['unique_key']}{_planned(role.name, said)}"
+        own = _checked(role.name, own)
     return own
+
+
+def _planned(role: str, said: Mapping[str, Any]) -> str:
+    """What the unique key of a task for later has besides; `celeriac.enqueue` writes an instant the same way."""
+    if (delay := said.get("delay", 0)) > 0:
+        return f" in {delay:g} s"
+    if (at := said.get("at")) is None or (instant := moment(role, "at", at)) <= datetime.now(UTC):
+        return ""
+    return f"@{instant.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
 def _bound(signature: Signature, args: Any, kwargs: Any, lenient: bool) -> dict[str, Any] | None:

@@ -31,8 +31,9 @@ class Role:
 
     `fair_by`, `lock_by`, `unique_by` say how the handler's arguments give the account, the entity lock and the unique
     key (see `Key`; only a function cannot be used from other code bases). A call's priority must lie in
-    `priority_range` (lowest, highest). `window` bounds how many tasks are claimed
-    or running at once; None: what the live slots run and will begin within about a second, by measured seconds a task
+    `priority_range` (lowest, highest). With `unique_while="due"` a task that is planned for later takes the key of that
+    time alone, none from a task that may start now. `window` bounds how many tasks are claimed or running at once;
+    None: what the live slots run and will begin within about a second, by measured seconds a task
     (celeriac/dispatch/window.py). `every` is how often beat's pass runs; `prompt` dispatches after each enqueue and
     settle, too.
     `chunk` is the rows per ticket: a number, or "auto" (measured: about `chunk_target` seconds of work a ticket).
@@ -56,6 +57,7 @@ class Role:
     fair_by: Key | None = None
     lock_by: Key | None = None
     unique_by: Key | None = None
+    unique_while: Literal["unfinished", "due"] = "unfinished"
     priority: int = 0
     priority_range: tuple[int, int] = ANY_PRIORITY
     batch_size: int = 1000
@@ -152,7 +154,7 @@ class Role:
         keep = self.keep.total_seconds() if isinstance(self.keep, timedelta) else self.keep
         plain = ("queue", "priority", "batch_size", "every", "prompt", "chunk", "max_retries", "max_rounds")
         more = ("round_delay", "timeout", "hard_timeout", "stale_after", "max_losses", "memory_per_task", "enabled_by",
-            "rate_limit", "adopt", "wait_objective")  # fmt: skip
+            "rate_limit", "adopt", "wait_objective", "unique_while")  # fmt: skip
         bounds = {"priority_range": list(self.priority_range), "window": self.window or WIDEST}
         bounds |= {"window_by_measure": self.window is None}
         keys = {name: _registered(getattr(self, name)) for name in ("fair_by", "lock_by", "unique_by")}

@@ -84,6 +84,7 @@ RULES: Mapping[str, Rule] = {
     "fair_by": _KEY,
     "lock_by": _KEY,
     "unique_by": Rule(_or(ONE, is_key), f"{_KEY.right}, or ONE"),
+    "unique_while": Rule(lambda value: value in ("unfinished", "due"), "'unfinished' or 'due'"),
     "priority": PRIORITY,
     "priority_range": Rule(
         _is_range, "a pair (lowest, highest) of whole numbers from {:,} to {:,}".format(*ANY_PRIORITY)

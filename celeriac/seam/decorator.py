@@ -28,6 +28,7 @@ class TaskOptions(TypedDict, total=False):
     fair_by: Key | None
     lock_by: Key | None
     unique_by: Key | None
+    unique_while: Literal["unfinished", "due"]
     priority: int
     priority_range: tuple[int, int]
     batch_size: int

@@ -23,8 +23,8 @@ def store(api: Api, state: str = "AZ") -> int:
 
 
 def resyncs(api: Api, *stores: int) -> int:
-    keys = [str(one) for one in stores]
-    wanted = "SELECT count(*) FROM worker_tasks WHERE role = 'product_resync' AND unique_key = ANY(:keys)"
+    keys = [f"dispensary_id:{one}" for one in stores]
+    wanted = "SELECT count(*) FROM worker_tasks WHERE role = 'product_resync' AND lock_key = ANY(:keys)"
     return int(str(api.rows.one(wanted, keys=keys)))
 
 
@@ -34,6 +34,9 @@ def test_a_days_resyncs_are_generated_once(api: Api) -> None:
     assert api.post("/api/tasks/generate/resync", body, scope="enqueue")["created"] >= 3
     assert api.post("/api/tasks/generate/resync", body)["created"] == 0
     assert resyncs(api, *mine) == 3
+    assert api.post("/api/tasks/generate/resync", body | {"date": "2125-01-09"})["created"] >= 3, "the day before it"
+    sent = api.post("/api/tasks", {"role": "product_resync", "dispensary_id": mine[0]})
+    assert sent["is_new"], "nor does one that may start now find its key taken"
     assert audited(api, "stores", "resync")
     api.refused(422, "POST", "/api/tasks/generate/resync", json={"batches_per_day": 0})
 

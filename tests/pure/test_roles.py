@@ -24,6 +24,7 @@ INVALID: dict[str, list[Any]] = {
     "fair_by": ["", "two words", 7, ("a", "b"), "{", "{a", "a}{", "{}", "{0}", "{a b}", "no name {{a}}", b"account"],
     "lock_by": [ONE, "", "a-b", 7.5, ["a"], "{a!x}", "{}:{a}"],
     "unique_by": ["", "a.b", {"a"}, "}{"],
+    "unique_while": ["", "waiting", None, True],
     "priority": [-1_000_001, 1_000_001, 1.5, "high", None, True],
     "priority_range": [(5, 1), (0,), (0, 1, 2), [0, 100], (0, 1.5), (0, None), (-1_000_001, 0), 100, None],
     "batch_size": [0, -1, 1.5, "60", None, True],

@@ -95,6 +95,20 @@ def test_a_store_keeps_the_unfinished_resync_it_has(rows: Rows) -> None:
     assert rows("SELECT task_id FROM worker_tasks WHERE waits_for IS NULL") == [(waiting.id,)]
 
 
+def test_what_is_planned_for_a_later_day_takes_nobodys_place(rows: Rows) -> None:
+    """By a day's plan, by the documents' `scheduled_for` and whatever is generated after them, in any order."""
+    open_stores(rows, 5)
+    store = rows.one("SELECT min(id) FROM dispensaries")
+    later = product_resync.apply_async((store,), eta="2125-06-01T06:00:00Z")
+    assert later.is_new
+    assert generate(rows, day="2125-07-01") == 5
+    assert generate(rows) == 5, "the day before them"
+    period = f"interval '{RESYNC_EVERY.total_seconds()} seconds'"
+    assert rows.one(f"SELECT stagger_resyncs(6, now(), {period})") == 5
+    assert rows.one(f"SELECT stagger_resyncs(6, now() + interval '1 minute', {period})") == 0, "they wait already"
+    assert product_resync.delay(rows.one("SELECT max(id) FROM dispensaries")).is_new, "one that may start now"
+
+
 def test_only_stores_with_a_platform_id_that_are_to_be_crawled_take_part(rows: Rows) -> None:
     open_stores(rows, 3)
     rows("UPDATE dispensaries SET platform_dispensary_id = NULL WHERE name = '1'")

@@ -51,10 +51,9 @@ class Stores:
         return int(str(self.rows.one("SELECT id FROM dispensaries WHERE menu_url LIKE '%/' || :slug", slug=slug)))
 
     def task(self, role: str, key: object) -> dict[str, Any]:
-        """The latest task of the role with this unique key; empty if there is none."""
-        latest = (
-            "SELECT to_jsonb(t) FROM worker_tasks t WHERE role = :role AND unique_key = :key ORDER BY id DESC LIMIT 1"
-        )
+        """The latest task of the role with this unique key, planned or not; empty if there is none."""
+        latest = """SELECT to_jsonb(t) FROM worker_tasks t
+            WHERE role = :role AND split_part(unique_key, ' in ', 1) = :key ORDER BY id DESC LIMIT 1"""
         found = self.rows(latest, role=role, key=str(key))
         return found[0][0] if found else {}
 

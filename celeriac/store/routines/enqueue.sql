@@ -105,6 +105,10 @@ BEGIN
     task.unique_key := enqueue.unique_key;
     IF task.unique_key IS NULL THEN
         task.unique_key := celeriac.key(task.role, 'unique_by', rule ->> 'unique_by', call -> 'bound');
+        IF rule ->> 'unique_while' = 'due' AND enqueue.scheduled_for > statement_timestamp() THEN
+            task.unique_key := task.unique_key
+                || to_char(enqueue.scheduled_for AT TIME ZONE 'UTC', '"@"YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
+        END IF;
     END IF;
     task.lock_key := enqueue.lock_key;
     IF task.lock_key IS NULL THEN
