@@ -31,7 +31,7 @@ from celeriac.errors import (
     Unknown,
     UnknownRole,
 )
-from celeriac.roles.keys import ONE
+from celeriac.roles.keys import ONE, Hashed
 from celeriac.roles.role import days
 from celeriac.roles.rules import FOREVER
 from celeriac.seam.task import Enqueued, Task
@@ -49,6 +49,7 @@ __all__ = [
     "ConfigurationError",
     "EnqueueRefused",
     "Enqueued",
+    "Hashed",
     "IllegalMove",
     "LeaseLost",
     "NotAllowed",

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from importlib.util import find_spec
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import SplitResult, quote, urlsplit
 
 from celeriac.errors import ConfigurationError
 
@@ -149,12 +149,21 @@ def _alert_addresses(environ: Mapping[str, str]) -> dict[str, str | None]:
             raise ConfigurationError(
                 f"CELERIAC_{name.upper()} is not usable: give {right}, with a host; {HOW_TO_WRITE}"
             )
+    if to["alert_mail"] and _logs_in_openly(urlsplit(to["alert_mail"])):
+        raise ConfigurationError(
+            "CELERIAC_ALERT_MAIL is not usable: its password would go without TLS; give smtps://… or smtp+starttls://…"
+        )
     of_mail = {name: environ.get(f"CELERIAC_{name.upper()}") or None for name in ("alert_mail_from", "alert_mail_to")}
     for name, said in of_mail.items():
         if (to["alert_mail"] and "@" not in (said or "")) or not (said or " ").isprintable():
             variable = f"CELERIAC_{name.upper()}"
             raise ConfigurationError(f"{variable}={said!r} is not usable: give an address, as ops@example.com")
     return to | of_mail
+
+
+def _logs_in_openly(url: SplitResult) -> bool:
+    """Whether whoever is on the way to the mail server reads the password."""
+    return url.scheme == "smtp" and bool(url.username) and url.hostname not in ("localhost", "127.0.0.1", "::1")
 
 
 def _flower_url(url: str | None) -> str | None:

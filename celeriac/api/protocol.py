@@ -55,6 +55,9 @@ class Strict(h11.Connection):
 
     def _check_lines(self) -> None:
         head = self.trailing_data[0].partition(_HEAD_ENDS)[0]
+        if len(head) > LONGEST_HEAD:  # h11 looks at how much is left only where the head has no end yet
+            why = f"the request's line and headers may have {LONGEST_HEAD:,} bytes"
+            raise h11.RemoteProtocolError(why, error_status_hint=431)
         if _TWO_WAYS.search(head):
             raise h11.RemoteProtocolError("a line of the request is folded, or ends without CR")
 

@@ -180,7 +180,7 @@ class Page:
         """Where the pages before this one began."""
         try:
             seen = json.loads(self.asked.get("seen", "[]"))
-        except ValueError:
+        except (ValueError, RecursionError):
             return []
         return [one for one in seen if isinstance(one, str)] if isinstance(seen, list) else []
 

@@ -17,6 +17,7 @@ from celeriac.dashboard.records import number
 from celeriac.errors import BadValue
 from celeriac.insights import exports
 from celeriac.insights.trail import LOOK, Of, trail
+from celeriac.insights.veil import veiled
 
 router = APIRouter()
 
@@ -53,7 +54,8 @@ def export(kind: exports.Kind, page: Viewer) -> Response:
         with page.celeriac.database.reading() as connection:
             bound(connection)
             listed = trail(connection, meant, limit=limit, after=after)
-        return insights.Page(listed.items, listed.next)
+        items = listed.items if page.may("view_args") else veiled(listed.items)
+        return insights.Page(items, listed.next)
 
     headers = {"Content-Disposition": f'attachment; filename="audit.{kind}"'}
     media = "text/csv; charset=utf-8" if kind == "csv" else "application/x-ndjson"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from datetime import UTC, datetime
 from typing import Any
@@ -136,7 +137,7 @@ def workers(app: Celeriac) -> Seen:
         [
             Trouble(
                 f"{w.worker_id} holds {w.tasks:,} tasks and is silent for {age(w.seconds)}",
-                f"if it is dead, run `celeriac recover {w.worker_id}`; the sweep does by itself, later",
+                f"if it is dead, run `celeriac recover {shlex.quote(w.worker_id)}`; the sweep does by itself, later",
             )
             for w in silent
         ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from typing import Any
@@ -34,7 +35,7 @@ def pauses(app: Celeriac) -> Seen:
         [
             Trouble(
                 f"{depth.role} is paused, and {counted(depth.pending, depth.claimed)} of its tasks wait",
-                f"run `celeriac resume role {depth.role}`, if it is not meant any more",
+                f"run `celeriac resume role {shlex.quote(depth.role)}`, if it is not meant any more",
             )
             for depth in waiting
         ],
@@ -98,7 +99,7 @@ def schedules(app: Celeriac) -> Seen:
             Trouble(
                 f"{job['name']} left out an instant at {job['last_skip_at']:%H:%M:%S %Z}: it was missed, or its last "
                 "task was not over",
-                f"`celeriac why {job['last_task_id']}` tells of that task"
+                f"`celeriac why {shlex.quote(job['last_task_id'])}` tells of that task"
                 if job["last_task_id"]
                 else "keep a beat running; `misfire` says what becomes of missed instants",
             )
@@ -128,7 +129,7 @@ def priorities(app: Celeriac) -> Seen:
     off = [
         Trouble(
             "the sweep aging is switched off: what waits at a low priority may wait for ever",
-            f"run `celeriac schedule toggle '{job['name']}' on`",
+            f"run `celeriac schedule toggle {shlex.quote(job['name'])} on`",
         )
         for job in aging
         if not job["enabled"]

@@ -86,7 +86,8 @@ SELECT given.task_id AS wanted, found.id, found.task_id, found.expired, found.ne
             AND b.id = found.id)
     ) END AS waits_for, found.due_at,
     found.task_id = given.task_id AND NOT found.tried
-        AND (found.role, found.args, found.kwargs) <> (given.role, given.args, given.kwargs) AS differs
+        AND (found.role <> given.role
+            OR celeriac.are_other_calls(found.role, found.args, found.kwargs, given.args, given.kwargs)) AS differs
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given (
     task_id text, role text, unique_key text, args jsonb, kwargs jsonb
 ), LATERAL (

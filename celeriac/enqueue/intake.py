@@ -16,12 +16,13 @@ from celeriac.enqueue.rows import NewTask
 from celeriac.errors import ArgumentsTooLarge, BadArguments, EnqueueRefused, NotStorable, UnknownRole
 from celeriac.roles import registry
 from celeriac.roles.bounds import ANY_PRIORITY, CALL, outside
-from celeriac.roles.keys import Key, key_of, lock_of
+from celeriac.roles.keys import Hashed, Key, key_of, lock_of
 from celeriac.roles.role import IN_CODE, Role
 from celeriac.roles.signature import Signature
 from celeriac.store.connections import Database
 from celeriac.store.encoding import TooLarge, Unfit, encoded, json_text, refuse_larger, size_of
 from celeriac.store.ids import fresh_ids
+from celeriac.store.sensitive import Sensitive
 
 #: Python reads a row's time in whatever zone its session has; `celeriac.enqueue` has the same bounds.
 EARLIEST, LATEST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
@@ -155,14 +156,31 @@ def keys(
     role: Role, arguments: Mapping[str, Any], options: Mapping[str, Any], unknown: str | None = None
 ) -> dict[str, str | None]:
     """Those that the call does not give itself. What would be made of the argument `unknown` is not there."""
+    if unknown is not None:
+        arguments = _Known(arguments, unknown)
     derive: dict[str, Callable[[], str | None]] = {
         "account": lambda: key_of(role.fair_by, arguments, role.name) or "",
         "lock_key": lambda: lock_of(role.lock_by, arguments, role.name),
         "unique_key": lambda: key_of(role.unique_by, arguments, role.name),
     }
-    if unknown is not None:
-        arguments = _Known(arguments, unknown)
     return {name: _unless_not_yet(name, key) for name, key in derive.items() if name not in options}
+
+
+def _refuse_secret_keys(role: Role, arguments: Mapping[str, Any], made: Mapping[str, str | None]) -> None:
+    """Raises BadArguments if one of these keys, which every surface shows, would be another with another secret."""
+    hidden = Sensitive(frozenset(role.sensitive or ())).within(arguments)
+    options = {"account": role.fair_by, "lock_key": role.lock_by, "unique_key": role.unique_by}
+    plain = {name: None if isinstance(key, Hashed) else key for name, key in options.items() if name in made}
+    for name, key in plain.items():
+        try:
+            same = key is None or key_of(key, hidden, role.name) == key_of(key, arguments, role.name)
+        except Exception:
+            same = False
+        if not same:
+            raise BadArguments(
+                f"{role.name}: its {name} would be made of what is sensitive, and every surface shows keys: declare it "
+                "with Hashed(…); nothing was enqueued"
+            )
 
 
 def _unless_not_yet(name: str, key: Callable[[], str | None]) -> str | None:
@@ -228,10 +246,12 @@ def _own(
     own: dict[str, Any] = {}
     own["args"], own["kwargs"] = _texts(role.name, args, kwargs, limit)
     if arguments is not None and role.has_keys:
-        own |= keys(role, arguments, said, unknown)
-        if role.unique_while == "due" and own.get("unique_key") is not None:
-            own["unique_key"] = f"{own['unique_key']}{_planned(role.name, said)}"
-        own = _checked(role.name, own)
+        made = keys(role, arguments, said, unknown)
+        if role.sensitive and unknown is None:
+            _refuse_secret_keys(role, arguments, made)
+        if role.unique_while == "due" and made.get("unique_key") is not None:
+            made["unique_key"] = f"{made['unique_key']}{_planned(role.name, said)}"
+        own |= _checked(role.name, made)
     return own
 
 

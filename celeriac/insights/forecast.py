@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -39,8 +40,8 @@ def forecast(s: Situation, reason: Reason) -> Forecast:
     """Of an unfinished task that has not begun."""
     if reason in _WHEN:
         return _WHEN[reason](s)
-    names = {"role": s.task["role"], "account": s.task["account"] or "''", "queue": s.of.queue}
-    following = _NEXT[reason].format(**names)
+    names = {"role": s.task["role"], "account": s.task["account"], "queue": s.of.queue}
+    following = _NEXT[reason].format_map({name: shlex.quote(value) for name, value in names.items()})
     return Forecast(None, "unknown, because nobody knows when that will be", following)
 
 

@@ -13,8 +13,8 @@ from celeriac.insights.lists import ARGUMENT
 from celeriac.store.redact import HIDDEN
 from celeriac.store.states import RUNNING
 
-#: What a task was called with, what came of it, and what its message was.
-CALLS: Final = frozenset({"args", "kwargs", "arguments", "result", "progress", "headers"})
+#: What a task was called with, what came of it, what its message was, and what its handler wrote to its log.
+CALLS: Final = frozenset({"args", "kwargs", "arguments", "result", "progress", "headers", "line"})
 
 #: What an error says, and where a letter is told as it came.
 ERROR_TEXTS: Final = frozenset({"error_message", "error", "message", "pattern", "traceback"})
@@ -29,7 +29,8 @@ def veiled(shown: Any) -> Any:
     """Rows, dataclasses and lists of them."""
     if isinstance(shown, Mapping):
         seen = {name: _field(str(name), value) for name, value in shown.items()}
-        return seen | {"why": error(seen["why"])} if _is_attempt(shown) else seen
+        hidden = {"why": error(seen["why"])} if _is_attempt(shown) else {}
+        return seen | hidden | ({"reason": error(seen["reason"])} if _is_letter(shown) else {})
     if is_dataclass(shown) and not isinstance(shown, type):
         return replace(
             shown, **{one.name: _field(one.name, getattr(shown, one.name)) for one in fields(shown) if one.init}
@@ -70,3 +71,8 @@ def _call(value: Any) -> Any:
 def _is_attempt(event: Mapping[str, Any]) -> bool:
     """What a run ended with is its error; what an operator gave as reason is none."""
     return "why" in event and event.get("from_status") == RUNNING
+
+
+def _is_letter(shown: Mapping[str, Any]) -> bool:
+    """Of a dead letter, in whose reason the refusal of its arguments stands; other reasons are words of ours."""
+    return "reason" in shown and "sender" in shown

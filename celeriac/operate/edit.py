@@ -29,6 +29,16 @@ SELECT others FROM changed, names
 """)
 
 
+# Of a task that waits, unlike what surfaces read, with what its role calls sensitive.
+CALL = text("SELECT args, kwargs FROM celeriac.tasks WHERE id = :id")
+
+
+def call_of(connection: Connection, task: int) -> tuple[Any, Any] | None:
+    """What it is called with; None if it has ended. For the edit alone: nobody is to see it."""
+    row = connection.execute(CALL, {"id": task}).one_or_none()
+    return None if row is None else (row.args, row.kwargs)
+
+
 def edit(
     connection: Connection, ids: Sequence[int], was: Mapping[str, Any], kwargs: str, *, by: str, why: str = ""
 ) -> Steered:  # fmt: skip

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import hmac
 import re
 import string
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from celeriac.errors import BadArguments
@@ -19,7 +21,24 @@ _NESTED = (dict, list, tuple, set, frozenset)
 ONE: Literal["{{one}}"] = "{{one}}"
 
 
+@dataclass(frozen=True)
+class Hashed:
+    """A key that no surface shows: `unique_by=Hashed("card")`. Its text is the HMAC-SHA-256 of what `key` gives.
+
+    `salt`, the same wherever the role is enqueued: without it, what can be guessed is found by trying.
+    """
+
+    key: Key
+    salt: str = ""
+
+    def __call__(self, arguments: Mapping[str, Any]) -> str | None:
+        value = key_of(self.key, arguments, "a hashed key")
+        return None if value is None else hmac.new(self.salt.encode(), value.encode(), "sha256").hexdigest()
+
+
 def is_key(value: Any) -> bool:
+    if isinstance(value, Hashed):
+        return value.key is not None and is_key(value.key)
     if value is None or callable(value):
         return True
     try:
@@ -34,13 +53,22 @@ def names_in(key: str) -> list[str]:
     return list(_fields(key)) if "{" in key else [key]
 
 
+def parts_of(key: str) -> set[str]:
+    """All that it names: parameters, and keys and attributes within their values."""
+    return {part for field in _whole_fields(key) for part in re.split(r"[.\[\]]", field)} if "{" in key else {key}
+
+
 def _fields(text: str) -> Iterator[str]:
+    yield from (re.split(r"[.\[]", field, maxsplit=1)[0] for field in _whole_fields(text))
+
+
+def _whole_fields(text: str) -> Iterator[str]:
     for _, name, spec, conversion in string.Formatter().parse(text):
         if conversion not in (None, "r", "s", "a"):
             raise ValueError(f"unknown conversion {conversion!r}")
         if name is not None:
-            yield re.split(r"[.\[]", name, maxsplit=1)[0]
-            yield from _fields(spec or "")
+            yield name
+            yield from _whole_fields(spec or "")
 
 
 def key_of(key: Key | None, arguments: Mapping[str, Any], role: str) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import fields
 
 from celeriac.errors import ConfigurationError
-from celeriac.roles.keys import names_in
+from celeriac.roles.keys import Hashed, names_in, parts_of
 from celeriac.roles.role import Role
 from celeriac.roles.signature import Signature
 
@@ -73,10 +73,10 @@ def refuse_sensitive_keys(role: Role) -> None:
     """Raises ConfigurationError if a key, which every surface shows, is made of what nobody is to see."""
     for option in KEYS:
         key = getattr(role, option)
-        if shown := set(names_in(key) if isinstance(key, str) else ()) & set(role.sensitive or ()):
+        if shown := (parts_of(key) if isinstance(key, str) else set()) & set(role.sensitive or ()):
             raise ConfigurationError(
                 f"role {role.name!r}: {option}={key!r}: every surface shows keys, so it may not be made of "
-                f"{min(shown)!r}, which is sensitive"
+                f"{min(shown)!r}, which is sensitive; {option}=Hashed({key!r}) shows its hash"
             )
 
 
@@ -84,6 +84,7 @@ def refuse_unknown_parameters(role: Role, signature: Signature) -> None:
     """Raises ConfigurationError if a key is made of what the handler does not take."""
     for option in KEYS:
         key = getattr(role, option)
+        key = key.key if isinstance(key, Hashed) else key
         for name in names_in(key) if isinstance(key, str) else ():
             if name not in signature.names:
                 hint = nearest(name, signature.names)

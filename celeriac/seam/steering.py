@@ -18,6 +18,7 @@ from celeriac.operate.audit import Change
 from celeriac.roles.role import Role
 from celeriac.roles.signature import Signature
 from celeriac.settings import Settings
+from celeriac.store import sensitive
 from celeriac.store.connections import Database
 from celeriac.store.encoding import revived
 from celeriac.store.failures import retry_deadlocks
@@ -91,11 +92,12 @@ class Steering:
 
         with self.database.reading() as connection:
             row = get(connection, _exactly(task))
+            args, had = edit.call_of(connection, row["id"]) or (row["args"], row["kwargs"])
         role, signature = self.role_named(row["role"])
-        args, before = revived(row["args"]), revived(row["kwargs"])
+        args, before = revived(args), revived(had)
         was, is_now = (
             new_task(role, signature, fresh_id(), args, kwargs, limit=self.settings.max_argument_bytes)
-            for kwargs in (before, before | dict(arguments))
+            for kwargs in (before, before | sensitive.kept(dict(arguments), before))
         )
         if others := [key for key in GIVES.values() if getattr(was, key) != getattr(is_now, key)]:
             raise BadArguments(f"{role.name}: {', '.join(others)} would be another: cancel it, and enqueue anew")
@@ -103,7 +105,7 @@ class Steering:
 
         def act() -> Change:
             with self.database.transaction(patience=PATIENCE) as connection:
-                return edit.edit(connection, [row["id"]], row["kwargs"], kwargs, by=by, why=why).one()
+                return edit.edit(connection, [row["id"]], had, kwargs, by=by, why=why).one()
 
         return retry_deadlocks(act)
 

@@ -141,6 +141,11 @@ def test_a_head_that_has_no_end_is_a_problem(port: int) -> None:
     assert asked(port, GET + b"X-Large: " + b"a" * 20_000)[0] == 431
 
 
+def test_a_head_that_comes_at_once_has_the_same_limit(port: int) -> None:
+    assert asked(port, GET + b"X-Large: " + b"a" * 70_000 + b"\r\n\r\n")[0] == 431
+    assert asked(port, GET + b"X-Large: " + b"a" * 15_000 + b"\r\n\r\n")[0] != 431
+
+
 def test_what_does_not_arrive_whole_is_not_waited_for(port: int) -> None:
     for sent, seconds in ((b"", "0.3 s"), (GET, "0.3 s"), (POST + b"Content-Length: 3\r\n\r\na", "0.4 s")):
         status, body = asked(port, sent)

@@ -45,9 +45,18 @@ def made(site: Site) -> dict[str, int]:
     )  # fmt: skip
     site.rows(
         """INSERT INTO celeriac.dead_letters (digest, name, reason, size, message, args, kwargs)
-        VALUES (sha256('x'), 'crawl', 'it does not fit', 99, CAST(:message AS bytea), CAST(:args AS jsonb),
+        VALUES (sha256('x'), 'crawl', 'it does not fit: canary-4711', 99, CAST(:message AS bytea), CAST(:args AS jsonb),
             CAST(:kwargs AS jsonb))""",
         message=CANARY.encode(), args=args, kwargs=kwargs,
+    )  # fmt: skip
+    site.rows(
+        """INSERT INTO celeriac.audit (by, action, kind, target, before, via)
+        VALUES ('ann', 'discard', 'dead_letter', '7', CAST(:before AS jsonb), 'API')""",
+        before=json.dumps({"name": "crawl", "task_id": "x", "sender": "shop", "reason": f"no {CANARY}"}),
+    )  # fmt: skip
+    site.rows(
+        "INSERT INTO celeriac.task_logs (task, attempt, level, line) VALUES (:task, 1, 'INFO', :line)",
+        task=made["failed"], line=f"tried {CANARY}",
     )  # fmt: skip
     site.tokens[VIEW] = site.token(VIEW, VIEW)
     return made
@@ -60,7 +69,7 @@ def pages(site: Site, made: dict[str, int]) -> Iterator[str]:
     ones += [f"failures/{one}" for one in prints] + ["schedules/nightly", f"dead-letters/{letter}", "roles/crawl"]
     for page in (*PAGES, *ones, "accounts/acme"):
         yield from (page, f"{page}.json")
-    yield from ("tasks/export.csv", "tasks/export.ndjson")
+    yield from ("tasks/export.csv", "tasks/export.ndjson", "audit/export.csv", "audit/export.ndjson")
 
 
 def api(site: Site, scope: str, path: str) -> httpx.Response:

@@ -145,11 +145,20 @@ def test_what_could_be_read_before_still_is(address: str) -> None:
 @pytest.mark.parametrize("password", ["Qx7/Zy9", "12/Zy9", "Qx7#Zy9", "Qx7?Zy9", "Qx7@Zy9/1", "Qx7[Zy9"])
 def test_a_mail_servers_address_is_no_exception(password: str) -> None:
     environ = {
-        "CELERIAC_ALERT_MAIL": f"smtp://u:{password}@mail.invalid:25", "CELERIAC_ALERT_MAIL_FROM": "a@b.c",
+        "CELERIAC_ALERT_MAIL": f"smtps://u:{password}@mail.invalid:25", "CELERIAC_ALERT_MAIL_FROM": "a@b.c",
         "CELERIAC_ALERT_MAIL_TO": "a@b.c",
     }  # fmt: skip
     with pytest.raises(ConfigurationError, match=r"^CELERIAC_ALERT_MAIL is not usable: .*%40") as refused:
         Settings.from_environ(environ)
     assert "Qx7" not in str(refused.value)
-    environ["CELERIAC_ALERT_MAIL"] = f"smtp://u:{quote(password, '')}@mail.invalid:25"
+    environ["CELERIAC_ALERT_MAIL"] = f"smtps://u:{quote(password, '')}@mail.invalid:25"
     assert Settings.from_environ(environ).alert_mail
+
+
+def test_a_password_goes_to_no_mail_server_without_tls() -> None:
+    to = {"CELERIAC_ALERT_MAIL_FROM": "a@b.c", "CELERIAC_ALERT_MAIL_TO": "a@b.c"}
+    with pytest.raises(ConfigurationError, match=r"without TLS; give smtps://… or smtp\+starttls://…") as refused:
+        Settings.from_environ(to | {"CELERIAC_ALERT_MAIL": "smtp://u:kanarienvogel@mail.invalid"})
+    assert "kanarienvogel" not in str(refused.value)
+    for fine in ("smtp://mail.invalid", "smtp://u:p@localhost", "smtps://u:p@mail.invalid"):
+        assert Settings.from_environ(to | {"CELERIAC_ALERT_MAIL": fine}).alert_mail == fine

@@ -139,3 +139,43 @@ BEGIN
         PERFORM celeriac.refuse('22023', role || ': ' || option || '=' || left(quote_literal(given), 100), advice);
     END IF;
 END $$;
+
+-- A value without what stands under these names, however deep.
+CREATE OR REPLACE FUNCTION celeriac.without_names(value jsonb, names text[]) RETURNS jsonb LANGUAGE plpgsql IMMUTABLE
+AS $$
+BEGIN
+    RETURN CASE jsonb_typeof(value)
+        WHEN 'object' THEN coalesce((SELECT jsonb_object_agg(e.key, celeriac.without_names(e.value, names))
+            FROM jsonb_each(value) AS e WHERE NOT e.key = ANY (names)), '{}')
+        WHEN 'array' THEN coalesce((SELECT jsonb_agg(celeriac.without_names(e.value, names) ORDER BY e.n)
+            FROM jsonb_array_elements(value) WITH ORDINALITY AS e (value, n)), '[]')
+        ELSE value END;
+END $$;
+
+-- Whether two calls of a role are others. What it calls sensitive is no part of them: who has the id of a task could
+-- find out by trying what it was called with.
+CREATE OR REPLACE FUNCTION celeriac.are_other_calls(
+    of_role text, args jsonb, kwargs jsonb, other_args jsonb, other_kwargs jsonb
+) RETURNS boolean LANGUAGE plpgsql STABLE AS $$
+DECLARE
+    names text[];
+    parameters jsonb;
+BEGIN
+    IF (args, kwargs) = (other_args, other_kwargs) THEN
+        RETURN false;
+    END IF;
+    SELECT ARRAY(SELECT jsonb_array_elements_text(r.definition -> 'sensitive')), r.parameters INTO names, parameters
+    FROM celeriac.roles r WHERE r.role = of_role AND jsonb_typeof(r.definition -> 'sensitive') = 'array';
+    IF coalesce(cardinality(names), 0) = 0 THEN
+        RETURN true;
+    END IF;
+    RETURN celeriac.without_names(celeriac.named(args, parameters) || kwargs, names)
+        <> celeriac.without_names(celeriac.named(other_args, parameters) || other_kwargs, names);
+END $$;
+
+-- Positional arguments by the names of their parameters; those beyond them by their place.
+CREATE OR REPLACE FUNCTION celeriac.named(args jsonb, parameters jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
+    SELECT coalesce(jsonb_object_agg(coalesce(parameters -> CAST(n - 1 AS integer) ->> 'name', CAST(n AS text)), value),
+        '{}')
+    FROM jsonb_array_elements(args) WITH ORDINALITY AS a (value, n)
+$$;

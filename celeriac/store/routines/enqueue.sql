@@ -167,7 +167,8 @@ BEGIN
         CONTINUE WHEN celeriac.make_way(task.role, task.unique_key, task.enqueued_by);
         SELECT t.id, t.task_id,
             t.task_id = task.task_id AND NOT t.tried  -- a retry may have other arguments, and a new round keeps them
-                AND (t.role, t.args, t.kwargs) <> (task.role, call -> 'args', call -> 'kwargs')
+                AND (t.role <> task.role
+                    OR celeriac.are_other_calls(t.role, t.args, t.kwargs, call -> 'args', call -> 'kwargs'))
         INTO receipt.id, receipt.task_id, differs FROM (
             (SELECT id, task_id, role, args, kwargs, retry_count > 0 OR tries > 0 AS tried FROM celeriac.tasks
                 WHERE task_id = task.task_id)

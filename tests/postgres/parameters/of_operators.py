@@ -14,6 +14,7 @@ def of_operators(there: Selected) -> Mapping[str, list[Given]]:
     letter, task_ids = there.letter, there.task_ids
     lone = ready[0]
     return {
+        "operate.edit.CALL": [{"id": lone}],
         "operate.edit.EDIT": [{"id": lone, "was": "{}", "kwargs": '{"n": 1}', "by": "x", "why": ""}],
         "operate.policies.KNOWN": [{"account": account, "most": SELECTED} for account in ("nobody", accounts[0])],
         "operate.audit.WRITE": [{"action": "", "kind": "", "changes": "[]", "via": "SQL"} | by],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from typing import Any
 
@@ -43,6 +44,14 @@ def test_a_role_that_nobody_has_declared_here(app: Celeriac, rows: Rows, put: Pu
     assert world.reason(task) == "role_unknown"
     world.declare()
     assert world.reason(task) == "no_worker"
+
+
+def test_a_cure_is_one_argument_to_the_shell_whatever_a_tenant_called_his_account(world: World, put: Put) -> None:
+    account = "x; touch /tmp/mine $(id) 'a"
+    task = put(account=account)
+    world.do(policies.pause_account, account)
+    command = str(world.why(task).next).partition(": ")[2]
+    assert shlex.split(command) == ["celeriac", "resume", "account", account]
 
 
 def test_a_paused_role(world: World, put: Put) -> None:

@@ -1,0 +1,127 @@
+"""No key is made of a secret, no id tells one, and what has one can be edited without seeing it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import pytest
+from sqlalchemy.exc import DBAPIError
+
+from celeriac import Celeriac, ConfigurationError, Hashed, Task
+from celeriac.errors import BadArguments, IdTaken
+from tests.processes import Rows
+
+CARD = "4111-1111-1111-1111"
+
+
+def order_of(given: Mapping[str, Any]) -> str:
+    return f"order {given['order']['card']}"
+
+
+@pytest.mark.parametrize("key", ["{order[card]}", "{order.card}", "{user}:{card}", "card"])
+@pytest.mark.parametrize("option", ["lock_by", "unique_by", "fair_by"])
+def test_a_key_that_names_a_secret_is_refused_as_it_is_declared(app: Celeriac, option: str, key: str) -> None:
+    def pay(order: dict[str, Any], user: str = "", card: str = "") -> None: ...
+
+    with pytest.raises(ConfigurationError, match=rf"may not be made of 'card'.*{option}=Hashed\("):
+        app.task(role="pay", shared=False, sensitive=("card",), **{option: key})(pay)
+
+
+@pytest.mark.parametrize("key", ["order", "{order!r}", order_of, lambda given: hash(given["order"]["card"])])
+@pytest.mark.parametrize("option", ["lock_by", "unique_by", "fair_by"])
+def test_a_key_that_is_another_with_another_secret_is_refused_as_it_is_enqueued(
+    app: Celeriac, rows: Rows, option: str, key: Any
+) -> None:
+    @app.task(role="pay", shared=False, sensitive=("card",), **{option: key})
+    def pay(order: dict[str, Any]) -> None: ...
+
+    app.register_roles()
+    with pytest.raises(BadArguments, match=r"would be made of what is sensitive.*Hashed\(…\)") as refused:
+        pay.delay({"card": CARD})
+    assert CARD not in str(refused.value)
+    assert rows("SELECT FROM tasks") == []
+
+
+def test_keys_beside_secrets_are_as_ever(app: Celeriac, rows: Rows) -> None:
+    @app.task(
+        role="pay", shared=False, sensitive=("card",), fair_by="user", lock_by="{order[id]}",
+        unique_by=lambda given: given["user"],
+    )  # fmt: skip
+    def pay(user: str, order: dict[str, Any]) -> None: ...
+
+    app.register_roles()
+    pay.delay("ann", {"id": 7, "card": CARD})
+    assert rows("SELECT account, lock_key, unique_key FROM tasks") == [("ann", "7", "ann")]
+
+
+@pytest.mark.parametrize(
+    ("key", "text"), [("card", CARD), ("{user}:{card}", f"ann:{CARD}"), (lambda given: given["card"], CARD)]
+)
+def test_a_key_of_a_secret_is_its_hash(app: Celeriac, rows: Rows, key: Any, text: str) -> None:
+    @app.task(role="pay", shared=False, sensitive=("card",), unique_by=Hashed(key), lock_by=Hashed(key, salt="pepper"))
+    def pay(user: str, card: str) -> None: ...
+
+    app.register_roles()
+    pay.delay("ann", CARD)
+    assert pay.delay("ann", CARD).id
+    ((unique, lock),) = rows("SELECT unique_key, lock_key FROM tasks")
+    assert len(unique) == len(lock) == 64
+    assert unique != lock
+    assert unique not in (hashlib.sha256(text.encode()).hexdigest(), text)
+    assert rows("SELECT definition ->> 'unique_by' FROM celeriac.roles WHERE role = 'pay'") == [("<in code>",)]
+
+
+def test_a_hashed_key_names_a_parameter(app: Celeriac) -> None:
+    def pay(card: str) -> None: ...
+
+    with pytest.raises(ConfigurationError, match="takes no 'cart'"):
+        app.task(role="pay", shared=False, unique_by=Hashed("cart"))(pay)
+
+
+# -- the oracle --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def login(app: Celeriac) -> Task[..., Any]:
+    @app.task(role="login", shared=False, sensitive=("pin",))
+    def login(user: str, pin: str = "", more: Any = None) -> None: ...
+
+    app.register_roles()
+    return login
+
+
+IN_SQL = "SELECT (celeriac.enqueue('login', CAST(:args AS jsonb), task_id => 'mine')).is_new"
+
+
+def test_an_id_tells_nobody_who_guesses_a_secret(login: Task[..., Any], rows: Rows) -> None:
+    """With the right one as with a wrong one it was there; with another user it is another call."""
+    first = login.using(task_id="mine").delay("ann", pin="4711", more={"pin": [1], "shop": 1})
+    for pin in ("4711", "0000", {"deep": 1}):
+        again = login.using(task_id="mine").delay("ann", pin=pin, more={"pin": [2], "shop": 1})
+        assert again.row_id == first.row_id
+        guessed = {"user": "ann", "pin": pin, "more": {"pin": pin, "shop": 1}}
+        assert rows(IN_SQL, args=json.dumps(guessed)) == [(False,)]
+    for other in ({"user": "bob", "more": {"shop": 1}}, {"user": "ann", "more": {"shop": 2}}):
+        with pytest.raises(IdTaken):
+            login.using(task_id="mine").delay(**other, pin="4711")
+        with pytest.raises(DBAPIError, match="has this id, and another role or other arguments"):
+            rows(IN_SQL, args=json.dumps(other | {"pin": "4711"}))
+    assert rows("SELECT kwargs ->> 'pin' FROM tasks") == [("4711",)]
+
+
+# -- editing -----------------------------------------------------------------------------------------------------------
+
+
+def test_what_has_a_secret_is_edited_without_seeing_it(app: Celeriac, login: Task[..., Any], rows: Rows) -> None:
+    task = login.delay("ann", "4711")
+    change = app.edit(task.id, {"user": "bob"}, by="ann")
+    assert change.after == {"arguments": ["user"]}
+    assert rows("SELECT kwargs ->> 'user', kwargs ->> 'pin' FROM tasks") == [("bob", "4711")]
+    app.edit(task.id, {"user": "cid", "pin": "•••"}, by="ann")
+    assert rows("SELECT kwargs ->> 'user', kwargs ->> 'pin' FROM tasks") == [("cid", "4711")]
+    app.edit(task.id, {"pin": "0815"}, by="ann")
+    assert rows("SELECT kwargs ->> 'pin' FROM tasks") == [("0815",)]
+    assert "0815" not in str(rows("SELECT CAST(a AS text) FROM celeriac.audit a"))
