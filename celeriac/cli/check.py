@@ -11,6 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from celeriac import insights
 from celeriac.alerts.review import rules_of
 from celeriac.dispatch.window import AHEAD
+from celeriac.doctor.deploying import against_database, renamed
 from celeriac.errors import CeleriacError, ConfigurationError
 from celeriac.roles.options import secrets_in
 from celeriac.schedules import operate, written
@@ -74,6 +75,24 @@ def slow_windows(app: Celeriac) -> Iterator[str]:
             f"role {row.role!r}: with window={row.window} a newcomer waits {row.seconds:.1f} s for what is claimed "
             "before it: leave window out, and it is about a second"
         )
+
+
+def stored_work(app: Celeriac, others: Collection[str]) -> list[str]:
+    """What is stored that this code cannot run."""
+    try:
+        return against_database(app, others)
+    except ConfigurationError:
+        return []  # said among the problems
+    except SQLAlchemyError as error:
+        return [f"what is stored could not be read: {str(error).splitlines()[0]}"]
+
+
+def renamed_roles(app: Celeriac) -> list[str]:
+    """Roles with unfinished tasks that this code may have renamed; nothing where Postgres does not answer."""
+    try:
+        return [*renamed(app)]
+    except (ConfigurationError, SQLAlchemyError):
+        return []  # said among the problems
 
 
 def _alerts(app: Celeriac) -> Iterator[str]:

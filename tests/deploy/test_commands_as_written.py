@@ -85,8 +85,9 @@ FAILURE = """INSERT INTO worker_tasks (id, task_id, role, status, started_at, co
     VALUES (2000, 'failed', 'product_resync', 'failed', now(), now(), 'HTTPStatusError: 502 of ''https://dutchie.example/7''')"""
 BULK = """INSERT INTO celeriac.bulk_actions (id, move, filter, upto, until, by)
     OVERRIDING SYSTEM VALUE VALUES (7, 'cancel', '{"role": "product_resync"}', 0, now(), 'ann')"""
-WAITING = """INSERT INTO worker_tasks (id, task_id, role, account, workflow)
-    VALUES (1000, 'nightly', 'product_resync', '', 'nightly'), (1001, 'hourly', 'product_resync', 'acme', NULL)"""
+WAITING = """INSERT INTO worker_tasks (id, task_id, role, account, workflow, kwargs)
+    VALUES (1000, 'nightly', 'product_resync', '', 'nightly', '{"dispensary_id": 8}'),
+        (1001, 'hourly', 'product_resync', 'acme', NULL, '{"dispensary_id": 9}')"""
 LETTER = """INSERT INTO celeriac.dead_letters (digest, name, reason, size, message)
     VALUES (sha256(:message), 'product_resync', 'x', length(:message), :message)"""
 

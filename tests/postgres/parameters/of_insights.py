@@ -28,6 +28,9 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
         "insights.figures.WAITING": [{"most": SELECTED}],
         "insights.rounds.LAST": [{"role": role, "most": SELECTED, "largest": 65_536} for role in (None, "work")],
         "insights.left_ready.LEFT": [{"patience": 60, "good": ["the window is full"], "most": SELECTED}],
+        "doctor.deploying.WAITING": [{"most": SELECTED}],
+        "doctor.deploying.SHAPES": [work | {"most": SELECTED}],
+        "doctor.deploying.LINKS": [work | {"most": SELECTED}],
         "insights.burning.SUSPECTS": [
             {"role": role, "most": SELECTED, "few": 1, "newest": 20, "kinds": ["retry", "failed"]}
             for role in (None, "work")
