@@ -13,7 +13,7 @@ from itertools import starmap
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
-from celery import Celery
+from celery import Celery, _state
 
 from celeriac.dispatch.publish import Publisher
 from celeriac.enqueue.bulk import BULK
@@ -172,12 +172,16 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         return [*configuration.unused(self.conf, self.settings), *configuration.unused_by_tasks(self.tasks.values())]
 
     def close(self) -> None:
-        """Celery's; its connections to Postgres and Redis close with it."""
+        """Celery's; its connections to Postgres and Redis close with it, its threads end, and nothing keeps it."""
         super().close()
+        if "enqueuer" in self.__dict__:
+            self.enqueuer.kicker.close()
         if "publisher" in self.__dict__:
             self.publisher.close()
         if "database" in self.__dict__:
             self.database.dispose()
+        if _state.get_current_app() is self:
+            _state._set_current_app(None)
 
     # -- declare ---------------------------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ CeleriacError
 ├── BadValue                what an operator or a handler gave is out of bounds
 ├── IllegalMove             the life of the task does not allow it now; nothing was written
 ├── NotAllowed              the login to Postgres may not do it; nothing was written
+├── HandlerEnded            a handler ended by what is no Exception: its attempt's error
 └── NotSettled              a finished task's outcome could not be written to Postgres in time
 
 Raised by handlers, to say how their attempt ended:
@@ -112,6 +113,10 @@ class NotAllowed(CeleriacError):
 
 class NotSettled(CeleriacError):
     """Postgres stayed away too long to take a finished task's outcome; the task will run again."""
+
+
+class HandlerEnded(CeleriacError):
+    """A handler ended by what is no Exception, such as `asyncio.CancelledError`; that one is its cause."""
 
 
 class Permanent(Exception):

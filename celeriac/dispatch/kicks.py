@@ -42,12 +42,26 @@ class Kicker:
         self._changed = threading.Condition()
         self._busy = False
         self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def close(self) -> None:
+        """Sends what is left and ends the thread: nothing keeps it alive, nor who made it. A later call begins anew."""
+        self.flush()
+        atexit.unregister(self.flush)
+        with self._changed:
+            thread, self._thread, self._closed = self._thread, None, True
+            self._changed.notify_all()
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(AT_EXIT)
 
     def kick(self, role: str, lone: int | None = None) -> None:
         """Returns at once."""
         with self._changed:
             self._wanted[role] = None if self._busy or role in self._wanted else lone
             if self._thread is None:
+                if self._closed:
+                    atexit.register(self.flush)
+                self._closed = False
                 self._thread = threading.Thread(target=self._run, name="celeriac-kicker", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
@@ -61,7 +75,9 @@ class Kicker:
         rest = REST
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._wanted)
+                self._changed.wait_for(lambda: self._wanted or self._thread is not threading.current_thread())
+                if self._thread is not threading.current_thread():
+                    return
                 wanted, self._wanted, self._busy = self._wanted, {}, True
             for role, lone in wanted.items():
                 self._attempt(role, lone)

@@ -19,6 +19,7 @@ from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as NoConnection
 
 from celeriac import logged
+from celeriac.store import forks
 from celeriac.store.alike import pattern_of
 from celeriac.store.connections import Database
 from celeriac.store.failures import in_a_line
@@ -51,11 +52,15 @@ class TaskLog(logging.LoggerAdapter[logging.Logger]):
         self.waiting: list[dict[str, str]] = []
         self.kept, self.alike, self.left_out = 0, Counter[str](), Counter[tuple[int, str]]()
         self.written = time.monotonic()
+        self.generation = forks.generation
 
     def log(self, level: int, msg: object, *args: Any, **kwargs: Any) -> None:
         if level < logging.INFO and not self.isEnabledFor(level):
             return
         line = _message(level, msg, args)
+        if self.generation != forks.generation:  # in a process that the handler has forked
+            self.logger.log(level, "%s", line, extra=self.fields)
+            return
         same = REST if self.kept >= MOST else pattern_of(line[:LONGEST])
         self.alike[same] += 1
         if self.alike[same] > ALIKE or same == REST:

@@ -11,6 +11,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from celery.exceptions import Reject
+from celery.utils.serialization import UnpickleableExceptionWrapper
+from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
@@ -22,6 +25,7 @@ from celeriac.run.log import TaskLog
 from celeriac.settle import release
 from celeriac.settle.outcome import Outcome
 from celeriac.settle.tombstones import Tombstone
+from celeriac.store import forks
 from celeriac.store.connections import Database, end_silent
 from celeriac.store.encoding import MOST_BYTES, Unfit, encoded
 from celeriac.store.failures import is_locked
@@ -39,10 +43,27 @@ logger = logging.getLogger(__name__)
 PATIENCE = 0.5
 
 
+class HandlersSession(Session):
+    """`self.session`: the settle commits it."""
+
+    is_settling = False
+
+
+@event.listens_for(HandlersSession, "before_commit")
+def _refuse_commit(session: HandlersSession) -> None:
+    """A savepoint's release commits nothing yet."""
+    if not session.is_settling and not session.in_nested_transaction():
+        raise CeleriacError(
+            "self.session commits with the task's outcome, or not at all: for what has to be committed while the task "
+            "goes on, use `with self.early_commit() as session:`"
+        )
+
+
 class Run:
     """One started row in the hands of this process. Follow-ups and the session commit with its outcome.
 
     `became`: what its row is once it is settled; None if the outcome did not count. `traceback`: of what it raised.
+    `raised`: what left its handler, before Celery made something of it that can be pickled.
     `tombstones`: links that never come, as this one failed. `replaced`: what it has asked for comes in its place.
     `is_spreading`: what it stores for other tasks now are tombstones.
     `is_hopeless`: another attempt would fail as well. `own_state`: the last one of its own that the handler recorded.
@@ -55,6 +76,7 @@ class Run:
 
     # What most runs never have stands here: an attribute of its own costs each.
     retry_asked: outcomes.RetryAsked | None = None
+    raised: BaseException | None = None
     outcome: Outcome | None = None
     settled: bool = False
     said: bool = False
@@ -64,8 +86,8 @@ class Run:
     is_hopeless: bool = False
     own_state: dict[str, Any] | None = None
     logged: TaskLog | None = None
-    opened: Session | None = None
-    late_session: Session | None = None
+    opened: HandlersSession | None = None
+    late_session: HandlersSession | None = None
     became: str | None = None
     traceback: str | None = None
     secret: Sensitive | None = None
@@ -80,6 +102,7 @@ class Run:
         self.follow_ups: list[NewTask] = []
         self.tombstones: list[Tombstone] = []
         self.began = self.limited_since = time.monotonic()
+        self.generation = forks.generation
 
     @property
     def log(self) -> TaskLog:
@@ -155,7 +178,7 @@ class Run:
                 "use `with Session(self.app.database.engine) as session, session.begin():`, or enqueue what writes"
             )
         if self.opened is None:
-            self.opened = Session(self.database.engine)
+            self.opened = HandlersSession(self.database.engine)
         return self.opened
 
     @contextmanager
@@ -213,7 +236,10 @@ class Run:
         self.outcome = outcomes.replaced(self.task)
 
     def fail(self, error: BaseException, encoded_error: Any = None) -> None:
-        """Failed, or tried again in another round."""
+        """Failed, or tried again in another round. What the handler raised itself is what is judged, and told."""
+        error = self.raised or error
+        if isinstance(error, Reject) and isinstance(error.reason, Exception):  # of a `retry()` that was not accepted
+            error = error.reason
         self.take_back()
         self._end(outcomes.excused(self.task, error) or self._failed(error, encoded_error))
 
@@ -231,8 +257,15 @@ class Run:
             self.outcome = replace(self.outcome, is_spread=True)
 
     def retry(self, error: BaseException) -> None:
+        error = self._wrapped_by_retry(error)
         self.take_back()
         self._end(outcomes.excused(self.task, error) or outcomes.retried(self.task, error, self.retry_asked))
+
+    def _wrapped_by_retry(self, error: BaseException) -> BaseException:
+        """What Celery's `Retry` was raised for, where that says it in pickled form only."""
+        if self.raised is None or not isinstance(error, UnpickleableExceptionWrapper):
+            return error
+        return self.raised.__cause__ or self.raised.__context__ or error
 
     def snooze(self, seconds: float, why: str) -> None:
         self.take_back()
@@ -294,7 +327,13 @@ _current: ContextVar[Run | None] = ContextVar("celeriac run", default=None)
 
 
 def current() -> Run | None:
-    """The run this thread is in, if any."""
+    """The run this thread is in, if any. A process that a handler has forked is in none: it is a caller of its own."""
+    run = _current.get()
+    return run if run is None or run.generation == forks.generation else None
+
+
+def inherited() -> Run | None:
+    """As `current`, and in a process that a handler has forked the handler's: to be read, and nothing more."""
     return _current.get()
 
 

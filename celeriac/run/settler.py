@@ -6,7 +6,9 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import Any
 
+from psycopg2.extensions import TRANSACTION_STATUS_INERROR
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
@@ -14,10 +16,10 @@ from sqlalchemy.orm import Session
 from celeriac.counters import COUNTERS
 from celeriac.enqueue import outbox
 from celeriac.enqueue.rows import NewTask
-from celeriac.errors import LeaseLost, NotSettled
+from celeriac.errors import CeleriacError, LeaseLost, NotSettled
 from celeriac.operate.cancel import cancel_all
 from celeriac.run import lease, lines
-from celeriac.run.run import Run
+from celeriac.run.run import HandlersSession, Run
 from celeriac.settle.outcome import LOST, is_plain
 from celeriac.settle.write import settle
 from celeriac.store import look
@@ -41,6 +43,16 @@ def _is_simple(run: Run) -> bool:
 def _parts(run: Run) -> list[NewTask]:
     """What it has enqueued of its workflow: its links, and what its handler did."""
     return [task for task in run.follow_ups if task.workflow is not None]
+
+
+def _refuse_aborted(session: Session) -> None:
+    """Raises CeleriacError where a statement of the handler's failed, and the handler went on: nothing can commit."""
+    driver: Any = session.connection().connection.dbapi_connection
+    if driver.get_transaction_status() == TRANSACTION_STATUS_INERROR:
+        raise CeleriacError(
+            "a statement of self.session failed and the handler went on, but its transaction cannot: put what may fail "
+            "into `with self.session.begin_nested():`, or call self.session.rollback()"
+        )
 
 
 class _Unwritten(Exception):
@@ -141,7 +153,7 @@ class Settler:
             cancel_all(connection, ids, by=self.by, why="what it follows was cancelled", parents=list(stopped))
         return Written(mine, [task for i, tasks in follow_ups.items() if i in mine for task in tasks], refused)
 
-    def settle_with_session(self, run: Run, session: Session) -> None:
+    def settle_with_session(self, run: Run, session: HandlersSession) -> None:
         """The handler's writes commit with the outcome, or, if the row is no longer this run's, not at all.
 
         An error of its commit is the attempt's error: it propagates, and the tracer records the failure. If Postgres
@@ -151,6 +163,8 @@ class Settler:
         """
         try:
             session.flush()
+            _refuse_aborted(session)
+            session.is_settling = True
             written, keys = self._write_in(session.connection(), run)
             # A refused settle leaves its event in a transaction of its own: this one goes with the handler's writes.
             session.commit() if written.mine else session.rollback()

@@ -14,6 +14,7 @@ from billiard.process import current_process
 
 # Made before the pool forks: bytes both sides see. Threads and solo pools share them trivially.
 _flags = mmap.mmap(-1, 4)
+_owner = os.getpid()
 _DRAINING, _BACKING_OFF, _REPLACING_IDLE, _TELLING = range(4)
 
 #: Neither draining nor backing off.
@@ -33,7 +34,8 @@ _limits = mmap.mmap(-1, _LIMIT.size * PROCESSES)
 
 def make_own() -> None:
     """Memory of this worker alone, before its children are forked: a parent of several may have made it for all."""
-    global _flags, _renewed, _as_of, _limits, _currents
+    global _flags, _renewed, _as_of, _limits, _currents, _owner
+    _owner = os.getpid()
     _flags, _renewed = mmap.mmap(-1, len(_flags)), mmap.mmap(-1, len(_renewed))
     _as_of = memoryview(mmap.mmap(-1, 8)).cast("q")
     _limits, _currents = mmap.mmap(-1, len(_limits)), mmap.mmap(-1, len(_currents))
@@ -78,7 +80,9 @@ def draining() -> bool:
 
 
 def drain(on: bool = True) -> None:
-    _flags[_DRAINING] = int(on)
+    """The worker's own process alone says so: a signal that reaches a child of it is about that child."""
+    if os.getpid() == _owner:
+        _flags[_DRAINING] = int(on)
 
 
 def backing_off() -> bool:

@@ -20,14 +20,13 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanContext, SpanKind, StatusCode
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
-from sqlalchemy.orm import Session
 
 from celeriac.dispatch.passes import Dispatcher, Own, Pass
 from celeriac.enqueue.rows import NewTask
 from celeriac.roles.role import Role
 from celeriac.run.app import HandlerApp
 from celeriac.run.execute import Direct, execute
-from celeriac.run.run import Run
+from celeriac.run.run import HandlersSession, Run
 from celeriac.run.settler import Settler
 from celeriac.run.shared import worker_id
 from celeriac.settle.outcome import LOST
@@ -95,7 +94,7 @@ class TracedSettler(Settler):
         with _settling(runs):
             super()._settle_together(runs)
 
-    def settle_with_session(self, run: Run, session: Session) -> None:
+    def settle_with_session(self, run: Run, session: HandlersSession) -> None:
         with _settling([run]):
             super().settle_with_session(run, session)
 

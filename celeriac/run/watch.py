@@ -19,7 +19,7 @@ from billiard.process import current_process
 from celery.exceptions import SoftTimeLimitExceeded
 
 from celeriac.errors import LeaseLost, TaskCancelled
-from celeriac.run import lease, shared
+from celeriac.run import children, lease, shared
 from celeriac.run.places import Place, places
 from celeriac.run.run import Run
 from celeriac.store.failures import log_error
@@ -42,6 +42,7 @@ class RunWatch:
             return
         self.pid = os.getpid()
         places.forget()
+        children.hear_signals_as_programs()
         for look in (self._look_at, self._limit):
             threading.Thread(target=self._for_ever, args=(look,), name=f"celeriac{look.__name__}", daemon=True).start()
 

@@ -10,6 +10,7 @@ from celery.exceptions import Ignore, Retry
 from celeriac.errors import Permanent
 from celeriac.roles.attributes import said_by
 from celeriac.run import coroutines
+from celeriac.run.children import contained
 from celeriac.seam.task import Task
 
 
@@ -17,9 +18,12 @@ def retry_in_sql(task: Task[..., Any]) -> None:
     """Errors the role retries for become `retry()` with its backoff; the settle writes `scheduled_for`."""
     task.run = task.__dict__.pop("_orig_run", task.run)  # Celery's own, of what a class says
     coroutines.adapt(task)
-    role, run = task.role, task.run
-    if not role.retry_for:
-        return
+    run = task.run
+    task.run = contained(_retrying(task, run) if task.role.retry_for else run)
+
+
+def _retrying(task: Task[..., Any], run: Any) -> Any:
+    role = task.role
     declared = (task.role_options or {}).get("retry_kwargs", {})
     options = dict(said_by(type(task)).get("retry_kwargs", {})) | dict(declared)
     options.pop("max_retries", None)  # the row has it, or its call's own
@@ -34,4 +38,4 @@ def retry_in_sql(task: Task[..., Any]) -> None:
             wait = {"countdown": role.backoff.seconds(task.request.retries)} if role.backoff else {}
             raise task.retry(exc=error, **(wait | options)) from error
 
-    task.run = attempt
+    return attempt

@@ -89,7 +89,8 @@ class RowBackend(BaseBackend):
         if state == "RETRY":
             run.retry(result)
         else:
-            run.fail(result, self._encoded_error(run, result, run.traceback))
+            told = run.raised if isinstance(run.raised, Exception) else result
+            run.fail(result, self._encoded_error(run, told, run.traceback))
         return result
 
     def succeed(self, run: running.Run, result: Any) -> None:
@@ -97,6 +98,7 @@ class RowBackend(BaseBackend):
         try:
             run.succeed(encoded(None if result is None else self.prepare_value(result), MOST_BYTES))
         except Unfit as error:
+            run.is_hopeless = True  # the work is done, and would be done again for the same result
             raise EncodeError(f"the result of {run.role.name} cannot be stored: {error}") from error
         if run.opened is not None:
             self.app.settler.settle_with_session(run, run.opened)

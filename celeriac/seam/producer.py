@@ -158,7 +158,7 @@ class RowProducer(Producer):
         clock = celeriac_clock or {}
         run = running.current()
         if run is not None and headers["id"] == run.task.task_id and not run.replaced:
-            run.retry_asked = _retry_asked(headers, clock, args, kwargs)
+            run.retry_asked = _retry_asked(headers, clock, args, kwargs, self._limit_of(run, args, kwargs))
             return
         self.bound = self.bound if bound is None else bound
         self.label = self.label or _label(run) or headers["id"]
@@ -171,6 +171,11 @@ class RowProducer(Producer):
             self._count(part.barrier, headers["id"])
         if self.stream is not None and self.stream.flush(self.tasks):
             self.tasks = []
+
+    def _limit_of(self, run: running.Run, args: Any, kwargs: Any) -> float:
+        """Bytes that a retry's arguments may take: those of a call, but for the ones it has been accepted with."""
+        is_same = list(args) == run.task.args and dict(kwargs) == run.task.kwargs
+        return float("inf") if is_same else self.app.settings.max_argument_bytes
 
     def _count(self, barrier: str, member: str) -> None:
         """One that has another's id is merged into that one, and has no result of its own."""
@@ -292,8 +297,10 @@ def _queue(properties: Mapping[str, Any]) -> str | None:
     return declared[0].name if declared else properties.get("routing_key")
 
 
-def _retry_asked(headers: Mapping[str, Any], clock: Mapping[str, float], args: Any, kwargs: Any) -> RetryAsked:
-    body = arguments_of(headers["task"], {"args": list(args), "kwargs": dict(kwargs)}, float("inf"))
+def _retry_asked(
+    headers: Mapping[str, Any], clock: Mapping[str, float], args: Any, kwargs: Any, limit: float
+) -> RetryAsked:
+    body = arguments_of(headers["task"], {"args": list(args), "kwargs": dict(kwargs)}, limit)
     delay = clock.get("countdown")
     if delay is not None and not is_distance(delay):
         raise BadValue(f"{headers['task']}: retry(countdown={delay!r:.100}): give seconds, at most 100 years")

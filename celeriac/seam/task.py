@@ -28,6 +28,9 @@ from celeriac.seam.app import SeamApp
 from celeriac.seam.configuration import diverts_calls
 from celeriac.seam.result import RowResult
 
+#: What `self.retry` takes.
+RETRY_OPTIONS = frozenset({"args", "kwargs", "exc", "throw", "countdown", "eta", "max_retries"})
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -168,8 +171,15 @@ class Task(CeleryTask, Generic[P, R]):
     def run_under_way(self) -> running.Run:
         run = running.current()
         if run is None:
-            raise CeleriacError(f"{self.name} is not running as a task here; only its handler can ask that")
+            raise CeleriacError(
+                f"{self.name} is not running as a task here; only its handler can ask that, in its own process"
+            )
         return run
+
+    @property
+    def _read_run(self) -> running.Run:
+        """Also in a process that the handler has forked."""
+        return running.inherited() or self.run_under_way
 
     @overridable_property
     def session(self) -> Session:
@@ -186,12 +196,12 @@ class Task(CeleryTask, Generic[P, R]):
     @overridable_property
     def idempotency_key(self) -> str:
         """The same for every attempt of this task: give it to outside systems."""
-        return self.run_under_way.task.task_id
+        return self._read_run.task.task_id
 
     @overridable_property
     def attempt(self) -> int:
         """1 for the first attempt of the round."""
-        return self.run_under_way.task.retry_count + 1
+        return self._read_run.task.retry_count + 1
 
     @overridable_property
     def stopped_because(self) -> str | None:
@@ -234,8 +244,16 @@ class Task(CeleryTask, Generic[P, R]):
             raise
 
     def retry(self, *args: Any, **kwargs: Any) -> Any:
-        """Celery's; outside of an eager run the next attempt is `scheduled_for` in SQL, as often as the row may."""
+        """Celery's; outside of an eager run the next attempt is `scheduled_for` in SQL, as often as the row may.
+
+        Raises BadValue for options that belong to the call: the row keeps those it was called with.
+        """
         run = running.current()
+        if run is not None and not self.request.is_eager and (others := sorted(kwargs.keys() - RETRY_OPTIONS)):
+            raise BadValue(
+                f"{self.name}: retry({others[0]}=…): a retry is the same task again, with the options of its call; it "
+                "takes args, kwargs, exc, throw, countdown, eta and max_retries"
+            )
         if run is not None and run.task.max_retries is not None and not self.request.is_eager:
             kwargs.setdefault("max_retries", run.task.max_retries)
         return super().retry(*args, **kwargs)

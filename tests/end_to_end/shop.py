@@ -199,9 +199,9 @@ def gather(self: Task[..., Any], threads: list[int]) -> int:
     return len(set(threads))
 
 
-@app.task(shared=False, bind=True, role="leaver", chunk=1, max_losses=1)
+@app.task(shared=False, bind=True, role="leaver", chunk=1, max_retries=0, max_rounds=1)
 def leaver(self: Task[..., Any]) -> None:
-    """Ends its thread, where a thread may do that."""
+    """Would end its process."""
     tell(self, "begin")
     sys.exit(3)
 

@@ -1,0 +1,108 @@
+"""Tasks whose handlers fork, for the tests of what their children may do. Each tells the `ran` table who ran."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from typing import Any
+
+import billiard
+
+from celeriac import Celeriac, Task
+from tests.end_to_end.shop import tell
+
+app = Celeriac("forking")
+
+
+@app.task(shared=False, bind=True, role="made")
+def made(self: Task[..., Any], by: str) -> str:
+    tell(self, f"made by {by}")
+    return by
+
+
+def call(by: str) -> None:
+    made.delay(by)
+
+
+def _nap(_: int) -> None:
+    time.sleep(300)
+
+
+def _joined(child: Any) -> None:
+    child.start()
+    child.join()
+
+
+def _forked(end: Callable[[], Any]) -> int:
+    """Runs the rest of the handler in a child; the parent waits for it. 0 in the child."""
+    pid = os.fork()
+    if pid:
+        os.waitpid(pid, 0)
+        return pid
+    call(f"fork {end.__name__}")
+    end()
+    return 0
+
+
+def returns() -> None: ...
+
+
+def exits() -> None:
+    sys.exit(3)
+
+
+def breaks() -> None:
+    raise ValueError("in the child")
+
+
+def leaves() -> None:
+    os._exit(0)
+
+
+def _pooled() -> None:
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        pool.map(call, ["pool"])
+
+
+def _executed() -> None:
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("fork")) as executor:
+        executor.submit(call, "executor").result()
+
+
+def _terminated() -> None:
+    child = multiprocessing.get_context("fork").Process(target=_nap, args=(0,))
+    child.start()
+    child.terminate()
+    child.join()
+
+
+WAYS: dict[str, Callable[[], Any]] = {
+    "process": lambda: _joined(multiprocessing.get_context("fork").Process(target=call, args=("process",))),
+    "billiard": lambda: _joined(billiard.Process(target=call, args=("billiard",))),
+    "pool": _pooled,
+    "executor": _executed,
+    "fork returns": lambda: _forked(returns),
+    "fork exits": lambda: _forked(exits),
+    "fork breaks": lambda: _forked(breaks),
+    "fork leaves": lambda: _forked(leaves),
+}
+
+
+@app.task(shared=False, bind=True, role="forks", chunk=1, max_losses=1)
+def forks(self: Task[..., Any], way: str) -> str:
+    """Returns "parent", or, in a child, "child"."""
+    pid = os.getpid()
+    WAYS[way]()
+    return "parent" if os.getpid() == pid else "child"
+
+
+@app.task(shared=False, bind=True, role="terminates", chunk=1, max_losses=1)
+def terminates(self: Task[..., Any]) -> str:
+    _terminated()
+    with multiprocessing.get_context("fork").Pool(2) as pool:
+        pool.map_async(_nap, range(2))
+    return "done"

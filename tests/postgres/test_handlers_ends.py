@@ -1,0 +1,171 @@
+"""However a handler ends, it is one attempt's end: judged and told by what was raised, and no loss."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
+
+from celeriac import Celeriac, Permanent
+from celeriac.run.arrive import run_ticket
+from celeriac.store.connections import Database
+from tests.postgres.stages import claimed
+from tests.processes import Rows
+
+#: What Celery's tracer says of an outcome that cannot be committed.
+pytestmark = pytest.mark.filterwarnings("ignore:Exception raised outside body")
+
+ENDED = "SELECT status, losses, tries, error_message FROM worker_tasks"
+
+Ran = Callable[..., tuple[Any, ...]]
+
+
+class Odd(Exception):
+    """It cannot be pickled."""
+
+    def __init__(self, one: int, two: int) -> None:
+        super().__init__("odd")
+        self.both = lambda: one + two
+
+
+class OddPermanent(Odd, Permanent): ...
+
+
+class GivenUp(BaseException): ...
+
+
+@pytest.fixture(params=["direct", "traced"])
+def ran(app: Celeriac, database: Database, rows: Rows, request: pytest.FixtureRequest) -> Ran:
+    """Declares a task of this body and runs one call of it, in a direct call and through Celery's tracer: its row."""
+
+    def run(body: Callable[[Any], Any], **options: Any) -> tuple[Any, ...]:
+        hooks = {"on_success": lambda *_: None} if request.param == "traced" else {}
+        base = type("Base", (app.Task,), hooks)
+
+        @app.task(role="work", bind=True, shared=False, base=base, **options)
+        def work(self: Any) -> Any:
+            return body(self)
+
+        app.register_roles()
+        work.delay()
+        run_ticket(app, "work", *claimed(database, "work"))
+        ((row),) = rows(ENDED)
+        return row
+
+    return run
+
+
+def raising(error: BaseException) -> Callable[[Any], Any]:
+    def body(_: Any) -> None:
+        raise error
+
+    return body
+
+
+@pytest.mark.parametrize(
+    "error", [asyncio.CancelledError("no"), GeneratorExit("no"), GivenUp("no"), SystemExit(3), SystemExit()], ids=repr
+)
+def test_what_is_no_exception_is_one_failure(ran: Ran, error: BaseException) -> None:
+    status, losses, tries, message = ran(raising(error), max_retries=0, max_rounds=1)
+    assert (status, losses, tries) == ("failed", 0, 1)
+    assert message == f"{type(error).__name__}: {error}"
+
+
+def test_what_is_no_exception_is_retried_where_its_role_says_so(ran: Ran) -> None:
+    status, losses, _, message = ran(raising(asyncio.CancelledError("no")), autoretry_for=(asyncio.CancelledError,))
+    assert (status, losses, message) == ("pending", 0, "CancelledError: no")
+
+
+def test_sys_exit_in_a_handler_fails_it_by_name(ran: Ran) -> None:
+    assert ran(lambda _: sys.exit("enough"), max_rounds=1)[0::3] == ("failed", "SystemExit: enough")
+
+
+@pytest.mark.parametrize(
+    ("error", "options"),
+    [(OddPermanent(1, 2), {}), (Odd(1, 2), {"dont_autoretry_for": (Odd,)}), (Odd(1, 2), {"max_rounds": 1})],
+    ids=["permanent", "dont_autoretry_for", "last round"],
+)
+def test_an_error_that_cannot_be_pickled_is_judged_and_told_as_itself(
+    app: Celeriac, rows: Rows, ran: Ran, error: Exception, options: dict[str, Any]
+) -> None:
+    status, losses, _, message = ran(raising(error), **options)
+    assert (status, losses, message) == ("failed", 0, f"{type(error).__name__}: odd")
+    assert rows.one("SELECT result ->> 'exc_type' FROM celeriac.history") == type(error).__name__
+
+
+def test_an_odd_error_is_retried_where_its_role_says_so(ran: Ran) -> None:
+    assert ran(raising(Odd(1, 2)), autoretry_for=(Odd,))[0::3] == ("pending", "Odd: odd")
+
+
+# -- self.session ------------------------------------------------------------------------------------------------------
+
+
+def test_a_handler_that_goes_on_after_its_statement_failed_fails_and_is_not_lost(ran: Ran) -> None:
+    def body(self: Any) -> str:
+        try:
+            self.session.execute(text("SELECT 1 / 0"))
+        except DBAPIError:
+            return "went on"
+        return "unexpected"
+
+    status, losses, _, message = ran(body, max_rounds=1)
+    assert (status, losses) == ("failed", 0)
+    assert "begin_nested" in message
+
+
+def test_what_may_fail_may_stand_in_a_savepoint(ran: Ran) -> None:
+    def body(self: Any) -> str:
+        try:
+            with self.session.begin_nested():
+                self.session.execute(text("SELECT 1 / 0"))
+        except DBAPIError:
+            self.session.execute(text("SELECT 1"))
+        return "went on"
+
+    assert ran(body)[0] == "completed"
+
+
+@pytest.mark.parametrize("way", ["commit", "begin"])
+def test_a_commit_of_the_handlers_own_is_refused_and_names_what_to_use(rows: Rows, ran: Ran, way: str) -> None:
+    rows("CREATE TABLE mine (n int)")
+
+    def body(self: Any) -> None:
+        if way == "begin":
+            with self.session.begin():
+                self.session.execute(text("INSERT INTO mine VALUES (1)"))
+        else:
+            self.session.execute(text("INSERT INTO mine VALUES (1)"))
+            self.session.commit()
+
+    status, losses, _, message = ran(body, max_rounds=1)
+    assert (status, losses) == ("failed", 0)
+    assert "early_commit" in message
+    assert rows("SELECT FROM mine") == []
+
+
+# -- results and retries -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("-inf"), "a\0b", [{"deep": float("inf")}]], ids=repr)
+def test_a_result_that_cannot_be_stored_fails_once(ran: Ran, value: Any) -> None:
+    status, losses, _, message = ran(lambda _: value, max_rounds=3)
+    assert (status, losses) == ("failed", 0)
+    assert "the result of work cannot be stored" in message
+
+
+@pytest.mark.parametrize("option", ["priority", "queue", "expires", "time_limit", "headers"])
+def test_an_option_of_calls_is_refused_to_a_retry(ran: Ran, option: str) -> None:
+    status, _, _, message = ran(lambda self: self.retry(countdown=1, **{option: 5}), max_rounds=1)
+    assert status == "failed"
+    assert f"retry({option}=…)" in message
+
+
+def test_a_retrys_arguments_are_bounded_like_a_calls(app: Celeriac, ran: Ran) -> None:
+    big = "x" * (int(app.settings.max_argument_bytes) + 1)
+    status, _, _, message = ran(lambda self: self.retry(args=[big]), max_rounds=1)
+    assert (status, message.partition(":")[0]) == ("failed", "ArgumentsTooLarge")
