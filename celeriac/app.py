@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import cached_property
@@ -29,6 +29,7 @@ from celeriac.roles.signature import Signature
 from celeriac.run import coroutines, originals
 from celeriac.run.process import Process
 from celeriac.seam import app_wide, broker, chords, configuration, producer
+from celeriac.seam.app import Ambient
 from celeriac.seam.autoretry import retry_in_sql
 from celeriac.seam.backend import RowBackend
 from celeriac.seam.decorator import TaskDecorator
@@ -47,6 +48,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+#: Celery's class of tasks where it finds Django, and ours.
+DJANGOS = {"celery.contrib.django.task:DjangoTask": "celeriac.contrib.django.task:DjangoTask"}
+
 #: Where Celery's app finds its queues and messages.
 AMQP = "celeriac.seam.amqp:RoleQueues"
 
@@ -64,6 +68,12 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
 
     registry_cls = "celeriac.seam.registry:Registry"
 
+    #: The address of Postgres where DATABASE_URL names none: a framework's.
+    address: Callable[[], str] | None = None
+
+    #: The transaction that a framework has open where a call is made: its row belongs to that.
+    ambient: Callable[[], Ambient | None] = staticmethod(lambda: None)
+
     def __init__(
         self, main: str | None = None, *, settings: Settings | None = None, migrations: Path | None = None,
         schedules: Sequence[Any] = (), hooks: Mapping[str, str] | None = None, routers: str | None = None,
@@ -78,10 +88,13 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         self.alerts = alerts
         self.jobs = jobs
         self.adopt = adopt
-        options["task_cls"] = with_rows(options.get("task_cls") or self.task_cls)
+        if options.get("task_cls"):
+            options["task_cls"] = with_rows(options["task_cls"])
         options.setdefault("amqp", AMQP)
         options.setdefault("control", "celeriac.seam.control:Control")
         super().__init__(main, **options)
+        declared: Any = self.task_cls
+        self.task_cls: Any = with_rows(DJANGOS.get(declared, declared))  # Celery's fix-up for Django has its own
         from celeriac.worker import install
 
         install(self)
@@ -95,13 +108,17 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
 
         has_redis = self.settings.redis_url or broker.is_named(self.conf)
         try:
-            return local.join(postgres=not self.settings.database_url, redis=not has_redis)
+            needs_postgres = not self.settings.database_url and self.address is None
+            return local.join(postgres=needs_postgres, redis=not has_redis)
         except local.LocalStackError as error:
             raise ConfigurationError(str(error)) from None
 
     @property
     def database_url(self) -> str:
-        return self.settings.database_url or self.stack.database_url
+        return self.settings.database_url or (self.address or self._embedded_database)()
+
+    def _embedded_database(self) -> str:
+        return str(self.stack.database_url)
 
     @property
     def redis_url(self) -> str:

@@ -46,7 +46,18 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 #: Folders of tests that take long, in this order before all others: none is left alone at the end of a run.
-LONG = ("deploy", "dashboard", "systems", "faults", "end_to_end", "example", "outside", "demo", "local")
+LONG = (
+    "deploy",
+    "dashboard",
+    "systems",
+    "faults",
+    "end_to_end",
+    "example",
+    "django_project",
+    "outside",
+    "demo",
+    "local",
+)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -16,7 +16,8 @@ import pytest
 #: Seconds for the tests of each folder, summed over three processes on two cores, on a machine whose `pace` is 1: more
 #: by half than they took, as a machine may be busy.
 LIMITS = {
-    "api": 150, "dashboard": 950, "demo": 50, "deploy": 450, "end_to_end": 950, "example": 120, "faults": 400,
+    "api": 150, "dashboard": 950, "demo": 50, "deploy": 450,
+    "django_project": 200, "end_to_end": 950, "example": 120, "faults": 400,
     "local": 130, "outside": 150, "postgres": 1_500, "pure": 300, "sandbox": 30, "systems": 650, "typing": 50,
 }  # fmt: skip
 

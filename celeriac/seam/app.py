@@ -17,10 +17,24 @@ from celeriac.settings import Settings
 from celeriac.store.connections import Database
 
 
+class Ambient(Protocol):
+    """A transaction that a framework has open where a call is made.
+
+    `connection` does what a `Connection` does for the verbs; None where the engine's schema lies in another database.
+    """
+
+    @property
+    def connection(self) -> Any: ...
+    def after_commit(self, act: Callable[[], None]) -> None: ...
+
+
 class EnqueuerApp(Protocol):
     """For what writes new rows, and sees to an early start."""
 
     settings: Settings
+
+    @property
+    def ambient(self) -> Callable[[], Ambient | None]: ...
 
     @property
     def conf(self) -> Any: ...

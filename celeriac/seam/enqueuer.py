@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 
@@ -23,7 +23,7 @@ from celeriac.errors import EnqueueRefused
 from celeriac.roles.role import Role
 from celeriac.run import run as running
 from celeriac.seam import broker
-from celeriac.seam.app import EnqueuerApp
+from celeriac.seam.app import Ambient, EnqueuerApp
 from celeriac.store.failures import retry_deadlocks
 
 #: What holds a caller's transaction.
@@ -73,6 +73,8 @@ class Enqueuer:
     def _may_begin(self, role: Role, first: Sequence[NewTask]) -> bool:
         """Whether the first tasks may be inserted before the last are made."""
         has_order = role.unique_by is not None or first[0].unique_key is not None
+        if self.app.ambient() is not None:
+            return False
         return not (has_order or role.is_asked_for_keys or self.app.settings.otel or _unsettled())
 
     def _insert_when_ready(self, tasks: list[NewTask], bound: Bound | None) -> list[Receipt | None]:
@@ -87,6 +89,11 @@ class Enqueuer:
     def _insert(self, tasks: list[NewTask], bound: Bound | None) -> list[Receipt | None]:
         if bound is not None:
             return self._insert_in(bound, tasks)
+        if (ambient := self.app.ambient()) is not None:
+            return self._insert_in_ambient(ambient, tasks)
+        return self._insert_outside(tasks)
+
+    def _insert_outside(self, tasks: list[NewTask]) -> list[Receipt | None]:
         if (run := _unsettled()) is not None:
             run.follow_ups.extend(tasks)
             return [None] * len(tasks)
@@ -125,6 +132,20 @@ class Enqueuer:
         # A plain connection tells of its commit too early to kick; the workers' own look finds the rows.
         return list(self._insert_in_callers(bound, tasks))
 
+    def _insert_in_ambient(self, ambient: Ambient, tasks: list[NewTask]) -> list[Receipt | None]:
+        if ambient.connection is None:
+            ambient.after_commit(lambda: self._insert_later(tasks))
+            return [None] * len(tasks)
+        receipts = self._insert_in_callers(ambient.connection, tasks)
+        keys = {(task.role, task.lock_key) for task in tasks}
+        ambient.after_commit(lambda: self._after_commit(keys))
+        return list(receipts)
+
+    def _insert_later(self, tasks: list[NewTask]) -> None:
+        """Raises NotReady, from the commit that it comes after."""
+        with _refusing_unready():
+            self._insert_outside(tasks)
+
     def _insert_in_callers(self, connection: Connection, tasks: list[NewTask]) -> list[Receipt]:
         """What is refused leaves nothing behind in the caller's transaction."""
         if not any(task.is_part or task.is_named for task in tasks):
@@ -147,7 +168,10 @@ class Enqueuer:
         """Never raises: the commit is done."""
         if session.in_nested_transaction():  # a savepoint's release commits nothing yet
             return
-        asked = session.info.get(self, ())
+        self._after_commit(session.info.get(self, ()))
+
+    def _after_commit(self, asked: Collection[tuple[str, str | None]]) -> None:
+        """Roles and lock keys of what is committed. Never raises."""
         try:
             self.app.database.look_at({key for _, key in asked if key is not None})
         except Exception as error:

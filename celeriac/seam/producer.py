@@ -184,7 +184,7 @@ class RowProducer(Producer):
 
     def members_come(self, barrier: str) -> None:
         """As they are ready. In a caller's transaction, or a run's, they still come as one."""
-        if self.stream is None and self.bound is None and running.current() is None:
+        if self.stream is None and self.bound is None and running.current() is None and self.app.ambient() is None:
             self.stream = Stream(self.app, barrier, self.began)
 
     def _said(self, role: Role, headers: Mapping[str, Any]) -> dict[str, Any]:

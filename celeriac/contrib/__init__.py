@@ -1,0 +1,1 @@
+"""For frameworks that Celery is used with. Nothing of the engine imports it."""

@@ -1,0 +1,23 @@
+"""Among Django's checks: what is wrong with the app, and settings and options that do not do what they say."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from django.core.checks import CheckMessage, Error, Warning  # noqa: A004
+
+from celeriac.contrib.django.databases import celeriac_app
+from celeriac.errors import ConfigurationError
+
+
+def notes(**_: Any) -> list[CheckMessage]:
+    """Asks no server: `manage.py celeriac check` does."""
+    app = celeriac_app()
+    if app is None:
+        return []
+    try:
+        app.database_url  # noqa: B018
+        app.roles.all()
+        return [Warning(note, id="celeriac.W001") for note in app.notes()]
+    except ConfigurationError as error:
+        return [Error(str(error), id="celeriac.E001")]

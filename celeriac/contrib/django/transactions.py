@@ -1,0 +1,67 @@
+"""What is enqueued within `atomic()` belongs to that transaction: its row, or the moment it is inserted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from django.conf import settings
+from django.db import connections, transaction
+from sqlalchemy import TextClause
+from sqlalchemy.engine.result import IteratorResult, SimpleResultMetaData
+
+from celeriac.contrib.django.databases import alias_of
+from celeriac.store.prepared import for_cursor
+
+
+class Statements:
+    """Django's connection of an alias, as the engine's verbs take one: by psycopg 3 or 2, whichever Django has."""
+
+    def __init__(self, alias: str) -> None:
+        self.alias = alias
+        self.info: dict[Any, Any] = {}
+
+    def execute(self, statement: TextClause, parameters: Mapping[str, Any] | None = None) -> IteratorResult[Any]:
+        return self.exec_driver_sql(for_cursor(statement), parameters or {})
+
+    def exec_driver_sql(self, statement: str, parameters: Mapping[str, Any] | None = None) -> IteratorResult[Any]:
+        with connections[self.alias].cursor() as cursor:
+            cursor.execute(statement, parameters)
+            described = cursor.description
+            rows = cursor.fetchall() if described else []
+        return IteratorResult(SimpleResultMetaData([column[0] for column in described or ()]), iter(rows))
+
+    @contextmanager
+    def begin_nested(self) -> Iterator[None]:
+        with transaction.atomic(using=self.alias):
+            yield
+
+
+class Atomic:
+    """An `atomic()` that is open here. `connection` is None where the engine's schema lies in another database."""
+
+    def __init__(self, alias: str, *, has_schema: bool) -> None:
+        self.alias = alias
+        self.connection = Statements(alias) if has_schema else None
+
+    def after_commit(self, act: Callable[[], None]) -> None:
+        """Once the outermost block is committed; never if it, or the savepoint around this call, is rolled back."""
+        transaction.on_commit(act, using=self.alias)
+
+
+class Ambient:
+    """Asked at each call: the transaction that Django has open in this thread, that of the schema's database first."""
+
+    def __init__(self, database_url: str | None) -> None:
+        """`database_url`: where the engine's schema lies, if not in the usual alias."""
+        self.database_url = database_url
+
+    def __call__(self) -> Atomic | None:
+        opened = [one.alias for one in connections.all(initialized_only=True) if one.in_atomic_block]
+        if not opened or not getattr(settings, "CELERIAC_ATOMIC", True):
+            return None
+        with_schema = alias_of(self.database_url)
+        if with_schema is not None and with_schema in opened:
+            return Atomic(with_schema, has_schema=True)
+        return Atomic(opened[0], has_schema=False)

@@ -1,0 +1,116 @@
+"""A Django project passes its suite on both; with Celeriac, what it enqueues belongs to its transactions."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests import processes
+from tests.end_to_end.conftest import QUICK
+from tests.processes import ROOT, Rows, until
+
+PROJECT = Path(__file__).parent
+
+#: Variables that would tell the project of this run of the tests.
+OURS = ("CELERY_", "PYTEST_", "DATABASE_URL", "CELERIAC_")
+
+pytestmark = pytest.mark.timeout(300)
+
+
+@pytest.fixture
+def environ(database_url: str, redis_url: str) -> dict[str, str]:
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
+    return kept | {
+        "SHOP_DATABASE": database_url, "REDIS_URL": redis_url, "DJANGO_SETTINGS_MODULE": "project.settings",
+        "PYTHONPATH": f"{PROJECT}{os.pathsep}{ROOT}", **QUICK,
+    }  # fmt: skip
+
+
+def manage(environ: dict[str, str], *arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "django", *arguments], cwd=PROJECT, env=environ, capture_output=True, text=True,
+        timeout=200, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, f"{done.stdout[-3000:]}{done.stderr[-6000:]}"
+    return done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("which", ["stock", "celeriac"])
+def test_the_projects_suite_passes(environ: dict[str, str], which: str) -> None:
+    said = manage({**environ, "SHOP_CELERY": which, "SHOP_EAGER": "yes"}, "test", "shop.tests")
+    assert "Ran 6 tests" in said
+
+
+def test_calls_belong_to_the_transaction_around_them(environ: dict[str, str]) -> None:
+    """In a database that Django's runner makes: `migrate` brings the engine's schema to it."""
+    said = manage(environ, "test", "shop.tests_of_rows")
+    assert "Ran 12 tests" in said
+
+
+SEND = """
+import django
+django.setup()
+from django.db import transaction
+from shop.models import Order
+from shop.tasks import charge
+for number in range({requests}):
+    try:
+        with transaction.atomic():
+            Order.objects.create(number=number)
+            charge.delay(number)
+            if number % 3 == 0:
+                raise ValueError
+    except ValueError:
+        pass
+"""
+
+
+def test_exactly_what_was_committed_runs_whoever_is_killed(environ: dict[str, str], tmp_path: Path, rows: Rows) -> None:
+    requests = 150
+    manage(environ, "migrate")
+    command = [sys.executable, "-m", "celery", "-A", "project", "worker", "-l", "INFO", "-c", "2", "--without-mingle"]
+    with ExitStack() as stack:
+        worker = stack.enter_context(processes.process(command, environ, tmp_path / "worker.log"))
+        until(lambda: " ready." in worker.printed(), "the worker")
+        send = [sys.executable, "-c", SEND.format(requests=requests)]
+        sender = stack.enter_context(processes.process(send, environ, tmp_path / "sender.log"))
+        for done in (10, 40, 70):
+            until(ran_at_least(rows, done), f"{done} runs")
+            for child in psutil.Process(worker.pid).children()[:1]:
+                child.kill()
+        until(lambda: sender.process.poll() is not None, "the sender")
+        assert sender.process.poll() == 0, sender.printed()
+        until(lambda: not rows("SELECT FROM celeriac.tasks"), "all tasks to end", patience=120)
+    committed = [(number,) for number in range(requests) if number % 3]
+    assert rows("SELECT DISTINCT number FROM shop_ran ORDER BY number") == committed
+    assert rows("SELECT number FROM shop_order WHERE is_paid ORDER BY number") == committed
+
+
+def ran_at_least(rows: Rows, number: int) -> Callable[[], bool]:
+    return lambda: int(str(rows.one("SELECT count(*) FROM shop_ran"))) >= number
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def test_connections_are_closed_after_each_task(environ: dict[str, str], tmp_path: Path, rows: Rows, pool: str) -> None:
+    manage(environ, "migrate")
+    command = [sys.executable, "-m", "celery", "-A", "project", "worker", "-l", "INFO", "-c", "1", "-P", pool]
+    with processes.process(command, environ, tmp_path / "worker.log") as worker:
+        until(lambda: " ready." in worker.printed(), "the worker")
+        call = "import django; django.setup(); from shop.tasks import pid; print(pid.delay().get(timeout=60))"
+        for _ in range(2):
+            done = subprocess.run(
+                [sys.executable, "-c", call], env=environ, cwd=PROJECT, capture_output=True, text=True, timeout=90
+            )
+            until(is_gone(rows, int(done.stdout.split()[-1])), "it to be closed")
+
+
+def is_gone(rows: Rows, backend: int) -> Callable[[], bool]:
+    """Whether Postgres' process of this number has ended."""
+    return lambda: not rows("SELECT FROM pg_stat_activity WHERE pid = :pid", pid=backend)
