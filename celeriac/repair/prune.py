@@ -319,7 +319,7 @@ def prune_by_role(database: Database, settings: Settings) -> tuple[int, Counter[
 
 
 @dataclass(frozen=True, slots=True)
-class Day:
+class HistoryDay:
     """Of history. `members`: the roles of which it has successes of groups' members."""
 
     day: date
@@ -330,7 +330,7 @@ class Day:
     members: frozenset[str]
 
 
-def _days(database: Database) -> list[Day]:
+def _days(database: Database) -> list[HistoryDay]:
     """Each that history has rows of; what one has that is over is read once."""
     with database.transaction() as connection:
         in_order(connection)
@@ -338,7 +338,7 @@ def _days(database: Database) -> list[Day]:
     return [_day(database, row) for row in listed]
 
 
-def _day(database: Database, row: Row[Any]) -> Day:
+def _day(database: Database, row: Row[Any]) -> HistoryDay:
     roles, members = row.roles, row.members
     if roles is None:
         with database.transaction() as connection:
@@ -347,10 +347,10 @@ def _day(database: Database, row: Row[Any]) -> Day:
             roles, members = [r.role for r in there], [r.role for r in there if r.has_members]
             if row.is_over:
                 connection.execute(RECORD, {"day": row.day, "roles": roles, "members": members})
-    return Day(row.day, row.began, row.ended, row.is_over, frozenset(roles), frozenset(members))
+    return HistoryDay(row.day, row.began, row.ended, row.is_over, frozenset(roles), frozenset(members))
 
 
-def _drop(database: Database, over: Row[Any], day: Day | None, kept: Mapping[str, datetime]) -> int:
+def _drop(database: Database, over: Row[Any], day: HistoryDay | None, kept: Mapping[str, datetime]) -> int:
     if day and any(role not in kept or kept[role] < over.ended for role in day.roles):
         return 0
     return briefly(database, partial(_drop_day, day=over, kept=kept))
@@ -366,7 +366,7 @@ def _drop_day(connection: Connection, day: Row[Any], kept: Mapping[str, datetime
     return True
 
 
-def _prune_day(database: Database, day: Day, kept: Mapping[str, datetime], forgets: Set[str]) -> Counter[str]:
+def _prune_day(database: Database, day: HistoryDay, kept: Mapping[str, datetime], forgets: Set[str]) -> Counter[str]:
     """Row by row what this day has and others' rows keep from being dropped."""
     span = {"began": day.began, "ended": day.ended}
     delivered = {role: _prune(database, DELIVERED, role=role, **span) for role in day.members & forgets}
