@@ -237,7 +237,9 @@ ANSWERS = {
 
 #: Other class names of two modules: what each of the two is.
 TWO_THINGS = {
+    "Ambient": "what an app asks of the transaction around a call, and Django's answer",
     "Call": "a task with its options, and what a message of a plain Celery app asks for",
+    "Command": "of the command line, which takes --json, and Django's of manage.py",
     "Failed": "the verdict that a task is over, and two numbers of a chart of the dashboard's",
     "Guard": "of the local servers, which it ends with their last member, and of the dashboard's requests",
     "Page": "of a list of tasks, and of the dashboard",
@@ -248,6 +250,7 @@ TWO_THINGS = {
     "Rule": "an alert's, and that of an option's value",
     "Solar": "a schedule, and the event of the sun it is made of",
     "Step": "of a bulk, and of the time a diagram shows",
+    "Task": "an app's, and Django's model of its row",
     "_App": "for mypy alone, which compares it with what a folder asks of the app",
 }
 
