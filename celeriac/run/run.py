@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
@@ -27,8 +27,11 @@ from celeriac.store.redact import MOST_TEXT, Secrets
 from celeriac.store.sensitive import Sensitive
 from celeriac.store.started import Started
 
-if TYPE_CHECKING:
-    from celeriac.run.coroutines import Awaited
+
+class Cancellable(Protocol):
+    """A handler's coroutine under way (`celeriac.run.coroutines.Awaited`)."""
+
+    def stop(self, run: Run, error: BaseException) -> bool: ...
 
 
 class Run:
@@ -39,7 +42,7 @@ class Run:
     `is_spreading`: what it stores for other tasks now are tombstones.
     `is_hopeless`: another attempt would fail as well. `own_state`: the last one of its own that the handler recorded.
     `secret`: what of its call nobody is shown. `awaited`: its coroutine while one is under way; `stopping`: what it is
-    cancelled for.
+    cancelled for. `on_loop`: its handler shares the loop of an asyncio pool.
 
     It ends once, by one of `succeed` to `lose`. An attempt that comes to nothing takes with it what it has enqueued and
     what it has written through its session; what its hooks enqueue afterwards belongs to its outcome.
@@ -61,8 +64,9 @@ class Run:
     traceback: str | None = None
     secret: Sensitive | None = None
     on_limit: Callable[[Run], None] | None = None
-    awaited: Awaited | None = None
+    awaited: Cancellable | None = None
     stopping: BaseException | None = None
+    on_loop: bool = False
 
     def __init__(self, task: Started, role: Role, database: Database) -> None:
         self.task = task
@@ -144,6 +148,11 @@ class Run:
             raise CeleriacError(
                 f"{self.role.name}: self.session commits with the outcome of the handler, which has ended: in a hook, "
                 "use `with Session(self.app.database.engine) as session, session.begin():`, or enqueue what writes"
+            )
+        if self.on_loop:
+            raise CeleriacError(
+                f"{self.role.name}: self.session would block the event loop of -P asyncio for all others: write in a "
+                "task whose handler is a plain `def`, which has a thread, or serve this role with another pool"
             )
         if self.opened is None:
             self.opened = Session(self.database.engine)
