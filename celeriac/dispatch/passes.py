@@ -44,11 +44,15 @@ NOT_FLUSHED = "SET LOCAL synchronous_commit = off"
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """What a process does with the first ticket of a pass: it holds it under this token, and reads what it runs."""
+    """What a process does with the first ticket of a pass: it holds it under this token, and reads what it runs.
+
+    `is_whole`: the pass has no other ticket, so that it needs no Redis.
+    """
 
     holder: Holder
     token: str
     read: Callable[[Connection, Held], Sequence[Started]]
+    is_whole: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,7 +198,7 @@ class Dispatcher:
         """Select, allocate, claim, hold, record: one transaction. Publishing is the caller's, after it."""
         if not role.enabled():
             return Pass(why_nothing=f"switched off by {role.enabled_by}")
-        if not self.publisher.is_open:
+        if not (self.publisher.is_open or (own is not None and own.is_whole)):
             return Pass(why_nothing="Redis is not reachable")
         started = time.perf_counter()
         with self.database.transaction() as connection:
@@ -227,7 +231,9 @@ class Dispatcher:
         )  # fmt: skip
         size = rows_per_ticket(role.chunk, seen.seconds_per_task, role.chunk_target, len(done.taken), seen.slots)
         held = [Held(fresh_token(), some) for some in split(done.taken, size)]
-        if own is not None:
+        if own is not None and own.is_whole:
+            held = [Held(own.token, done.taken, own.holder)]
+        elif own is not None:
             held[0] = Held(own.token, held[0].tasks, own.holder)
         claim.hold(connection, role.name, held)
         if own is None and role.prompt:

@@ -15,13 +15,26 @@ from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from functools import wraps
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import Any
+from typing import Any, TypeVar
 
 from celery._state import _task_stack
 
 from celeriac.errors import ConfigurationError
 from celeriac.run import run as running
 from celeriac.run.run import Run
+
+try:
+    from greenlet import getcurrent, greenlet
+except ImportError:  # without the extra `asyncio` there is no such pool
+
+    class greenlet:  # type: ignore[no-redef] # noqa: N801
+        """Nothing is one."""
+
+    def getcurrent() -> Any:
+        return None
+
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +94,9 @@ def _result_of(task: Any, awaitable: Any) -> Any:
     run = running.current()
     if run is not None and run.role.name != task.name:
         run = None  # a task that another's handler calls
-    if not _loop_runs_here():
+    if in_flight():
+        return _await_here(awaitable, run)
+    if not loop_runs_here():
         return _in_native_thread(awaitable, run) if _in_greenlets() else _here(awaitable, run)
     return awaitable if task.request.called_directly else _in_thread(awaitable, run)
 
@@ -94,7 +109,7 @@ def as_coroutine(awaitable: Awaitable[Any]) -> Coroutine[Any, Any, Any]:
     return awaitable if inspect.iscoroutine(awaitable) else _awaited(awaitable)
 
 
-def _loop_runs_here() -> bool:
+def loop_runs_here() -> bool:
     return asyncio._get_running_loop() is not None
 
 
@@ -110,8 +125,8 @@ def tell_apart(stack: Any) -> None:
     if usual is not None and not hasattr(usual, "usual"):
 
         def whose() -> Any:
-            told = _whose.get()
-            return usual() if told is None else told
+            owner = _whose.get()
+            return usual() if owner is None else owner
 
         whose.usual = usual  # type: ignore[attr-defined]
         stack.__ident_func__ = whose
@@ -224,6 +239,71 @@ def _in_thread(awaitable: Awaitable[Any], run: Run | None) -> Any:
 
     threading.Thread(target=act, name="celeriac-coroutine", daemon=True).start()
     return ended.result()
+
+
+# -- an asyncio pool ---------------------------------------------------------------------------------------------------
+
+
+class Flying(greenlet):
+    """Runs synchronous code around a coroutine, in the context of the asyncio task that has begun it."""
+
+    def __init__(self, act: Callable[..., Any]) -> None:
+        parent = getcurrent()
+        super().__init__(act, parent)
+        self.gr_context = parent.gr_context
+
+
+def in_flight() -> bool:
+    return isinstance(getcurrent(), Flying)
+
+
+def begin_apart() -> None:
+    """This asyncio task has Celery's stacks to itself."""
+    _whose.set(object())
+
+
+async def spawn(act: Callable[..., Any], *args: Any) -> None:
+    """Runs `act`, which may wait for what is awaitable (`_await_here`) without blocking the loop."""
+    flying = Flying(act)
+    awaitable = flying.switch(*args)
+    while not flying.dead:
+        try:
+            value = await awaitable
+        except BaseException as error:
+            awaitable = flying.throw(error)
+        else:
+            awaitable = flying.switch(value)
+
+
+def _await_here(awaitable: Awaitable[Any], run: Run | None) -> Any:
+    try:
+        return getcurrent().parent.switch(awaitable)
+    except asyncio.CancelledError:
+        raise why_cancelled(run) from None
+
+
+def aside(act: Callable[[], T]) -> T:
+    """What may wait for Postgres, in another thread where it would block an asyncio pool's loop."""
+    if not in_flight():
+        return act()
+    future = asyncio.get_running_loop().run_in_executor(None, copy_context().run, act)
+    while not future.done():
+        with suppress(asyncio.CancelledError):  # the handler has ended: there is nothing left to cancel
+            getcurrent().parent.switch(asyncio.wait([future]))
+    return future.result()
+
+
+def in_thread(act: Callable[[], T]) -> asyncio.Future[T]:
+    """For a handler's `await`."""
+    return asyncio.get_running_loop().run_in_executor(None, copy_context().run, act)
+
+
+def line_of(ident: int | None) -> str:
+    """Where a thread is."""
+    frame = sys._current_frames().get(ident or 0)
+    if frame is None:
+        return "at an unknown line"
+    return f"at {frame.f_code.co_filename}:{frame.f_lineno} in {frame.f_code.co_name}"
 
 
 # -- gevent ------------------------------------------------------------------------------------------------------------

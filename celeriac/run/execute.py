@@ -117,6 +117,8 @@ def execute(app: HandlerApp, run: Run, direct: Direct | None = None) -> None:
         if run.outcome is None:
             _conclude(app.backend, run, ended)
     finally:
+        if run.logged is not None:
+            coroutines.aside(run.logged.end)
         leave(run, token)
 
 
@@ -181,7 +183,7 @@ def _error_of(backend: Backend, member: join.Missing) -> Any:
 def _patiently(act: Callable[[], T], what: str) -> T:
     """Outlasts Postgres being away. Raises LeaseLost if it stays away: the task runs again."""
     try:
-        return retry_while_away(act, what)
+        return coroutines.aside(lambda: retry_while_away(act, what))
     except DBAPIError as error:
         if not is_gone(error):
             raise

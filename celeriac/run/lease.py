@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -52,6 +52,12 @@ WHERE token = ANY (ARRAY(
 STANDING = text("""
 SELECT t.cancel_requested_at IS NOT NULL AS cancelled FROM celeriac.tasks t
 WHERE t.id = :id AND (SELECT :id = ANY (ids) FROM celeriac.tickets WHERE token = CAST(:token AS uuid))
+""")
+
+STANDINGS = text("""
+SELECT i.id, coalesce((SELECT cancel_requested_at IS NOT NULL FROM celeriac.tasks WHERE id = i.id LIMIT 1), false)
+FROM celeriac.tickets k, unnest(k.ids) AS i (id)
+WHERE k.token = ANY (CAST(:tokens AS uuid[]))
 """)
 
 # INVARIANT: ticket first, tasks after it, as in a settle, and locked until the caller's transaction ends: whoever
@@ -132,6 +138,12 @@ def asked_to_stop(connection: Connection, tasks: Sequence[Started]) -> set[int]:
     """The ids of those that somebody has cancelled. Until the caller's commit nobody else does."""
     wanted = {"ids": [task.id for task in tasks], "tokens": sorted({task.token for task in tasks})}
     return set(connection.execute(ASKED, wanted).scalars()) if tasks else set()
+
+
+def standing(connection: Connection, tokens: Iterable[str]) -> dict[int, bool]:
+    """The tasks that these tickets still hold; whether each was asked to stop."""
+    rows = connection.execute(STANDINGS, {"tokens": sorted(tokens)}).all()
+    return {row[0]: row[1] for row in rows}
 
 
 def progress(connection: Connection, task: int, token: str, value: Any) -> bool:

@@ -5,6 +5,7 @@ Lines that differ in numbers and names alone are kept a few times; of the others
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
 import time
@@ -72,7 +73,7 @@ class TaskLog(logging.LoggerAdapter[logging.Logger]):
         if self.isEnabledFor(level):
             kwargs.setdefault("extra", self.fields)
             self.logger.log(level, "%s", line, **kwargs)
-        if time.monotonic() - self.written >= EVERY:
+        if time.monotonic() - self.written >= EVERY and asyncio._get_running_loop() is None:
             self.write()
 
     def end(self) -> None:

@@ -99,11 +99,12 @@ class Places:
     """Of this process: one that is a process, or as many of a shared kind as there are tickets at once.
 
     `idle_since`: when the last ticket was over, if there is none. `orphans`: tokens of tickets whose tasks could not be
-    released, in a process that goes on.
+    released, in a process that goes on. `wake`: makes a process look at a role that fills its slots by its own passes.
     """
 
     def __init__(self) -> None:
         self.kind: type[SharedPlace] | None = None
+        self.wake: Callable[[str], None] | None = None
         self.idle_since: float | None = None
         self.orphans: queue.SimpleQueue[str] = queue.SimpleQueue()
         self.forget()

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar, Token
 from dataclasses import replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from celery.exceptions import Reject
 from celery.utils.serialization import UnpickleableExceptionWrapper
@@ -34,8 +34,12 @@ from celeriac.store.redact import MOST_TEXT, Secrets
 from celeriac.store.sensitive import Sensitive
 from celeriac.store.started import Started
 
-if TYPE_CHECKING:
-    from celeriac.run.coroutines import Awaited
+
+class Cancellable(Protocol):
+    """A handler's coroutine under way (`celeriac.run.coroutines.Awaited`)."""
+
+    def stop(self, run: Run, error: BaseException) -> bool: ...
+
 
 logger = logging.getLogger(__name__)
 
@@ -69,6 +73,7 @@ class Run:
     `is_hopeless`: another attempt would fail as well. `own_state`: the last one of its own that the handler recorded.
     `secret`: what of its call nobody is shown. `awaited`: its coroutine while one is under way; `stopping`: what it is
     cancelled for. `late_session`: what it wrote, to be committed with its outcome once somebody's lock is gone.
+    `on_loop`: its handler shares the loop of an asyncio pool.
 
     It ends once, by one of `succeed` to `lose`. An attempt that comes to nothing takes with it what it has enqueued and
     what it has written through its session; what its hooks enqueue afterwards belongs to its outcome.
@@ -92,8 +97,9 @@ class Run:
     traceback: str | None = None
     secret: Sensitive | None = None
     on_limit: Callable[[Run], None] | None = None
-    awaited: Awaited | None = None
+    awaited: Cancellable | None = None
     stopping: BaseException | None = None
+    on_loop: bool = False
 
     def __init__(self, task: Started, role: Role, database: Database) -> None:
         self.task = task
@@ -176,6 +182,11 @@ class Run:
             raise CeleriacError(
                 f"{self.role.name}: self.session commits with the outcome of the handler, which has ended: in a hook, "
                 "use `with Session(self.app.database.engine) as session, session.begin():`, or enqueue what writes"
+            )
+        if self.on_loop:
+            raise CeleriacError(
+                f"{self.role.name}: self.session would block the event loop of -P asyncio for all others: write in a "
+                "task whose handler is a plain `def`, which has a thread, or serve this role with another pool"
             )
         if self.opened is None:
             self.opened = HandlersSession(self.database.engine)

@@ -174,8 +174,14 @@ def noting(number: int) -> Callable[[int], None]:
     return lambda task: _CURRENT.pack_into(_currents, at, pid, task, time.time())
 
 
+#: In an asyncio pool, what runs in this process, by task.
+in_flight: Callable[[], dict[int, Current]] | None = None
+
+
 def current(processes: Iterable[int]) -> dict[int, Current]:
     """What these processes run now, by task."""
+    if in_flight is not None:
+        return in_flight()
     wanted = set(processes)
     written = (Current(*place) for place in _CURRENT.iter_unpack(_currents) if place[0] in wanted)
     return {entry.task: entry for entry in written if entry.task}

@@ -21,7 +21,7 @@ from celeriac.enqueue.rows import Receipt
 from celeriac.errors import BadValue, CeleriacError, LeaseLost, Snooze, TaskCancelled
 from celeriac.roles.bounds import is_duration
 from celeriac.roles.role import Role
-from celeriac.run import originals
+from celeriac.run import coroutines, originals
 from celeriac.run import run as running
 from celeriac.run.log import logger
 from celeriac.seam.app import SeamApp
@@ -217,13 +217,18 @@ class Task(CeleryTask, Generic[P, R]):
         run = running.current()
         return logger if run is None else run.log
 
-    def progress(self, value: Any) -> None:
-        """Stores progress (JSON) and starts the time limit anew. Raises BadValue; LeaseLost if it lost its row."""
-        self.run_under_way.progress(value)
+    def progress(self, value: Any) -> Any:
+        """Stores progress (JSON) and starts the time limit anew. Raises BadValue; LeaseLost if it lost its row.
 
-    def raise_if_cancelled(self) -> None:
-        """Raises TaskCancelled or LeaseLost if the task is to stop."""
-        self.run_under_way.raise_if_cancelled()
+        In an `async def` handler: `await self.progress(…)`.
+        """
+        run = self.run_under_way
+        return coroutines.in_thread(lambda: run.progress(value)) if coroutines.loop_runs_here() else run.progress(value)
+
+    def raise_if_cancelled(self) -> Any:
+        """Raises TaskCancelled or LeaseLost if the task is to stop. In an `async def` handler it is awaited."""
+        ask = self.run_under_way.raise_if_cancelled
+        return coroutines.in_thread(ask) if coroutines.loop_runs_here() else ask()
 
     def snooze(self, seconds: float, why: str = "") -> Snooze:
         """`raise self.snooze(60, "not there yet")`: try later without burning an attempt. Raises BadValue."""

@@ -14,7 +14,7 @@ from typing import Any
 from celery import Celery
 
 from celeriac.roles.rules import TICKET
-from celeriac.worker import logs
+from celeriac.worker import logs, pools
 from celeriac.worker.app import WorkerApp
 from celeriac.worker.governor import GateStep
 from celeriac.worker.listeners import ListenersStep
@@ -26,6 +26,7 @@ from celeriac.worker.tickets import TicketTask
 
 def install(app: WorkerApp) -> None:
     """Registers the ticket task and the worker's own steps."""
+    pools.offer()
     app.steps["worker"].add(LifelineStep)
     if app.settings.log_format == "json":
         logs.as_json()

@@ -69,7 +69,7 @@ class Worker(StockWorker):
         pools.prepare(kind)
         garbage.collect_less_often()
         if kind in pools.KINDS:
-            self.app.database.widen(self.concurrency + pools.BESIDE)
+            self.app.database.widen(pools.connections(kind, self.concurrency))
 
     def _leave_limits_to_rows(self) -> None:
         """Celery's pool would hold a ticket, which carries several tasks, to what the configuration says of each.

@@ -287,9 +287,9 @@ class Lifeline(threading.Thread):
             self.app.kick(roles)
 
     def _look_for(self, role: Role) -> None:
-        if role.prompt:
+        if role.prompt and places.wake is None:
             self.dispatcher.dispatch_if_due(role)
-        elif self.dispatcher.has_due(role):
+        elif not role.prompt and self.dispatcher.has_due(role):
             self.dispatcher.resume(role)
 
     def governed(self) -> None:

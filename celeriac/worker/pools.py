@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping
+from importlib.util import find_spec
 from typing import Any
 
+from celery._state import _task_stack
 from celery.concurrency import ALIASES
 
 from celeriac.errors import ConfigurationError
 from celeriac.roles.role import Role
 from celeriac.roles.rules import TICKET
 from celeriac.run import interrupts
+from celeriac.run.flights import THREADS
 from celeriac.run.places import SharedPlace, places
 from celeriac.run.watch import watch
 
@@ -28,6 +32,14 @@ KINDS: dict[str, tuple[type[SharedPlace], str]] = {
     ),
 }
 
+WIDE = "asyncio"
+KINDS[WIDE] = (
+    interrupts.Thread,
+    "-P asyncio: a task that is cancelled or at its soft time limit gets CancelledError where it awaits; one that "
+    "computes or blocks holds up all others, and nothing stops it. A handler that is no coroutine has one of "
+    f"{THREADS} threads, and is interrupted as with -P threads",
+)
+
 #: Connections beside those of the tasks that run: for the watch, and for repairs.
 BESIDE = 2
 
@@ -40,7 +52,7 @@ def kind_of(pool: type) -> str:
         return names[0]
     raise ConfigurationError(
         f"-P {(names or paths)[0]}: a task there could be neither cancelled nor told of its time limit; use prefork or "
-        "solo, or, for tasks that wait for the network, threads or gevent"
+        "solo, or, for tasks that wait for the network, asyncio, threads or gevent"
     )
 
 
@@ -61,8 +73,31 @@ def refuse_autoscale(kind: str, asked: object) -> None:
         raise ConfigurationError(f"-P {kind}: slots without a task cost nothing; give -c in place of --autoscale")
 
 
+def offer() -> None:
+    """Celery's `-P` knows the pool from here on; its command line may have listed the pools before."""
+    ALIASES.setdefault(WIDE, "celeriac.worker.wide:TaskPool")
+    command = sys.modules.get("celery.bin.worker")
+    if command is not None and WIDE not in command.WORKERS_POOL.choices:
+        command.WORKERS_POOL.choices = (*command.WORKERS_POOL.choices, WIDE)
+
+
+def connections(kind: str, concurrency: int) -> int:
+    """How many a process may need at once. A coroutine has none."""
+    return (min(concurrency, THREADS) if kind == WIDE else concurrency) + BESIDE
+
+
+def refuse_without_greenlets() -> None:
+    """Raises ConfigurationError where it cannot be had."""
+    if find_spec("greenlet") is None:
+        raise ConfigurationError("-P asyncio: greenlet is not there: pip install 'celeriac[asyncio]'")
+    if not hasattr(_task_stack, "__ident_func__"):
+        raise ConfigurationError("-P asyncio: USE_FAST_LOCALS is set, and Celery's fast locals know threads alone")
+
+
 def prepare(kind: str) -> None:
-    """Before anything of the worker connects to Postgres."""
+    """Before anything of the worker connects to Postgres. Raises ConfigurationError."""
+    if kind == WIDE:
+        refuse_without_greenlets()
     if kind == "gevent":
         from celeriac.worker import greenlets
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from celeriac.dispatch import select
 from celeriac.roles.role import Role
 from celeriac.run import shared
+from celeriac.run.places import places
 from celeriac.store.failures import Away, is_gone, log_error
 from celeriac.worker.app import WorkerApp
 
@@ -72,8 +73,14 @@ class Refills(threading.Thread):
         wait = max(refill.seconds, self.not_before.get(role.name, 0.0) - now)
         if wait > 0:
             return wait
-        published = self.app.dispatcher.publish(self.app.dispatcher.claim(role))
+        published = self._give_out(role)
         self.vain[role.name] = vain = 0 if published else min(self.vain.get(role.name, 0) + 1, VAIN)
         wait = refill.step * 2**vain
         self.not_before[role.name] = now + wait if vain else 0.0
         return wait
+
+    def _give_out(self, role: Role) -> int:
+        if places.wake is None:
+            return self.app.dispatcher.publish(self.app.dispatcher.claim(role))
+        places.wake(role.name)
+        return 1

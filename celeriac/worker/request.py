@@ -35,6 +35,10 @@ class TicketRequest(Request):
         """Rows are cancelled, in SQL; no id that is told to workers is a ticket's."""
         return False
 
+    def execute_using_pool(self, pool: Any, **kwargs: Any) -> Any:
+        """An asyncio pool takes tickets as they are."""
+        return pool.bring(self) if hasattr(pool, "bring") else super().execute_using_pool(pool, **kwargs)
+
     def on_accepted(self, pid: int, time_accepted: float) -> None:
         with _counting:
             super().on_accepted(pid, time_accepted)
@@ -82,6 +86,12 @@ def became(done: Mapping[str, Any] | None, tasks: int) -> str:
         return "handed_back"
     lost = done.get("lost", 0)
     return "won" if not lost else "partly" if lost < tasks else "lost"
+
+
+def ran(role: str, tasks: int) -> None:
+    """Tasks of a ticket that Redis did not bring."""
+    with _counting:
+        count(role, tasks)
 
 
 def count(name: str, tasks: int) -> None:

@@ -11,6 +11,7 @@ import threading
 import time
 from typing import Any
 
+from celery import current_task
 from sqlalchemy import text
 from sqlalchemy.exc import OperationalError
 
@@ -70,6 +71,33 @@ async def awaiting(self: Task[..., Any], seconds: float) -> str:
         raise
     tell(self, "end")
     return "done"
+
+
+@app.task(shared=False, bind=True, role="linger")
+async def linger(self: Task[..., Any], seconds: float, n: int = 0) -> int:
+    """Says whether what it sees of itself stays its own while others run."""
+    mine = self.request.id
+    await asyncio.sleep(seconds)
+    assert self.request.id == mine == current_task.request.id == self.idempotency_key
+    return n
+
+
+@app.task(shared=False, bind=True, role="blocking", max_retries=0)
+async def blocking(self: Task[..., Any], seconds: float) -> None:
+    """Blocks the loop of all."""
+    time.sleep(seconds)  # noqa: ASYNC251 - on purpose
+
+
+@app.task(shared=False, bind=True, role="asking", max_retries=1)
+async def asking(self: Task[..., Any]) -> str:
+    """All that a coroutine may ask of its task."""
+    await self.progress({"done": 1})
+    await self.raise_if_cancelled()
+    self.log.info("half way")
+    add.delay(40, 2)
+    if self.request.retries == 0:
+        raise self.retry(countdown=0)
+    return "asked"
 
 
 @app.task(shared=False, bind=True, role="ticking", chunk=1, stale_after=3, max_losses=5)

@@ -25,7 +25,7 @@ WAITING = """SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = databas
     WHERE locktype = 'advisory' AND NOT granted AND d.datname = current_database()"""
 
 #: Pools whose tasks share a process.
-SHARED = pytest.mark.parametrize("pool", ["threads", "gevent"])
+SHARED = pytest.mark.parametrize("pool", ["threads", "gevent", "asyncio"])
 
 
 def begun(rows: Rows, n: int = 1) -> None:
@@ -48,7 +48,7 @@ def test_a_role_with_a_hard_limit_is_refused_in_a_line_that_says_what_to_use(
     assert "use prefork" in told
 
 
-@pytest.mark.parametrize("pool", ["prefork", "solo", "threads", "gevent"])
+@pytest.mark.parametrize("pool", ["prefork", "solo", "threads", "gevent", "asyncio"])
 def test_a_running_task_is_cancelled_and_its_worker_goes_on(
     shop: ModuleType, worker: Worker, rows: Rows, pool: str
 ) -> None:
@@ -61,7 +61,7 @@ def test_a_running_task_is_cancelled_and_its_worker_goes_on(
     assert running.process.poll() is None
 
 
-@pytest.mark.parametrize("pool", ["prefork", "solo", "threads", "gevent"])
+@pytest.mark.parametrize("pool", ["prefork", "solo", "threads", "gevent", "asyncio"])
 def test_an_async_handler_runs_and_is_cancelled_where_it_waits(
     shop: ModuleType, worker: Worker, rows: Rows, pool: str
 ) -> None:

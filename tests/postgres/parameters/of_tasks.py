@@ -137,6 +137,7 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
         "run.log.KEEP": [
             {"task": 1, "attempt": 1, "lines": '[{"at": "2026-01-01T00:00:00Z", "level": "INFO", "line": "x"}]'}
         ],
+        "run.lease.STANDINGS": [{"tokens": [TOKEN]}],
         "run.lease.PROGRESS": [{"id": one, "token": TOKEN, "progress": "1"}],
         "run.lease.RUNNING": [w | {"id": one}],
         "run.lease.ASKED": [{"ids": running, "tokens": [TOKEN]}, {"ids": [one], "tokens": [TOKEN, *silent]}],

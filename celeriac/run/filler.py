@@ -1,0 +1,224 @@
+"""The filler: gives the free slots of an asyncio pool work, by passes of its own and by tickets that Redis brings."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections import deque
+from collections.abc import Sequence
+from dataclasses import replace
+
+from sqlalchemy import Connection
+
+from celeriac.dispatch.claim import Held, Holder, fresh_token
+from celeriac.dispatch.passes import Own
+from celeriac.roles.role import Role
+from celeriac.run import coroutines, shared, start, strays
+from celeriac.run.execute import is_plain
+from celeriac.run.flight import Ask, Flight, InFlight, SharedTicket
+from celeriac.run.limited import Heeded
+from celeriac.run.reporting import reporter
+from celeriac.run.requests import Requests
+from celeriac.run.run import Run
+from celeriac.run.ticket import hand_back
+from celeriac.run.watch import LOOK_EVERY
+from celeriac.store.failures import RETRY_EVERY, Away, is_gone, log_error
+from celeriac.store.started import Started
+
+logger = logging.getLogger(__name__)
+
+#: Tasks of a ticket. One that is settled in pieces is rewritten with each.
+PIECE = 250
+
+#: Free slots are filled once this share of them is free, or after so long (seconds).
+SHARE, PATIENCE = 8, 0.1
+
+#: Another pass of the role is over after so long (seconds).
+SOON = 0.01
+
+
+class Filler:
+    """Fills free slots. What Redis brings comes first; a pass needs no Redis."""
+
+    def __init__(self, flights: InFlight) -> None:
+        self.flights = flights
+        self.app = flights.app
+        self.woken = threading.Event()
+        self.brought: deque[Ask] = deque()
+        self.doubts: list[Ask] = []
+        self.hot: set[str] = set()
+        self.heeded: dict[str, Heeded] = {}
+        self.next_look = 0.0
+        self.waits_since: float | None = None
+        self.turn = 0
+        self.away = Away()
+
+    def bring(self, ask: Ask) -> None:
+        self.brought.append(ask)
+        self.woken.set()
+
+    def wake(self, role: str) -> None:
+        self.hot.add(role)
+        self.woken.set()
+
+    def run(self) -> None:
+        while not self.flights.over.is_set():
+            try:
+                rest = self.attempt()
+            except Exception as error:
+                if is_gone(error):
+                    self.away.say(error)
+                else:
+                    log_error(logger, error, "Slots could not be filled; it is tried again")
+                rest = RETRY_EVERY
+            self.woken.wait(rest)
+            self.woken.clear()
+
+    def attempt(self) -> float:
+        """Fills what is free; how long (seconds) to wait for more."""
+        for ask in list(self.doubts):
+            self._begin(ask)
+        if shared.closed():
+            self._give_back()
+            return LOOK_EVERY
+        while self.brought and self.flights.free() > 0:
+            self.doubts.append(ask := self.brought.popleft())
+            self._begin(ask)
+        if not self._is_worth_it():
+            return PATIENCE
+        self._look()
+        return self._fill()
+
+    def _is_worth_it(self) -> bool:
+        free, now = self.flights.free(), time.monotonic()
+        if free <= 0:
+            return False
+        self.waits_since = self.waits_since or now
+        if free < self.flights.limit // SHARE and now - self.waits_since < PATIENCE:
+            return False
+        self.waits_since = None
+        return True
+
+    def _look(self) -> None:
+        """Work that nobody has told of, as Redis is away or a wake-up was lost."""
+        now = time.monotonic()
+        if now < self.next_look:
+            return
+        self.next_look = now + self.app.settings.poll_interval
+        for role in self.flights.served():
+            if role.prompt and role.name not in self.hot and self.app.dispatcher.has_work_and_room(role):
+                self.hot.add(role.name)
+
+    def _fill(self) -> float:
+        roles = [role for role in self.flights.served() if role.prompt and role.name in self.hot]
+        self.turn += 1
+        rest = max(0.0, self.next_look - time.monotonic())
+        for role in roles[self.turn % len(roles) :] + roles[: self.turn % len(roles)] if roles else ():
+            most = min(self.flights.free_for(role), PIECE)
+            if most <= 0:
+                rest = min(rest, PATIENCE)
+                continue
+            self.hot.discard(role.name)
+            began, is_busy = self._pass(role, most)
+            if began or is_busy:
+                self.hot.add(role.name)
+                rest = min(rest, SOON if is_busy else 0.0)
+        return rest
+
+    def _pass(self, role: Role, most: int) -> tuple[int, bool]:
+        """How many have begun; whether another pass of the role was under way."""
+        self._limits(role)
+
+        def read(connection: Connection, ticket: Held) -> list[Started]:
+            return start.own(connection, role.name, ticket.ids, ticket.token)
+
+        ask = Ask(role, fresh_token(), asked=True)
+        own = Own(Holder(shared.worker_id(), os.getpid()), ask.token, read, is_whole=True)
+        self.doubts.append(ask)
+        done = self.app.dispatcher.run_pass(replace(role, batch_size=min(most, role.batch_size)), own)
+        self._take(ask, done.started)
+        return len(done.started), done.busy
+
+    def _begin(self, ask: Ask) -> None:
+        """Starts what a ticket holds; or asks what was started by what had no answer."""
+        self._limits(ask.role)
+        again, ask.asked = ask.asked, True
+        me, pid = shared.worker_id(), os.getpid()
+        with self.app.database.statement() as connection:
+            started = start.start(
+                connection,
+                ask.role.name,
+                ask.ids,
+                ask.token,
+                again=again,
+                worker_id=me,
+                pid=pid,
+            )
+        if again and not started:
+            strays.look_after(self.app.database, ask.token, ask.role.stale_after)
+        self._take(ask, started)
+
+    def _take(self, ask: Ask, started: Sequence[Started]) -> None:
+        """They are in this process's hands from here on: each lands, whatever happens."""
+        limits = self.heeded[ask.role.name]
+        task, role = self.app.tasks[ask.role.name], limits.role
+        on_loop = coroutines.is_coroutine(task)
+        ticket = SharedTicket(
+            role, ask, reporter(self.app, role), is_plain(task), Requests(self.app.conf.enable_utc), left=len(started)
+        )
+        flights = [Flight(Run(row, role, self.app.database), ticket) for row in started]
+        for flight in flights:
+            flight.run.on_loop = on_loop
+        with self.flights.lock:
+            self.flights.flights.update((f.run.task.id, f) for f in flights)
+        self.doubts.remove(ask)
+        try:
+            if ticket.reporter is not None:
+                ticket.reporter.received(started)
+            begin = self._those_that_begin(limits, flights)
+        except Exception as error:
+            log_error(logger, error, "A ticket of %s could not begin: it is handed back", role.name)
+            begin = []
+        begins = {f.run.task.id for f in begin}
+        rest = [f for f in flights if f.run.task.id not in begins]
+        for flight in rest:
+            if flight.run.task.expired:
+                flight.run.expire()
+                ticket.expired += 1
+            flight.why_back = not flight.run.task.expired
+        if rest:
+            self.flights.land(rest)
+        if begin:
+            self.flights.launch(begin)
+        if not started and ask.ended:
+            ask.ended({"ran": 0, "lost": len(ask.ids)})
+
+    def _those_that_begin(self, limits: Heeded, flights: Sequence[Flight]) -> list[Flight]:
+        waiting = [f for f in flights if not f.run.task.expired]
+        if limits.let_all():
+            return waiting
+        begin: list[Flight] = []
+        while waiting and limits.lets([f.run.task for f in waiting]):
+            begin.append(waiting.pop(0))
+        return begin
+
+    def _limits(self, role: Role) -> Heeded:
+        """Known before anything is claimed."""
+        known = self.heeded.get(role.name)
+        if known is None or not known.let_all():
+            settings = self.app.settings
+            known = Heeded(self.app.limited, self.app.database, role, settings.time_limit_grace)
+            self.heeded[role.name] = known
+        return known
+
+    def _give_back(self) -> None:
+        """Tickets that came, and that nobody has started."""
+        while self.brought:
+            ask = self.brought[0]
+            with self.app.database.transaction() as connection:
+                freed = hand_back(connection, [ask.token], started=False)
+            self.brought.popleft()
+            if ask.ended:
+                ask.ended({"handed_back": len(freed)})

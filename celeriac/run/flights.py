@@ -1,0 +1,285 @@
+"""Flights: an asyncio pool's tasks, many at once on one event loop, without a connection of their own.
+
+Four threads share the work. One fills free slots, by passes whose whole ticket begins here and by tickets that Redis
+brings; the loop runs the handlers; one settles what has landed, many in a statement; one watches the coroutines.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+from celery._state import _task_stack
+from celery.app.task import Context
+from sqlalchemy.exc import DBAPIError
+
+from celeriac.roles import registry
+from celeriac.roles.role import Role
+from celeriac.run import coroutines, shared
+from celeriac.run.app import RunApp
+from celeriac.run.execute import Direct, directly
+from celeriac.run.filler import PIECE, SHARE, Filler
+from celeriac.run.flight import Flight, SharedTicket
+from celeriac.run.flight_watch import FlightWatch
+from celeriac.run.places import places
+from celeriac.run.run import Run
+from celeriac.run.ticket import OBSERVE_EVERY, hand_back
+from celeriac.settle import release
+from celeriac.store.failures import RETRY_EVERY, Away, in_a_line, is_gone, is_refused_for_now, log_error
+
+logger = logging.getLogger(__name__)
+
+#: Outcomes wait for one another so long (seconds).
+SETTLE_EVERY = 0.01
+
+#: Threads for handlers that are not `async def`.
+THREADS = 32
+
+
+class Flights:
+    """Of one process, `limit` at once. `served()`: the roles that it takes; `ran` hears how many of a role have run."""
+
+    def __init__(
+        self, app: RunApp, limit: int, served: Callable[[], Sequence[Role]], ran: Callable[[str, int], None]
+    ) -> None:
+        self.app = app
+        self.limit = limit
+        self.served = served
+        self.ran = ran
+        self.lock = threading.Lock()
+        self.flights: dict[int, Flight] = {}
+        self.landed: list[Flight] = []
+        self.landing, self.over = threading.Event(), threading.Event()
+        self.loop = asyncio.new_event_loop()
+        self.executor = ThreadPoolExecutor(min(THREADS, limit), "celeriac-handler")
+        self.loop_thread = threading.Thread(target=self._run_loop, name="celeriac-loop", daemon=True)
+        self.filler = Filler(self)
+        self.watch = FlightWatch(self)
+        self.observed: dict[str, float] = {}
+        self.threads = [
+            self.loop_thread,
+            threading.Thread(target=self.filler.run, name="celeriac-filler", daemon=True),
+            threading.Thread(target=self._settle_for_ever, name="celeriac-settler", daemon=True),
+            threading.Thread(target=self.watch.run, name="celeriac-flights", daemon=True),
+            threading.Thread(target=self.watch.watch_loop, name="celeriac-loop-watch", daemon=True),
+        ]
+
+    def start(self) -> None:
+        for task in self.app.tasks.values():
+            coroutines.tell_apart(task.request_stack)
+        coroutines.tell_apart(_task_stack)
+        for thread in self.threads:
+            thread.start()
+
+    def stop(self) -> None:
+        """Once all has landed and is settled."""
+        while self.flights or self.filler.brought or self.filler.doubts:
+            time.sleep(SETTLE_EVERY)
+        self.over.set()
+        self.filler.woken.set()
+        self.landing.set()
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        for thread in self.threads:
+            thread.join(1.0)
+        self.executor.shutdown(wait=False)
+
+    def current(self) -> dict[int, shared.Current]:
+        """What runs, by task."""
+        now, clock = time.monotonic(), time.time()
+        with self.lock:
+            flights = list(self.flights.items())
+        return {i: shared.Current(os.getpid(), i, clock - (now - f.began)) for i, f in flights if f.began}
+
+    def free(self) -> int:
+        return self.limit - len(self.flights)
+
+    def free_for(self, role: Role) -> int:
+        """What is no coroutine needs a thread."""
+        if coroutines.is_coroutine(self.app.tasks[role.name]):
+            return self.free()
+        with self.lock:
+            threaded = sum(not f.run.on_loop for f in self.flights.values())
+        return min(self.free(), min(THREADS, self.limit) - threaded)
+
+    # -- the loop --------------------------------------------------------------------------------------------------
+
+    def _run_loop(self) -> None:
+        """A task that a handler has made may raise what ends a loop."""
+        asyncio.set_event_loop(self.loop)
+        while not self.over.is_set():
+            try:
+                self.loop.run_forever()
+            except BaseException as error:
+                logger.error("A handler's own asyncio task ended the loop, which goes on: %r", error)
+        self.loop.close()
+
+    def launch(self, flights: Sequence[Flight]) -> None:
+        self.loop.call_soon_threadsafe(self._launch, flights)
+
+    def _launch(self, flights: Sequence[Flight]) -> None:
+        for flight in flights:
+            flight.task = self.loop.create_task(self._fly(flight))
+
+    async def _fly(self, flight: Flight) -> None:
+        run = flight.run
+        flight.began = run.began = run.limited_since = time.monotonic()
+        try:
+            if flight.ticket.reporter is not None:
+                flight.ticket.reporter.started(run.task)
+            if run.on_loop:
+                run.awaited = coroutines.Awaited(self.loop, asyncio.current_task())  # type: ignore[arg-type]
+                coroutines.begin_apart()
+                await coroutines.spawn(self._execute, flight)
+            else:
+                await self.loop.run_in_executor(self.executor, self._execute_in_thread, flight)
+        except Exception as error:
+            flight.broke = error
+        except BaseException as error:
+            flight.broke = RuntimeError(f"the handler ended its thread: {error!r}")
+        finally:
+            run.awaited = None
+            flight.seconds = time.monotonic() - flight.began
+            self.land([flight])
+
+    def _execute(self, flight: Flight) -> None:
+        ticket, run = flight.ticket, flight.run
+        if not ticket.direct:
+            self.app.execute(self.app, run, None)
+            return
+        task, context = self.app.tasks[ticket.role.name], Context()
+        _task_stack.push(task)
+        task.request_stack.push(context)
+        try:
+            direct = Direct(task, context, self.app.backend, ticket.requests, not task.ignore_result)
+            self.app.execute(self.app, run, direct)
+        finally:
+            task.request_stack.pop()
+            _task_stack.pop()
+
+    def _execute_in_thread(self, flight: Flight) -> None:
+        place = places.take()
+        place.current = (flight.ticket, flight.run)
+        try:
+            with directly(self.app, flight.ticket.role.name) as direct:
+                self.app.execute(self.app, flight.run, direct)
+        finally:
+            places.give_back(place)
+
+    def land(self, flights: Iterable[Flight]) -> None:
+        with self.lock:
+            self.landed.extend(flights)
+        self.landing.set()
+
+    # -- settle ----------------------------------------------------------------------------------------------------
+
+    def _settle_for_ever(self) -> None:
+        away = Away()
+        while not self.over.is_set():
+            self.landing.wait()
+            time.sleep(SETTLE_EVERY)
+            self.landing.clear()
+            try:
+                self.settle()
+            except Exception as error:
+                if is_gone(error.__cause__ or error):
+                    away.say(error.__cause__ or error)
+                else:
+                    log_error(logger, error, "Outcomes could not be written; it is tried again")
+                time.sleep(RETRY_EVERY)
+                self.landing.set()
+
+    def settle(self) -> None:
+        """Settles or releases what has landed. INVARIANT: what Postgres did not acknowledge is still in `landed`."""
+        with self.lock:
+            flights, self.landed = self.landed, []
+        try:
+            done = [f for f in flights if f.run.outcome is not None]
+            for i in range(0, len(done), PIECE):
+                self._settle(done[i : i + PIECE])
+            for flight in flights:
+                if flight.run.outcome is None:
+                    self._release(flight)
+        finally:
+            if rest := [f for f in flights if f.run.task.id in self.flights]:
+                self.land(rest)
+
+    def _settle(self, flights: Sequence[Flight]) -> None:
+        """What Postgres refuses for good is released as what broke off."""
+        try:
+            self.app.settler.settle([f.run for f in flights])
+        except DBAPIError as error:
+            if is_gone(error) or is_refused_for_now(error):
+                raise
+            for flight in flights:
+                if not flight.run.settled:
+                    flight.broke, flight.run.outcome = error, None
+        finally:
+            self._end([f for f in flights if f.run.settled])
+
+    def _release(self, flight: Flight) -> None:
+        """One that somebody has locked stays for another time."""
+        token, only = flight.run.task.token, [flight.run.task.id]
+        with self.app.database.transaction() as connection:
+            if flight.why_back:
+                hand_back(connection, [token], started=True, only=only)
+            else:
+                error = flight.broke or RuntimeError("ended without an outcome")
+                why = f"its slot broke off: {in_a_line(error)}"[:500]
+                logger.error("Task %s of %s broke off: %s", *only, flight.ticket.role.name, in_a_line(error))
+                release.release(
+                    connection, [token], only=only, started=True, kind="abandoned", why=why, by=shared.worker_id(),
+                    loss=not is_refused_for_now(error),
+                )  # fmt: skip
+            kept = release.still_held(connection, [token], only)
+        if not kept:
+            self._end([flight])
+
+    def _end(self, flights: Sequence[Flight]) -> None:
+        """They are no longer this process's."""
+        if not flights:
+            return
+        with self.lock:
+            for flight in flights:
+                self.flights.pop(flight.run.task.id, None)
+                flight.ticket.left -= 1
+        for ticket in {f.ticket for f in flights}:
+            self._tell(ticket, [f for f in flights if f.ticket is ticket])
+        if self.free() >= max(1, self.limit // SHARE):
+            self.filler.woken.set()
+
+    def _tell(self, ticket: SharedTicket, flights: Sequence[Flight]) -> None:
+        runs = [f.run for f in flights if f.run.settled]
+        for flight in flights if ticket.reporter is not None else ():
+            if flight.began:
+                ticket.reporter.ran(flight.run.task, flight.seconds)  # type: ignore[union-attr]
+        if ticket.reporter is not None:
+            ticket.reporter.settled(runs)
+            ticket.reporter.parted([f.run.task for f in flights if f.why_back])
+            ticket.reporter.flush()
+        ran = [f for f in flights if f.began]
+        ticket.ran += len(ran)
+        self._note(ticket.role, runs, sum(f.seconds for f in ran), len(ran))
+        if not ticket.ask.ended:
+            self.ran(ticket.role.name, len(ran))
+        if not ticket.left and ticket.ask.ended:
+            ticket.ask.ended({"ran": ticket.ran, "expired": ticket.expired})
+
+    def _note(self, role: Role, runs: Sequence[Run], seconds: float, ran: int) -> None:
+        """They are settled: what cannot be written now is of no great worth."""
+        now = time.monotonic()
+        if not role.keeps_successes:
+            self.app.tally.count(role.name, runs, seconds)
+            self.app.tally.write_in_time()
+        if not (ran and role.is_measured) or now - self.observed.get(role.name, 0.0) < OBSERVE_EVERY:
+            return
+        self.observed[role.name] = now
+        try:
+            with self.app.database.statement() as connection:
+                registry.observe(connection, role.name, seconds / ran)
+        except DBAPIError as error:
+            logger.warning("%s: what its tasks took was not noted: %s", role.name, in_a_line(error))

@@ -1,0 +1,62 @@
+"""`-P asyncio`: one process, one event loop, `-c` tasks in flight."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any
+
+from celery.concurrency.base import BasePool
+
+from celeriac.run import shared
+from celeriac.run.flight import Ask, by_role
+from celeriac.run.flights import Flights
+from celeriac.run.places import places
+from celeriac.worker.request import logger, ran
+
+
+class TaskPool(BasePool):
+    """A pool for Celery, which brings it tickets; it makes passes of its own."""
+
+    limit: int
+    signal_safe = False
+    body_can_be_buffer = True
+
+    def on_start(self) -> None:
+        self.flights = Flights(self.app, self.limit, self._served, ran)
+        places.wake = self.flights.filler.wake
+        shared.in_flight = self.flights.current
+        self.flights.start()
+
+    def _served(self) -> list[Any]:
+        return list(self.app.roles.of_queues(set(self.app.amqp.queues.consume_from)))
+
+    def on_stop(self) -> None:
+        """Once what runs has ended; the lifeline hands it back when the grace period is over."""
+        self.flights.stop()
+        places.wake, shared.in_flight = None, None
+
+    def bring(self, request: Any) -> None:
+        """A ticket, or what asks for a look at a role."""
+        role_name, ids, token = request.args
+        began = time.monotonic()
+        request.on_accepted(os.getpid(), began)
+
+        def ended(done: dict[str, Any]) -> None:
+            request.on_success((False, done, time.monotonic() - began))
+
+        declared = self.app.roles.get(role_name)
+        if declared is None:
+            logger.error("Got a ticket for role %r, which this worker's code does not declare", role_name)
+            ended({"unknown_role": role_name})
+        elif token:
+            self.flights.filler.bring(Ask(declared.role, token, ids, ended))
+        else:
+            if not ids:
+                self.app.publisher.take_up(role_name)
+            self.flights.filler.wake(role_name)
+            ended({"ran": 0})
+
+    def _get_info(self) -> dict[str, Any]:
+        flying = by_role(list(self.flights.flights.values()))
+        return {**super()._get_info(), "processes": [os.getpid()], "tasks": flying}

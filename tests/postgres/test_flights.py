@@ -1,0 +1,184 @@
+"""An asyncio pool's filler and settler: at a failed statement nothing in hand is forgotten, and nothing runs twice."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection
+
+from celeriac import Celeriac
+from celeriac.dispatch.passes import Dispatcher
+from celeriac.run import start
+from celeriac.run.flight import Ask
+from celeriac.run.flights import Flights
+from celeriac.run.settler import Settler
+from celeriac.store.connections import Database
+from tests.postgres.stages import claimed
+from tests.processes import Rows, until
+
+N = 20
+
+
+class Failing:
+    """Breaks off the connection in one call of a function: before it acts, or once it has."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, owner: Any, name: str, *, after: bool) -> None:
+        self.times = 0
+        act = getattr(owner, name)
+
+        def fail(*args: Any, **kwargs: Any) -> Any:
+            self.times += 1
+            if self.times > 1:
+                return act(*args, **kwargs)
+            done = act(*args, **kwargs) if after else None
+            if isinstance(done, Connection):
+                return done
+            app = next((a for a in args if hasattr(a, "database")), None)
+            assert app is not None
+            break_off(app.database)
+            return done
+
+        monkeypatch.setattr(owner, name, fail)
+
+
+def break_off(database: Database) -> None:
+    """Raises what Postgres' end in the middle of a statement does."""
+    with database.statement() as connection:
+        connection.exec_driver_sql("SELECT pg_terminate_backend(pg_backend_pid())")
+
+
+@pytest.fixture
+def ran(app: Celeriac) -> list[str]:
+    ran: list[str] = []
+
+    @app.task(role="work", shared=False, bind=True)
+    async def work(self: Any) -> str:
+        await asyncio.sleep(0.01)
+        ran.append(self.request.id)
+        return "done"
+
+    app.register_roles()
+    return ran
+
+
+@contextmanager
+def flying(app: Celeriac) -> Iterator[Flights]:
+    flights = Flights(app, 8, lambda: [app.roles.get("work").role], lambda *_: None)  # type: ignore[union-attr]
+    flights.start()
+    try:
+        yield flights
+        until(lambda: not flights.flights, "all to land")
+    finally:
+        flights.stop()
+
+
+def completed(rows: Rows, n: int) -> Callable[[], bool]:
+    return lambda: rows("SELECT status FROM worker_tasks") == [("completed",)] * n
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_a_pass_without_an_answer_is_asked_for(
+    app: Celeriac, rows: Rows, ran: list[str], monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    """Whether it was committed or not."""
+    Failing(monkeypatch, Dispatcher, "run_pass", after=after)
+    ids = [result.id for result in app.tasks["work"].bulk(() for _ in range(N))]
+    with flying(app):
+        until(completed(rows, N), "all to end")
+    assert sorted(ran) == sorted(ids)
+
+
+@pytest.mark.parametrize("after", [False, True])
+def test_outcomes_without_an_answer_are_written_again(
+    app: Celeriac, rows: Rows, ran: list[str], monkeypatch: pytest.MonkeyPatch, after: bool
+) -> None:
+    Failing(monkeypatch, Settler, "settle", after=after)
+    ids = [result.id for result in app.tasks["work"].bulk(() for _ in range(N))]
+    with flying(app):
+        until(completed(rows, N), "all to end")
+    assert sorted(ran) == sorted(ids)
+
+
+def test_a_ticket_of_redis_whose_start_had_no_answer_starts_once(
+    app: Celeriac, database: Database, rows: Rows, ran: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app.tasks["work"].delay()
+    ids, token = claimed(database)
+    really = start.start
+    asked: list[bool] = []
+
+    def started(connection: Connection, *args: Any, again: bool = False, **kwargs: Any) -> Any:
+        asked.append(again)
+        done = really(connection, *args, again=again, **kwargs)
+        if len(asked) == 1:
+            break_off(database)
+        return done
+
+    monkeypatch.setattr(start, "start", started)
+    became: list[dict[str, Any]] = []
+    with flying(app) as flights:
+        flights.filler.bring(Ask(app.roles.get("work").role, token, ids, became.append))  # type: ignore[union-attr]
+        until(completed(rows, 1), "it to end")
+        until(lambda: became, "the ticket's end")
+    assert (len(ran), asked, became) == (1, [False, True], [{"ran": 1, "expired": 0}])
+
+
+def test_what_cannot_begin_is_handed_back(
+    app: Celeriac, rows: Rows, ran: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After its start: nothing says any more what it may do."""
+    app.tasks["work"].bulk(() for _ in range(N))
+    with flying(app) as flights:
+        broke: list[None] = []
+        really = flights.filler._those_that_begin
+
+        def breaks(*args: Any) -> Any:
+            broke.append(None)
+            return 1 / 0 if len(broke) == 1 else really(*args)
+
+        monkeypatch.setattr(flights.filler, "_those_that_begin", breaks)
+        until(completed(rows, N), "all to end")
+    assert len(ran) == N
+    assert rows("SELECT DISTINCT losses FROM worker_tasks") == [(0,)]
+
+
+def test_what_postgres_refuses_for_good_breaks_off_alone(
+    app: Celeriac, rows: Rows, ran: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (bad, *_) = [result.id for result in app.tasks["work"].bulk(() for _ in range(N))]
+    really = Settler._write
+
+    def refusing(self: Settler, connection: Connection, runs: Any, **kwargs: Any) -> Any:
+        if any(run.task.task_id == bad and not run.task.losses for run in runs):
+            connection.exec_driver_sql("SELECT 1 / 0")
+        return really(self, connection, runs, **kwargs)
+
+    monkeypatch.setattr(Settler, "_write", refusing)
+    with flying(app):
+        until(completed(rows, N), "all to end")
+    assert rows("SELECT task_id FROM worker_tasks WHERE losses > 0") == [(bad,)]
+    assert ran.count(bad) == 2
+
+
+def test_a_cancel_and_a_lost_lease_end_a_coroutine(app: Celeriac, rows: Rows) -> None:
+    because: list[Any] = []
+
+    @app.task(role="work", shared=False, bind=True)
+    async def work(self: Any) -> None:
+        try:
+            await asyncio.sleep(600)
+        except asyncio.CancelledError:
+            because.append(self.stopped_because)
+            raise
+
+    app.register_roles()
+    one = work.delay()
+    with flying(app):
+        until(lambda: rows("SELECT FROM worker_tasks WHERE status = 'running'"), "it to begin")
+        app.cancel(one.id)
+        until(lambda: rows("SELECT FROM worker_tasks WHERE status = 'cancelled'"), "it to be cancelled")
+    assert because == ["cancelled"]
