@@ -43,7 +43,7 @@ def _roles(app: Celeriac, connection: Connection) -> Iterable[Measured]:
 
 def _burning(_: Celeriac, connection: Connection) -> Iterable[Measured]:
     with lookups(connection):
-        return [Measured("failing_now", one.role, one.tasks, says=one.says) for one in burning(connection)]
+        return [Measured("failing_now", one.role, one.tasks, sentence=one.sentence) for one in burning(connection)]
 
 
 def _oldest(_: Celeriac, connection: Connection) -> Iterable[Measured]:

@@ -148,13 +148,13 @@ NAMES = frozenset(rule.name for rule in RULES)
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A value of a subject: of a role, a schedule, a worker. `threshold`, `says`: its own, before the rule's."""
+    """A value of a subject: of a role, a schedule, a worker. `threshold`, `sentence`: its own, before the rule's."""
 
     measure: str
     subject: str
     value: float
     threshold: float | None = None
-    says: str | None = None
+    sentence: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,5 +190,5 @@ def measure_of(rule: Rule) -> str:
 
 def _above(rule: Rule, one: Measured, settings: Settings) -> Above:
     threshold = rule.limit(settings) if one.threshold is None else one.threshold
-    sentence = rule.says.format(value=one.value, threshold=threshold) if one.says is None else one.says
+    sentence = rule.says.format(value=one.value, threshold=threshold) if one.sentence is None else one.sentence
     return Above(rule.name, one.subject, one.value, threshold, rule.severity, rule.lasts, sentence)

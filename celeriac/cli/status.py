@@ -118,10 +118,10 @@ def _wrong(now: dict[str, Any]) -> Iterator[str]:
     for alert in now["alerts"]:
         silenced = " (silenced)" if alert["silenced_until"] else ""
         yield f"alert     {alert['name']} {alert['subject']}: {alert['says']}{silenced}"
-    told = {alert["subject"] for alert in now["alerts"] if alert["name"] == "fails_now"}
+    alerted = {alert["subject"] for alert in now["alerts"] if alert["name"] == "fails_now"}
     for one in now["failing"]:
-        if one.role not in told:
-            yield f"failing   {one.role}: {one.says}"
+        if one.role not in alerted:
+            yield f"failing   {one.role}: {one.sentence}"
 
 
 def _oldest(depth: insights.RoleDepth) -> float:

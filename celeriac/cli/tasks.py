@@ -161,8 +161,8 @@ def _history_lines(history: History) -> Iterator[str]:
     width = max(map(len, history.task))
     for name, value in history.task.items():
         if value not in (None, "", [], {}):
-            told = output.cell(value) if name != "error_message" else output.safe(str(value).replace("\n", " "))
-            yield f"{name.replace('_', ' '):{width}}  {told}"
+            shown = output.cell(value) if name != "error_message" else output.safe(str(value).replace("\n", " "))
+            yield f"{name.replace('_', ' '):{width}}  {shown}"
     if history.why:
         yield f"{'waits':{width}}  {history.why}" + (f"; {history.ahead} ahead" if history.ahead is not None else "")
     yield ""

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, text
 
 from celeriac.app import Celeriac
 from celeriac.errors import BadArguments
-from celeriac.roles.declare import Declared
+from celeriac.roles.declare import Declared, Roles
 from celeriac.store.built_in import is_built_in
 from celeriac.store.plans import lookups
 
@@ -73,8 +73,8 @@ def against_database(app: Celeriac, others: Collection[str] = ()) -> list[str]:
     with app.database.transaction() as connection, lookups(connection):
         rows = connection.execute(WAITING, {"most": MOST + 1}).all()
         waiting = [row for row in rows if not is_built_in(row.role) and row.role not in others]
-        found = [line for row in waiting for line in _of_role(app, connection, row, others)]
-        return [*found, *_schedules(app, connection, others)]
+        lines = [line for row in waiting for line in _of_role(app, connection, row, others)]
+        return [*lines, *_schedules(app.roles, connection, others)]
 
 
 def renamed(app: Celeriac) -> Iterator[str]:
@@ -82,7 +82,7 @@ def renamed(app: Celeriac) -> Iterator[str]:
     with app.database.transaction() as connection, lookups(connection):
         rows = connection.execute(WAITING, {"most": MOST + 1}).all()
     for row in rows:
-        if app.roles.get(row.role) is None and (meant := _renamed(app, row)):
+        if app.roles.get(row.role) is None and (meant := _renamed(app.roles, row)):
             yield (
                 f"role {row.role!r} has {_many(row.n)} and is not declared here: was it renamed to {meant!r}? "
                 "`celeriac check --against-database` says what that leaves behind"
@@ -92,16 +92,16 @@ def renamed(app: Celeriac) -> Iterator[str]:
 def _of_role(app: Celeriac, connection: Connection, row: Any, others: Collection[str]) -> Iterator[str]:
     declared = app.roles.get(row.role)
     if declared is None:
-        yield _gone(app, row)
+        yield _gone(app.roles, row)
     else:
         yield from _arguments(connection, declared)
-        yield from _options(app, connection, declared, row)
+        yield from _options(app.main or "tasks", connection, declared, row)
     for link in connection.execute(LINKS, {"role": row.role, "most": MOST}):
-        yield from _link(app, row.role, link, others)
+        yield from _link(app.roles, row.role, link, others)
 
 
-def _gone(app: Celeriac, row: Any) -> str:
-    meant = _renamed(app, row)
+def _gone(roles: Roles, row: Any) -> str:
+    meant = _renamed(roles, row)
     hint = f" (renamed to {meant!r}?)" if meant else ""
     return (
         f"role {row.role!r} is gone{hint}: {_many(row.n)} of it can no more run; keep a task of that name until they "
@@ -120,7 +120,7 @@ def _arguments(connection: Connection, declared: Declared) -> Iterator[str]:
             )
 
 
-def _options(app: Celeriac, connection: Connection, declared: Declared, row: Any) -> Iterator[str]:
+def _options(main: str, connection: Connection, declared: Declared, row: Any) -> Iterator[str]:
     role, before = declared.role, row.definition or {}
     if not role.enabled():
         yield (
@@ -133,7 +133,7 @@ def _options(app: Celeriac, connection: Connection, declared: Declared, row: Any
     ):
         yield (
             f"role {role.name!r} moves to the queue {role.queue!r}, which no worker takes: {_many(row.n)} of it would "
-            f"wait; run `celery -A {app.main or 'tasks'} worker -Q {role.queue}` as well"
+            f"wait; run `celery -A {main} worker -Q {role.queue}` as well"
         )
     for option, what in (("lock_by", "lock"), ("unique_by", "unique")):
         new, old = declared.row()["definition"][option], before.get(option)
@@ -144,10 +144,10 @@ def _options(app: Celeriac, connection: Connection, declared: Declared, row: Any
             )
 
 
-def _link(app: Celeriac, role: str, link: Any, others: Collection[str]) -> Iterator[str]:
+def _link(roles: Roles, role: str, link: Any, others: Collection[str]) -> Iterator[str]:
     if link.task is None or link.task.startswith("celery.") or link.task in others:
         return
-    declared = app.roles.get(link.task)
+    declared = roles.get(link.task)
     if declared is None:
         yield (
             f"{_many(link.n)} of role {role!r} are followed by {link.task!r}, which is gone, task {link.first} for "
@@ -160,11 +160,11 @@ def _link(app: Celeriac, role: str, link: Any, others: Collection[str]) -> Itera
         )
 
 
-def _schedules(app: Celeriac, connection: Connection, others: Collection[str]) -> Iterator[str]:
+def _schedules(roles: Roles, connection: Connection, others: Collection[str]) -> Iterator[str]:
     for job in connection.execute(SCHEDULES):
         if job.target in others or is_built_in(job.target):
             continue
-        declared = app.roles.get(job.target)
+        declared = roles.get(job.target)
         if declared is None:
             yield (
                 f"the schedule {job.name!r} enqueues {job.target!r}, which is gone: change it, or "
@@ -183,9 +183,9 @@ def _does_not_fit(declared: Declared, shape: Any, positional: int | None = None)
     return None
 
 
-def _renamed(app: Celeriac, row: Any) -> str | None:
+def _renamed(roles: Roles, row: Any) -> str | None:
     """A role that this code alone knows and that takes the same parameters as that one did."""
-    new = [one for one in app.roles.all() if one.role.name not in row.known and not is_built_in(one.role.name)]
+    new = [one for one in roles.all() if one.role.name not in row.known and not is_built_in(one.role.name)]
     same = [one.role.name for one in new if row.parameters and one.signature.describe() == row.parameters]
     close = get_close_matches(row.role, same, n=1, cutoff=0.0)
     return close[0] if close else None

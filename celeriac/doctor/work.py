@@ -49,7 +49,7 @@ def outcomes(app: Celeriac) -> Seen:
         measured = measure(app, connection, rules)
     above = evaluate(rules, (one for some in measured.values() for one in some), app.settings)
     with app.database.reading() as connection:
-        burns = [Trouble(f"{one.role}: {one.says}", one.cure) for one in burning(connection)]
+        burns = [Trouble(f"{one.role}: {one.sentence}", one.cure) for one in burning(connection)]
     return Seen(
         "nothing runs for too long, and no role fails often",
         burns + [Trouble(f"{one.subject}: {one.says}", _CURES[one.name].format(role=one.subject)) for one in above],

@@ -173,7 +173,7 @@ class Burning:
     version: str | None
 
     @property
-    def says(self) -> str:
+    def sentence(self) -> str:
         """Goes on from the role."""
         usual = "" if self.usual is None else f", {self.usual:.1%} the day before"
         most = "" if self.same == self.read else f" (most of them: {self.same:,} of {self.read:,})"
@@ -202,8 +202,8 @@ def burning(connection: Connection, role: str | None = None) -> list[Burning]:
     """All roles that are not paused and burn, or one of them; that with the most tasks hit first."""
     parameters = {"role": role, "most": MOST, "few": FEW, "newest": NEWEST, "kinds": list(KINDS)}
     suspects = connection.execute(SUSPECTS, parameters).all()
-    found = [_described(connection, row, of) for row in suspects if (of := window_of(row)) is not None]
-    return sorted(found, key=lambda one: (-one.tasks, one.role))
+    burns = [_described(connection, row, of) for row in suspects if (of := window_of(row)) is not None]
+    return sorted(burns, key=lambda one: (-one.tasks, one.role))
 
 
 @dataclass(frozen=True, slots=True)

@@ -84,7 +84,7 @@ def test_an_endpoint_that_is_down_is_named_by_every_surface_and_leaves_once_it_a
         3,
     )
     assert one.error == "HTTPError: # for https://hooks.example/orders/#"
-    assert one.says.startswith("270 of 270 attempts failed in 5 min, 1.0% the day before, since ")
+    assert one.sentence.startswith("270 of 270 attempts failed in 5 min, 1.0% the day before, since ")
     began = rows("SELECT min(at) FROM task_events")[0][0]
     assert one.since == began
     sweep(app, "alerts")
@@ -175,7 +175,7 @@ def test_a_worker_that_started_just_before_is_named(database: Database, rows: Ro
     retried(rows, 30)
     (one,) = burns(database)
     assert one.worker_started_at == rows("SELECT started_at FROM workers WHERE worker_id = 'new'")[0][0]
-    assert "; a worker of it started at " in one.says
+    assert "; a worker of it started at " in one.sentence
 
 
 @given(some.integers(0, 10**9), some.integers(0, 10**9))
