@@ -75,13 +75,13 @@ def find(connection: Connection, identifier: int | str) -> dict[str, Any] | None
     number that is one task's row and another's id.
     """
     row, task_id = _named(identifier)
-    found = None if row is None else _read(connection, row)
-    if task_id is None or "\x00" in task_id or (found is not None and found["task_id"] == task_id):
-        return found
+    task = None if row is None else _read(connection, row)
+    if task_id is None or "\x00" in task_id or (task is not None and task["task_id"] == task_id):
+        return task
     other = connection.execute(ID_OF, {"task_id": task_id}).scalar_one_or_none()
-    if found is not None and other is not None:
-        raise _means_two(task_id, found["id"], other)
-    return found if other is None else _read(connection, other)
+    if task is not None and other is not None:
+        raise _means_two(task_id, task["id"], other)
+    return task if other is None else _read(connection, other)
 
 
 def row_of(connection: Connection, identifier: int | str) -> int:
@@ -143,22 +143,22 @@ def get(connection: Connection, identifier: int | str) -> dict[str, Any]:
 def rows_of(connection: Connection, identifiers: Sequence[str]) -> dict[str, int]:
     """The row's number of each that is there, as `find` finds it. Raises BadValue as it does."""
     means = {one: _named(one) for one in identifiers}
-    given = {
+    parameters = {
         "given": [task_id for _, task_id in means.values() if task_id is not None and "\x00" not in task_id],
         "ids": [row for row, _ in means.values() if row is not None],
     }
     with lookups(connection):
-        rows = connection.execute(ROWS_OF, given).all()
+        rows = connection.execute(ROWS_OF, parameters).all()
     there = {row.id for row in rows if row.task_id is None}
     named = {row.task_id: row.id for row in rows if row.task_id is not None}
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for one, (row, task_id) in means.items():
         as_row, as_id = row if row in there else None, named.get(task_id or "")
         if as_row is not None and as_id not in (None, as_row):
             raise _means_two(one, as_row, as_id)
         if (number := as_id if as_row is None else as_row) is not None:
-            found[one] = number
-    return found
+            numbers[one] = number
+    return numbers
 
 
 def events(connection: Connection, task: int) -> list[dict[str, Any]]:
