@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from celeriac.dispatch.claim import Held, Holder, fresh_token
 from celeriac.dispatch.passes import Own
@@ -18,13 +19,15 @@ from celeriac.roles.role import Role
 from celeriac.run import coroutines, shared, start, strays
 from celeriac.run.execute import is_plain
 from celeriac.run.flight import Ask, Flight, InFlight, SharedTicket
+from celeriac.run.held_up import HeldUp
 from celeriac.run.limited import Heeded
 from celeriac.run.reporting import reporter
 from celeriac.run.requests import Requests
 from celeriac.run.run import Run
 from celeriac.run.ticket import hand_back
 from celeriac.run.watch import LOOK_EVERY
-from celeriac.store.failures import RETRY_EVERY, Away, is_gone, log_error
+from celeriac.store.failures import RETRY_EVERY, Away, in_a_line, is_gone, is_locked, log_error
+from celeriac.store.patience import patient
 from celeriac.store.started import Started
 
 logger = logging.getLogger(__name__)
@@ -34,6 +37,9 @@ PIECE = 250
 
 #: Free slots are filled once this share of them is free, or after so long (seconds).
 SHARE, PATIENCE = 8, 0.1
+
+#: How long (seconds) a start and a pass wait for a lock of somebody else's; then the next one comes.
+LOCKED, PASS = 0.1, 0.5
 
 #: Another pass of the role is over after so long (seconds).
 SOON = 0.01
@@ -53,7 +59,7 @@ class Filler:
         self.next_look = 0.0
         self.waits_since: float | None = None
         self.turn = 0
-        self.away = Away()
+        self.away, self.held_up = Away(), HeldUp(flights.app.database)
 
     def bring(self, ask: Ask) -> None:
         self.brought.append(ask)
@@ -79,13 +85,13 @@ class Filler:
     def attempt(self) -> float:
         """Fills what is free; how long (seconds) to wait for more."""
         for ask in list(self.doubts):
-            self._begin(ask)
+            self._begin_unless_locked(ask)
         if shared.closed():
             self._give_back()
             return LOOK_EVERY
         while self.brought and self.flights.free() > 0:
             self.doubts.append(ask := self.brought.popleft())
-            self._begin(ask)
+            self._begin_unless_locked(ask)
         if not self._is_worth_it():
             return PATIENCE
         self._look()
@@ -137,9 +143,26 @@ class Filler:
         ask = Ask(role, fresh_token(), asked=True)
         own = Own(Holder(shared.worker_id(), os.getpid()), ask.token, read, is_whole=True)
         self.doubts.append(ask)
-        done = self.app.dispatcher.run_pass(replace(role, batch_size=min(most, role.batch_size)), own)
+        try:
+            with patient(PASS):
+                done = self.app.dispatcher.run_pass(replace(role, batch_size=min(most, role.batch_size)), own)
+        except DBAPIError as error:
+            if not is_locked(error):
+                raise
+            self.held_up.say(in_a_line(error))
+            return 0, True
         self._take(ask, done.started)
         return len(done.started), done.busy
+
+    def _begin_unless_locked(self, ask: Ask) -> None:
+        """One whose rows somebody has locked stays in doubt, and keeps no other from beginning."""
+        try:
+            with patient(LOCKED):
+                self._begin(ask)
+        except DBAPIError as error:
+            if not is_locked(error):
+                raise
+            self.held_up.say(in_a_line(error))
 
     def _begin(self, ask: Ask) -> None:
         """Starts what a ticket holds; or asks what was started by what had no answer."""

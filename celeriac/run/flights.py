@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import TypeVar
 
 from celery._state import _task_stack
 from celery.app.task import Context
@@ -26,16 +27,23 @@ from celeriac.run.execute import Direct, directly
 from celeriac.run.filler import PIECE, SHARE, Filler
 from celeriac.run.flight import Flight, SharedTicket
 from celeriac.run.flight_watch import FlightWatch
+from celeriac.run.held_up import HeldUp
 from celeriac.run.places import places
 from celeriac.run.run import Run
 from celeriac.run.ticket import OBSERVE_EVERY, hand_back
 from celeriac.settle import release
-from celeriac.store.failures import RETRY_EVERY, Away, in_a_line, is_gone, is_refused_for_now, log_error
+from celeriac.store.failures import RETRY_EVERY, Away, in_a_line, is_gone, is_locked, is_refused_for_now, log_error
+from celeriac.store.patience import patient
+
+T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
 #: Outcomes wait for one another so long (seconds).
 SETTLE_EVERY = 0.01
+
+#: How long (seconds) an outcome waits for a lock of somebody else's; then the others come first.
+LOCKED = 0.1
 
 #: Threads for handlers that are not `async def`.
 THREADS = 32
@@ -178,15 +186,18 @@ class Flights:
     # -- settle ----------------------------------------------------------------------------------------------------
 
     def _settle_for_ever(self) -> None:
-        away = Away()
+        away, held_up = Away(), HeldUp(self.app.database)
         while not self.over.is_set():
             self.landing.wait()
             time.sleep(SETTLE_EVERY)
             self.landing.clear()
             try:
-                self.settle()
+                with patient(LOCKED):
+                    self.settle()
             except Exception as error:
-                if is_gone(error.__cause__ or error):
+                if is_locked(error):
+                    held_up.say(in_a_line(error))
+                elif is_gone(error.__cause__ or error):
                     away.say(error.__cause__ or error)
                 else:
                     log_error(logger, error, "Outcomes could not be written; it is tried again")
@@ -199,20 +210,34 @@ class Flights:
             flights, self.landed = self.landed, []
         try:
             done = [f for f in flights if f.run.outcome is not None]
-            for i in range(0, len(done), PIECE):
-                self._settle(done[i : i + PIECE])
-            for flight in flights:
-                if flight.run.outcome is None:
-                    self._release(flight)
+            self._each(self._settle, [done[i : i + PIECE] for i in range(0, len(done), PIECE)])
+            self._each(self._release, [f for f in flights if f.run.outcome is None])
         finally:
             if rest := [f for f in flights if f.run.task.id in self.flights]:
                 self.land(rest)
 
+    def _each(self, act: Callable[[T], None], parts: Iterable[T]) -> None:
+        """A lock that keeps one part from being done keeps no other; then its error propagates."""
+        locked: DBAPIError | None = None
+        for part in parts:
+            try:
+                act(part)
+            except DBAPIError as error:
+                if not is_locked(error):
+                    raise
+                locked = error
+        if locked is not None:
+            raise locked
+
     def _settle(self, flights: Sequence[Flight]) -> None:
-        """What Postgres refuses for good is released as what broke off."""
+        """What Postgres refuses for good is released as what broke off. What somebody has locked waits by itself."""
         try:
             self.app.settler.settle([f.run for f in flights])
         except DBAPIError as error:
+            if is_locked(error) and len(flights) > 1:
+                half = len(flights) // 2
+                self._each(self._settle, (flights[:half], flights[half:]))
+                return
             if is_gone(error) or is_refused_for_now(error):
                 raise
             for flight in flights:
