@@ -29,6 +29,7 @@ GIVEN = {
     "docs/adopting.md": "from celeriac import Celeriac",
     "docs/dashboard.md": SHOP,
     "docs/handlers.md": "",
+    "docs/waiting.md": SHOP + "import httpx\n",
     "docs/observability.md": SHOP,
     "docs/schedules.md": OURS + "from celeriac.schedules import batcher, enqueuing, sweeping",
     "docs/stores.md": OURS,
