@@ -89,8 +89,8 @@ class RowBackend(BaseBackend):
         if state == "RETRY":
             run.retry(result)
         else:
-            told = run.raised if isinstance(run.raised, Exception) else result
-            run.fail(result, self._encoded_error(run, told, run.traceback))
+            raised = run.raised if isinstance(run.raised, Exception) else result
+            run.fail(result, self._encoded_error(run, raised, run.traceback))
         return result
 
     def succeed(self, run: running.Run, result: Any) -> None:
