@@ -9,7 +9,7 @@ from collections.abc import Mapping
 VERBS: Mapping[str, re.Pattern[bytes]] = {
     name: re.compile(pattern.encode(), re.IGNORECASE | re.DOTALL)
     for name, pattern in {
-        "retry by hand": r"DELETE FROM celeriac\.history.*INSERT INTO celeriac\.tasks",
+        "retry by hand": r"celeriac\.forget\(.*INSERT INTO celeriac\.tasks",
         "settle, mixed": r"INSERT INTO celeriac\.history.*INSERT INTO celeriac\.later",
         "settle": r"INSERT INTO celeriac\.history",
         "start without a pass": r"DELETE FROM celeriac\.ready.*INSERT INTO celeriac\.tickets",
