@@ -48,6 +48,7 @@ ALONE = {
     "pip install 'celeriac[otel]'": Finishing(
         "Requirement already satisfied: opentelemetry-sdk", {"PIP_NO_INDEX": "1"}
     ),
+    "pip install 'celeriac[django]'": Finishing("Requirement already satisfied: Django", {"PIP_NO_INDEX": "1"}),
     "pip install 'celeriac[dashboard]'": Finishing("Requirement already satisfied: jinja2", {"PIP_NO_INDEX": "1"}),
 }
 
