@@ -57,7 +57,7 @@ class Network:
         return re.sub(r"\b\d+\b", lambda number: self.ports.get(number[0], number[0]), text)
 
     def variable(self, name: str, value: str) -> str:
-        return "127.0.0.1" if name.endswith("_HOST") else self.local(value)
+        return "127.0.0.1" if name.endswith(("_HOST", "_HOSTS")) else self.local(value)
 
 
 class Service:
