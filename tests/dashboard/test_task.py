@@ -19,7 +19,7 @@ def text_of(html: str, start: str, end: str) -> str:
 def test_what_takes_too_long_to_explain_is_explained_in_part(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     made = task(site, "pending", "crawl")
     monkeypatch.setattr(reading, "TIMEOUT", 0.3)
-    with site.locked("workers"):
+    with site.locked("ready_0"):
         text = site.html(f"tasks/{made}")
         why = site.get(f"tasks/{made}.json").json()["why"]
     assert "Why it waits is known in part: turn took too long to ask." in text

@@ -33,6 +33,12 @@ QUICK = {
 }
 
 
+def silence(rows: Rows) -> None:
+    """As if nobody had heard of what runs, nor of its workers, for a day."""
+    rows("UPDATE celeriac.workers SET last_heartbeat_at = now() - interval '1 day'")
+    rows("UPDATE celeriac.worker_tasks SET last_heartbeat_at = now() - interval '1 day' WHERE status = 'running'")
+
+
 class Stack:
     """`environ` is what a process needs to be part of it; processes started here end with it."""
 
