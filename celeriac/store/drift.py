@@ -32,7 +32,7 @@ _ADD = re.compile(r"ADD (?:COLUMN (?:IF NOT EXISTS )?|(?=CONSTRAINT ))(.*)", re.
 _GONE = re.compile(r"DROP (COLUMN|CONSTRAINT) (?:IF EXISTS )?(\w+)")
 _DROP = re.compile(r"DROP (TABLE|INDEX) (?:CONCURRENTLY )?(?:IF EXISTS )?celeriac\.(\w+)")
 _OF = re.compile(r"CREATE (?:UNIQUE )?INDEX .*?\sON celeriac\.(\w+)", re.DOTALL)
-_ROUTINE = re.compile(r"^CREATE OR REPLACE (FUNCTION|VIEW|TRIGGER) (?:celeriac\.)?(\w+)", re.MULTILINE)
+_ROUTINE = re.compile(r"^CREATE OR REPLACE (FUNCTION|PROCEDURE|VIEW|TRIGGER) (?:celeriac\.)?(\w+)", re.MULTILINE)
 
 _NO_COLUMN = ("CONSTRAINT", "PRIMARY", "UNIQUE", "CHECK", "FOREIGN", "EXCLUDE")
 
@@ -57,15 +57,16 @@ SELECT 'primary key', relname FROM ours JOIN pg_constraint k ON k.conrelid = our
 UNION ALL
 SELECT 'trigger', g.tgname FROM ours JOIN pg_trigger g ON g.tgrelid = ours.oid WHERE NOT g.tgisinternal
 UNION ALL
-SELECT 'function', p.proname FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+SELECT CASE p.prokind WHEN 'p' THEN 'procedure' ELSE 'function' END, p.proname
+FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
 WHERE n.nspname = 'celeriac'
 """)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Of the schema. `kind`: table, column, index, constraint, primary key, view, function, trigger. `mend`: the
-    statement that makes it, or the command.
+    """A part of the schema. `kind`: table, column, index, constraint, primary key, view, function, procedure, trigger.
+    `mend`: the statement that makes it, or the command.
     """
 
     kind: str
