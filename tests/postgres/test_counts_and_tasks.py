@@ -12,7 +12,7 @@ from celeriac.cli import output
 from celeriac.dispatch.passes import Dispatcher
 from celeriac.enqueue.bulk import enqueue_bulk
 from celeriac.enqueue.rows import Receipt
-from celeriac.errors import Unknown
+from celeriac.errors import BadValue, Unknown
 from celeriac.insights import Count, counting
 from celeriac.operate import policies, steer
 from celeriac.roles.role import Role
@@ -72,9 +72,13 @@ def test_depth_tells_each_role_its_own(
 
 def test_a_task_is_found_by_either_id(ask: Callable[..., Any], put: Put) -> None:
     one, other = put(), put(task_id="4712")
-    put(task_id=str(one.id))
+    third = put(task_id=str(one.id))
     assert ask(insights.find, one.id)["task_id"] == one.task_id
-    assert ask(insights.find, str(one.id))["id"] == one.id
+    assert ask(insights.find, f"id={one.id}")["id"] == one.id
+    assert ask(insights.find, f"task_id={one.id}")["id"] == third.id
+    with pytest.raises(BadValue, match=f"write id={one.id} or task_id={one.id}"):
+        ask(insights.find, str(one.id))
+    assert ask(insights.find, str(third.id))["id"] == third.id
     assert ask(insights.find, one.task_id)["id"] == one.id
     assert ask(insights.find, "4712")["id"] == other.id
     for nothing in ("nonesuch", 4711, 2**80, "9" * 5000, "\x00"):
