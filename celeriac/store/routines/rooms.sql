@@ -47,8 +47,7 @@ DECLARE
         SELECT e.id FROM celeriac.ended e WHERE e.id = ANY (wanted));
 BEGIN
     IF others <> '{}' THEN
-        RETURN QUERY SELECT t.* FROM celeriac.in_order(others) AS i (id), LATERAL (
-            SELECT * FROM celeriac.unfinished WHERE id = i.id OFFSET 0) AS t;
+        RETURN QUERY SELECT * FROM celeriac.unfinished WHERE id = ANY (others);
     END IF;
     FOR each IN SELECT DISTINCT d FROM (SELECT e.day FROM celeriac.ended e WHERE e.id = ANY (wanted)
         UNION ALL SELECT u.day FROM celeriac.unlisted u) AS t (d) ORDER BY d LOOP
