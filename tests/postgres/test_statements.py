@@ -17,7 +17,7 @@ from celeriac.store.plans import BY_LOOKUPS, IN_ORDER, KEPT_PLAN
 
 PACKAGES = (
     "alerts", "canvas", "enqueue", "dispatch", "metrics", "run", "settle", "roles", "repair", "schedules", "operate",
-    "insights", "store",
+    "insights", "store", "doctor",
 )  # fmt: skip
 
 MODULES = [
