@@ -92,7 +92,9 @@ AS_USUAL = {
 def by_lookups(name: str) -> bool:
     """Whether the engine executes it so."""
     return name not in AS_USUAL and (
-        name.startswith(("insights.", "metrics.", "operate.", "repair.", "canvas.", "page of", "ids of", "end of"))
+        name.startswith(
+            ("doctor.", "insights.", "metrics.", "operate.", "repair.", "canvas.", "page of", "ids of", "end of")
+        )
         or name in ("dispatch.parking.PARK", "dispatch.parking.UNPARK")
         or name in ("insights.watched.LETTERS", "insights.watched.TROUBLE", "insights.watched.OLDEST")
         or name == "insights.watched.ROLES"
