@@ -22,6 +22,7 @@ from sqlalchemy import text
 
 from bench.costs import Costs, costs
 from bench.size import rounds, sized
+from bench.tidied import vacuum
 from celeriac import local
 from celeriac.store.migrate import migrate
 
@@ -177,8 +178,7 @@ def _fill_rows(n: int) -> None:
 
     _empty_rows()
     noop.bulk([(i,) for i in range(n)])
-    with rows.database.statement() as connection:
-        connection.execute(text("VACUUM ANALYZE celeriac.tasks, celeriac.ready, celeriac.tickets"))
+    vacuum(rows.database, "celeriac.tasks, celeriac.ready, celeriac.tickets")
 
 
 def _left_rows() -> int:

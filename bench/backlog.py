@@ -17,6 +17,7 @@ from statistics import median
 from sqlalchemy import Connection, make_url, text
 
 from bench.size import sized
+from bench.tidied import vacuum
 from celeriac import local
 from celeriac.dispatch.passes import Dispatcher
 from celeriac.enqueue.insert import enqueue
@@ -169,7 +170,8 @@ def fill_up(database: Database, fill: Fill) -> None:
         for statement, given in fill:
             with indexed_afterwards(connection, re.findall(r"INSERT INTO (celeriac\.\w+)", statement)):
                 connection.execute(text(statement), given)
-        connection.execute(text("VACUUM ANALYZE"))
+    vacuum(database)
+    with database.statement() as connection:
         connection.execute(text("CHECKPOINT"))
     database.dispose()
 

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 
 from bench.size import sized
+from bench.tidied import vacuum
 from celeriac import local
 from celeriac.dispatch import claim
 from celeriac.dispatch.claim import Held
@@ -62,8 +63,7 @@ def settled(database: Database, *, keyed: bool) -> float:
         with database.transaction() as connection:
             enqueue(connection, [new_task(i, waits, keyed) for i in range(SETTLERS * KEYS)])
     tickets = [begun(database, str(settler)) for settler in range(SETTLERS)]
-    with database.statement() as connection:
-        connection.exec_driver_sql("VACUUM ANALYZE")
+    vacuum(database)
     line = threading.Barrier(SETTLERS + 1)
     with ThreadPoolExecutor(SETTLERS) as settlers:
         under_way = [settlers.submit(settle, database, ticket, line) for ticket in tickets]

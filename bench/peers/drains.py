@@ -13,6 +13,7 @@ from bench.__main__ import until
 from bench.peers.pace import REMOVES
 from bench.peers.peer import Figures, Peer, memory, spent
 from bench.size import sized
+from bench.tidied import vacuum
 
 #: How long (seconds) a long reader holds its snapshot.
 READS = 2.0
@@ -77,9 +78,9 @@ def computed(peer: Peer) -> float:
 def tidy() -> None:
     from bench.measured import rows
 
+    vacuum(rows.database)
     with rows.database.statement() as connection:
-        for statement in ("VACUUM ANALYZE", "CHECKPOINT"):
-            connection.exec_driver_sql(statement)
+        connection.exec_driver_sql("CHECKPOINT")
 
 
 @contextmanager
