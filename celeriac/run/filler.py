@@ -1,4 +1,4 @@
-"""The filler: gives the free slots of an asyncio pool work, by passes of its own and by tickets that Redis brings."""
+"""The filler: gives the free slots of a process work, by passes of its own and by tickets that Redis brings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from sqlalchemy.exc import DBAPIError
 from celeriac.dispatch.claim import Held, Holder, fresh_token
 from celeriac.dispatch.passes import Own
 from celeriac.roles.role import Role
-from celeriac.run import coroutines, shared, start, strays
+from celeriac.run import shared, start, strays
 from celeriac.run.execute import is_plain
 from celeriac.run.flight import Ask, Flight, InFlight, SharedTicket
 from celeriac.run.held_up import HeldUp
@@ -187,7 +187,7 @@ class Filler:
         """They are in this process's hands from here on: each lands, whatever happens."""
         limits = self.heeded[ask.role.name]
         task, role = self.app.tasks[ask.role.name], limits.role
-        on_loop = coroutines.is_coroutine(task)
+        on_loop = self.flights.shares_loop(ask.role.name)
         ticket = SharedTicket(
             role, ask, reporter(self.app, role), is_plain(task), Requests(self.app.conf.enable_utc), left=len(started)
         )

@@ -1,7 +1,8 @@
-"""Flights: an asyncio pool's tasks, many at once on one event loop, without a connection of their own.
+"""Flights: the tasks of a process with many slots, in threads, greenlets or on one event loop.
 
-Four threads share the work. One fills free slots, by passes whose whole ticket begins here and by tickets that Redis
-brings; the loop runs the handlers; one settles what has landed, many in a statement; one watches the coroutines.
+None has a connection of its own. One thread fills free slots, by passes whose whole ticket begins here and by tickets
+that Redis brings; one settles what has landed, many in a statement. In an asyncio pool the loop has a thread, and
+another watches the coroutines.
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import TypeVar
 
 from celery._state import _task_stack
@@ -50,37 +52,58 @@ THREADS = 32
 
 
 class Flights:
-    """Of one process, `limit` at once. `served()`: the roles that it takes; `ran` hears how many of a role have run."""
+    """Of one process, `limit` at once. `served()`: the roles that it takes; `ran` hears how many of a role have run.
+
+    `on_loop`: coroutines share an event loop, and the rest a few threads; otherwise each slot has a thread, or what
+    gevent makes of one.
+    """
 
     def __init__(
-        self, app: RunApp, limit: int, served: Callable[[], Sequence[Role]], ran: Callable[[str, int], None]
+        self,
+        app: RunApp,
+        limit: int,
+        served: Callable[[], Sequence[Role]],
+        ran: Callable[[str, int], None],
+        *,
+        on_loop: bool,
     ) -> None:
         self.app = app
-        self.limit = limit
+        self.on_loop = on_loop
         self.served = served
         self.ran = ran
         self.lock = threading.Lock()
         self.flights: dict[int, Flight] = {}
         self.landed: list[Flight] = []
         self.landing, self.over = threading.Event(), threading.Event()
-        self.loop = asyncio.new_event_loop()
-        self.executor = ThreadPoolExecutor(min(THREADS, limit), "celeriac-handler")
-        self.loop_thread = threading.Thread(target=self._run_loop, name="celeriac-loop", daemon=True)
+        self.executor = ThreadPoolExecutor(1, "celeriac-handler")
+        self.resize(limit)
         self.filler = Filler(self)
-        self.watch = FlightWatch(self)
         self.observed: dict[str, float] = {}
         self.threads = [
-            self.loop_thread,
             threading.Thread(target=self.filler.run, name="celeriac-filler", daemon=True),
             threading.Thread(target=self._settle_for_ever, name="celeriac-settler", daemon=True),
-            threading.Thread(target=self.watch.run, name="celeriac-flights", daemon=True),
-            threading.Thread(target=self.watch.watch_loop, name="celeriac-loop-watch", daemon=True),
         ]
+        if on_loop:
+            self.loop = asyncio.new_event_loop()
+            self.loop_thread = threading.Thread(target=self._run_loop, name="celeriac-loop", daemon=True)
+            self.watch = FlightWatch(self)
+            self.threads += [
+                self.loop_thread,
+                threading.Thread(target=self.watch.run, name="celeriac-flights", daemon=True),
+                threading.Thread(target=self.watch.watch_loop, name="celeriac-loop-watch", daemon=True),
+            ]
+
+    def resize(self, limit: int) -> None:
+        """How many at once from here on. The executor makes threads as it needs them, and keeps those it has."""
+        self.limit = limit
+        self.places = min(THREADS, limit) if self.on_loop else limit
+        self.executor._max_workers = self.places
 
     def start(self) -> None:
-        for task in self.app.tasks.values():
-            coroutines.tell_apart(task.request_stack)
-        coroutines.tell_apart(_task_stack)
+        if self.on_loop:
+            for task in self.app.tasks.values():
+                coroutines.tell_apart(task.request_stack)
+            coroutines.tell_apart(_task_stack)
         for thread in self.threads:
             thread.start()
 
@@ -91,7 +114,8 @@ class Flights:
         self.over.set()
         self.filler.woken.set()
         self.landing.set()
-        self.loop.call_soon_threadsafe(self.loop.stop)
+        if self.on_loop:
+            self.loop.call_soon_threadsafe(self.loop.stop)
         for thread in self.threads:
             thread.join(1.0)
         self.executor.shutdown(wait=False)
@@ -107,12 +131,15 @@ class Flights:
         return self.limit - len(self.flights)
 
     def free_for(self, role: Role) -> int:
-        """What is no coroutine needs a thread."""
-        if coroutines.is_coroutine(self.app.tasks[role.name]):
+        """What does not share the loop needs a thread."""
+        if not self.on_loop or self.shares_loop(role.name):
             return self.free()
         with self.lock:
             threaded = sum(not f.run.on_loop for f in self.flights.values())
-        return min(self.free(), min(THREADS, self.limit) - threaded)
+        return min(self.free(), self.places - threaded)
+
+    def shares_loop(self, role: str) -> bool:
+        return self.on_loop and coroutines.is_coroutine(self.app.tasks[role])
 
     # -- the loop --------------------------------------------------------------------------------------------------
 
@@ -127,30 +154,56 @@ class Flights:
         self.loop.close()
 
     def launch(self, flights: Sequence[Flight]) -> None:
-        self.loop.call_soon_threadsafe(self._launch, flights)
+        """All of a ticket, and so of one role."""
+        if flights[0].run.on_loop:
+            self.loop.call_soon_threadsafe(self._launch, flights)
+        else:
+            for flight in flights:
+                self.executor.submit(self._fly_in_thread, flight)
 
     def _launch(self, flights: Sequence[Flight]) -> None:
         for flight in flights:
-            flight.task = self.loop.create_task(self._fly(flight))
+            flight.task = self.loop.create_task(self._fly_on_loop(flight))
 
-    async def _fly(self, flight: Flight) -> None:
+    async def _fly_on_loop(self, flight: Flight) -> None:
+        run = flight.run
+        with self._flying(flight):
+            run.awaited = coroutines.Awaited(self.loop, asyncio.current_task())  # type: ignore[arg-type]
+            try:
+                coroutines.begin_apart()
+                await coroutines.spawn(self._execute, flight)
+            finally:
+                run.awaited = None
+
+    def _fly_in_thread(self, flight: Flight) -> None:
+        """One that waited for its thread until the worker was told to stop does not begin."""
+        if shared.closed():
+            flight.why_back = True
+            self.land([flight])
+            return
+        with self._flying(flight):
+            place = places.take()
+            place.current = (flight.ticket, flight.run)
+            try:
+                with directly(self.app, flight.ticket.role.name) as direct:
+                    self.app.execute(self.app, flight.run, direct)
+            finally:
+                places.give_back(place)
+
+    @contextmanager
+    def _flying(self, flight: Flight) -> Iterator[None]:
+        """Whatever the handler does, it lands."""
         run = flight.run
         flight.began = run.began = run.limited_since = time.monotonic()
         try:
             if flight.ticket.reporter is not None:
                 flight.ticket.reporter.started(run.task)
-            if run.on_loop:
-                run.awaited = coroutines.Awaited(self.loop, asyncio.current_task())  # type: ignore[arg-type]
-                coroutines.begin_apart()
-                await coroutines.spawn(self._execute, flight)
-            else:
-                await self.loop.run_in_executor(self.executor, self._execute_in_thread, flight)
+            yield
         except Exception as error:
             flight.broke = error
         except BaseException as error:
             flight.broke = RuntimeError(f"the handler ended its thread: {error!r}")
         finally:
-            run.awaited = None
             flight.seconds = time.monotonic() - flight.began
             self.land([flight])
 
@@ -168,15 +221,6 @@ class Flights:
         finally:
             task.request_stack.pop()
             _task_stack.pop()
-
-    def _execute_in_thread(self, flight: Flight) -> None:
-        place = places.take()
-        place.current = (flight.ticket, flight.run)
-        try:
-            with directly(self.app, flight.ticket.role.name) as direct:
-                self.app.execute(self.app, flight.run, direct)
-        finally:
-            places.give_back(place)
 
     def land(self, flights: Iterable[Flight]) -> None:
         with self.lock:

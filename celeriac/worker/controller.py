@@ -67,6 +67,7 @@ class Worker(StockWorker):
         self._leave_limits_to_rows()
         self._keep_to_memory()
         pools.prepare(kind)
+        self.pool_cls = pools.instead_of(self.pool_cls)
         garbage.collect_less_often()
         if kind in pools.KINDS:
             self.app.database.widen(pools.connections(kind, self.concurrency))

@@ -1,14 +1,22 @@
-"""gevent: who waits for Postgres lets other greenlets run."""
+"""`-P gevent`: a greenlet a slot, and who waits for Postgres lets the others run."""
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
+from celery.concurrency import gevent
+from kombu.utils import functional
 from psycopg2 import OperationalError
 from psycopg2.extensions import POLL_OK, POLL_READ, POLL_WRITE, STATUS_BEGIN, STATUS_READY, set_wait_callback
 
 from celeriac.errors import ConfigurationError
 from celeriac.store.connections import CONNECT_TIMEOUT
+from celeriac.worker.wide import Wide
+
+
+class Greenlets(Wide, gevent.TaskPool):
+    """gevent has made greenlets of threads."""
 
 
 def wait_for_postgres() -> None:
@@ -20,6 +28,8 @@ def wait_for_postgres() -> None:
     if not is_module_patched("socket"):
         raise ConfigurationError("worker_pool='gevent' comes too late: say `celery worker -P gevent`")
     set_wait_callback(_wait)
+    # Celery imports it before gevent patches: who waits for Redis would hold up all that works without it.
+    functional.sleep = time.sleep  # type: ignore[attr-defined]
 
 
 def _wait(connection: Any) -> None:

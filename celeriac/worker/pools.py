@@ -9,6 +9,7 @@ from typing import Any
 
 from celery._state import _task_stack
 from celery.concurrency import ALIASES
+from celery.utils.imports import symbol_by_name
 
 from celeriac.errors import ConfigurationError
 from celeriac.roles.role import Role
@@ -40,6 +41,12 @@ KINDS[WIDE] = (
     f"{THREADS} threads, and is interrupted as with -P threads",
 )
 
+#: Celery's own, whose slots would each have a connection and work only while Redis brings it, and what stands in.
+INSTEAD = {
+    "celery.concurrency.thread:TaskPool": "celeriac.worker.wide:Threads",
+    "celery.concurrency.gevent:TaskPool": "celeriac.worker.greenlets:Greenlets",
+}
+
 #: Connections beside those of the tasks that run: for the watch, and for repairs.
 BESIDE = 2
 
@@ -54,6 +61,12 @@ def kind_of(pool: type) -> str:
         f"-P {(names or paths)[0]}: a task there could be neither cancelled nor told of its time limit; use prefork or "
         "solo, or, for tasks that wait for the network, asyncio, threads or gevent"
     )
+
+
+def instead_of(pool: type) -> type:
+    """What works for Celery's own pool; somebody's own stays as it is, and gets tickets as Celery brings them."""
+    path = INSTEAD.get(f"{pool.__module__}:{pool.__qualname__}")
+    return pool if path is None else symbol_by_name(path)
 
 
 def refuse_hard_limits(kind: str, served: Iterable[Role]) -> None:

@@ -1,4 +1,4 @@
-"""`-P asyncio`: one process, one event loop, `-c` tasks in flight."""
+"""Pools whose slots share a process: threads, greenlets, or one event loop. Each fills its slots by itself."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import os
 import time
 from typing import Any
 
+from celery.concurrency import thread
 from celery.concurrency.base import BasePool
 
 from celeriac.run import shared
@@ -15,15 +16,16 @@ from celeriac.run.places import places
 from celeriac.worker.request import logger, ran
 
 
-class TaskPool(BasePool):
-    """A pool for Celery, which brings it tickets; it makes passes of its own."""
+class Wide(BasePool):
+    """A pool for Celery, which brings it tickets; it makes passes of its own, with which it goes on without Redis."""
 
     limit: int
     signal_safe = False
     body_can_be_buffer = True
+    on_loop = False
 
     def on_start(self) -> None:
-        self.flights = Flights(self.app, self.limit, self._served, ran)
+        self.flights = Flights(self.app, self.limit, self._served, ran, on_loop=self.on_loop)
         places.wake = self.flights.filler.wake
         shared.in_flight = self.flights.current
         self.flights.start()
@@ -57,6 +59,24 @@ class TaskPool(BasePool):
             self.flights.filler.wake(role_name)
             ended({"ran": 0})
 
+    def grow(self, n: int = 1) -> None:
+        """`control pool_grow`."""
+        self.limit += n
+        self.flights.resize(self.limit)
+
+    def shrink(self, n: int = 1) -> None:
+        self.grow(-min(n, self.limit - 1))
+
     def _get_info(self) -> dict[str, Any]:
         flying = by_role(list(self.flights.flights.values()))
-        return {**super()._get_info(), "processes": [os.getpid()], "tasks": flying}
+        return {**BasePool._get_info(self), "processes": [os.getpid()], "tasks": flying}
+
+
+class TaskPool(Wide):
+    """`-P asyncio`: one event loop, `-c` tasks in flight."""
+
+    on_loop = True
+
+
+class Threads(Wide, thread.TaskPool):
+    """`-P threads`: a thread a slot."""

@@ -1,0 +1,56 @@
+"""Redis decides nothing: while it is gone work goes on, by looks in SQL, and when it is back nothing runs twice."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from celery import Celery
+
+from celeriac import local
+from tests import processes
+from tests.end_to_end.conftest import QUICK
+from tests.processes import Rows, until
+
+ENQUEUE = "SELECT celeriac.enqueue('slow', '[0.05]') FROM generate_series(1, :n)"
+
+COMPLETED = "SELECT count(*) FROM worker_tasks WHERE status = 'completed'"
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> local.ValkeyServer:
+    return local.ValkeyServer(tmp_path / "valkey")
+
+
+@pytest.mark.parametrize("pool", ["threads", "gevent", "asyncio"])
+def test_work_goes_on_and_nothing_runs_twice(
+    database_url: str, rows: Rows, tmp_path: Path, server: local.ValkeyServer, pool: str
+) -> None:
+    server.start()
+    done = 0
+
+    def work(n: int, when: str) -> None:
+        nonlocal done
+        rows(ENQUEUE, n=n)
+        done += n
+        until(lambda: rows.one(COMPLETED) == done, when)
+
+    try:
+        options = ("-P", pool, "-c", "4", "-Q", "slow")
+        with processes.worker(
+            "tests.end_to_end.shop", database_url, server.url, tmp_path / "log", *options, environ=QUICK
+        ) as running:
+            work(5, "work before")
+            for _ in range(2):
+                server.stop()
+                work(20, "work without Redis")
+                work(1, "a lone task without Redis")
+                server.start()
+                work(20, "work with Redis back")
+            assert running.process.poll() is None
+            with Celery(broker=server.url, set_as_current=False) as other:
+                until(lambda: other.control.inspect(timeout=2).ping(), "the worker to be heard again")
+    finally:
+        server.stop()
+    assert rows("SELECT what, count(*) FROM ran GROUP BY what ORDER BY what") == [("begin", done), ("end", done)]
+    assert rows.one("SELECT sum(losses) FROM worker_tasks") == 0
