@@ -46,13 +46,15 @@ NOT_FLUSHED = "SET LOCAL synchronous_commit = off"
 class Own:
     """What a process does with the first ticket of a pass: it holds it under this token, and reads what it runs.
 
-    `is_whole`: the pass has no other ticket, so that it needs no Redis.
+    `is_whole`: the pass has no other ticket, so that it needs no Redis. `is_single`: it claims no more than one that
+    would be published has.
     """
 
     holder: Holder
     token: str
     read: Callable[[Connection, Held], Sequence[Started]]
     is_whole: bool = False
+    is_single: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +222,8 @@ class Dispatcher:
             in_order(connection)
         if seen.paused or free <= 0:
             return self._nothing(connection, role, seen, [], free, started)
+        if own is not None and own.is_single:
+            free = min(free, rows_per_ticket(role.chunk, seen.seconds_per_task, role.chunk_target, free, seen.slots))
         done = decide.decide(connection, role.name, seen, free)
         if not done.taken:
             return self._nothing(connection, role, seen, done.claimants, free, started)

@@ -158,7 +158,8 @@ def _run_pass(app: RunApp, role: Role) -> dict[str, Any]:
     def read(connection: Connection, ticket: Held) -> list[Started]:
         return start.own(connection, role.name, ticket.ids, ticket.token)
 
-    own = Own(Holder(worker_id(), os.getpid()), fresh_token(), read)
+    is_alone = not app.publisher.is_open  # Redis took no message when this was asked for
+    own = Own(Holder(worker_id(), os.getpid()), fresh_token(), read, is_whole=is_alone, is_single=is_alone)
 
     def ask(again: bool) -> list[Started]:
         if again:

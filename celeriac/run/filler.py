@@ -21,6 +21,7 @@ from celeriac.run.execute import is_plain
 from celeriac.run.flight import Ask, Flight, InFlight, SharedTicket
 from celeriac.run.held_up import HeldUp
 from celeriac.run.limited import Heeded
+from celeriac.run.places import places
 from celeriac.run.reporting import reporter
 from celeriac.run.requests import Requests
 from celeriac.run.run import Run
@@ -114,11 +115,15 @@ class Filler:
             return
         self.next_look = now + self.app.settings.poll_interval
         for role in self.flights.served():
-            if role.prompt and role.name not in self.hot and self.app.dispatcher.has_work_and_room(role):
+            if self._is_ours(role) and role.name not in self.hot and self.app.dispatcher.has_work_and_room(role):
                 self.hot.add(role.name)
 
+    def _is_ours(self, role: Role) -> bool:
+        """Whether its passes are made here; those of the others come from beat, by Redis."""
+        return role.prompt or places.alone
+
     def _fill(self) -> float:
-        roles = [role for role in self.flights.served() if role.prompt and role.name in self.hot]
+        roles = [role for role in self.flights.served() if self._is_ours(role) and role.name in self.hot]
         self.turn += 1
         rest = max(0.0, self.next_look - time.monotonic())
         for role in roles[self.turn % len(roles) :] + roles[: self.turn % len(roles)] if roles else ():

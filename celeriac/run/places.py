@@ -100,7 +100,10 @@ class Places:
 
     `idle_since`: when the last ticket was over, if there is none. `orphans`: tokens of tickets whose tasks could not be
     released, in a process that goes on. `wake`: makes a process look at a role that fills its slots by its own passes.
+    `alone`: Redis is away, and all that comes, comes by looks.
     """
+
+    alone = False
 
     def __init__(self) -> None:
         self.kind: type[SharedPlace] | None = None

@@ -3,8 +3,9 @@
 In the children, `run.ticket` starts, runs and settles a ticket's rows while `run.watch` keeps an eye on the one
 running. In the parent, `lifeline` sends heartbeats, sees lost children and late rows, looks for work, and drains;
 `repairs` admits the outbox, turns the ring, and runs the vital sweeps where no beat does; `celeriac.alerts` looks at
-alerts there; `adopter` takes messages of plain Celery apps; `governor` backs off while memory or CPU is short.
-`controller` sizes the worker as it starts, and `pools` says which of Celery's pools it may have.
+alerts there; `adopter` takes messages of plain Celery apps; `governor` backs off while memory or CPU is short; `alone`
+asks the children for looks while Redis is away. `controller` sizes the worker as it starts, and `pools` says which of
+Celery's pools it may have.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from celery import Celery
 
 from celeriac.roles.rules import TICKET
 from celeriac.worker import logs, pools
+from celeriac.worker.alone import AloneStep
 from celeriac.worker.app import WorkerApp
 from celeriac.worker.governor import GateStep
 from celeriac.worker.listeners import ListenersStep
@@ -27,10 +29,11 @@ from celeriac.worker.tickets import TicketTask
 def install(app: WorkerApp) -> None:
     """Registers the ticket task and the worker's own steps."""
     pools.offer()
+    app.events.dispatcher_cls = "celeriac.worker.consumer:Teller"
     app.steps["worker"].add(LifelineStep)
     if app.settings.log_format == "json":
         logs.as_json()
-    app.steps["consumer"].update((GateStep, ListenersStep, PanelStep, PulseStep))
+    app.steps["consumer"].update((AloneStep, GateStep, ListenersStep, PanelStep, PulseStep))
 
     def ticket(role: str, ids: list[int], token: str) -> dict[str, Any]:
         from celeriac.run.arrive import run_ticket

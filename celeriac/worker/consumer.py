@@ -6,14 +6,17 @@ import logging
 import math
 import time
 import warnings
+from itertools import count
 from typing import Any
 
+from celery.events.dispatcher import EventDispatcher
 from celery.exceptions import CPendingDeprecationWarning
 from celery.worker.consumer import Consumer as StockConsumer
-from celery.worker.state import maybe_shutdown
 from kombu.exceptions import OperationalError
 
-from celeriac.dispatch.publish import in_brief
+from celeriac.dispatch.publish import SHORT_FUSE, in_brief
+from celeriac.run.places import places
+from celeriac.worker.alone import Alone
 
 logger = logging.getLogger(__name__)
 
@@ -30,22 +33,37 @@ class Consumer(StockConsumer):
     first_connection_attempt: bool
     ended = -math.inf
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.alone = Alone(self)
+
+    def connection_for_write(self, url: Any = None, heartbeat: Any = None) -> Any:
+        """For events. Redis that answers nobody would hold up the consumer's own loop."""
+        conn = self.app.connection_for_write(url=url, heartbeat=heartbeat)
+        conn.transport_options = {**conn.transport_options, **SHORT_FUSE}
+        return self.ensure_connected(conn)
+
     def ensure_connected(self, conn: Any) -> Any:
-        """Each reason why it cannot is told once."""
+        """Each reason why it cannot is told once. Work goes on meanwhile."""
         if not self.app.conf[self._get_connection_retry_type(self.first_connection_attempt)]:
             return super().ensure_connected(conn)
         last_reason = ""
-
-        def tell(error: Exception, _: float) -> None:
-            nonlocal last_reason
-            if (why := in_brief(error)) != last_reason:
-                logger.warning("Waiting for Redis at %s: %s", conn.as_uri(), why)
-            last_reason = why
-
-        conn.ensure_connection(
-            tell, self.app.conf.broker_connection_max_retries, callback=maybe_shutdown,
-            interval_start=SOON, interval_step=SOON, interval_max=AT_LAST,
-        )  # fmt: skip
+        most = self.app.conf.broker_connection_max_retries
+        for tried in count(1):
+            try:
+                conn.connect()
+                break
+            except conn.recoverable_connection_errors as error:
+                if most and tried > most:
+                    raise
+                if (why := in_brief(error)) != last_reason:
+                    logger.warning("Waiting for Redis at %s: %s", conn.as_uri(), why)
+                last_reason = why
+            places.alone = True
+            try:
+                self.alone.work_for(min(tried * SOON, AT_LAST))
+            finally:
+                places.alone = False
         self.first_connection_attempt = False
         return conn
 
@@ -55,6 +73,18 @@ class Consumer(StockConsumer):
         if time.monotonic() - self.ended < 2 * REST:
             time.sleep(REST)
         self.ended = time.monotonic()
+
+
+class Teller(EventDispatcher):
+    """Tells of this worker. What Redis does not take is told once it is back, but for heartbeats.
+
+    Celery's own tries each again and again, in the consumer's loop.
+    """
+
+    def send(self, type: str, *args: Any, **fields: Any) -> Any:  # noqa: A002 - Celery's name
+        if type == "worker-heartbeat" and not self.app.publisher.is_open:
+            return None
+        return super().send(type, *args, **{**fields, "retry": False})
 
 
 def _in_words(error: Exception) -> Exception:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from celery import Celery
+from redis import Redis
 
 from celeriac import local
 from tests import processes
@@ -13,6 +15,8 @@ from tests.end_to_end.conftest import QUICK
 from tests.processes import Rows, until
 
 ENQUEUE = "SELECT celeriac.enqueue('slow', '[0.05]') FROM generate_series(1, :n)"
+
+Turn = Callable[[local.ValkeyServer], None]
 
 COMPLETED = "SELECT count(*) FROM worker_tasks WHERE status = 'completed'"
 
@@ -22,9 +26,44 @@ def server(tmp_path: Path) -> local.ValkeyServer:
     return local.ValkeyServer(tmp_path / "valkey")
 
 
-@pytest.mark.parametrize("pool", ["threads", "gevent", "asyncio"])
+def go(server: local.ValkeyServer) -> None:
+    server.stop()
+
+
+def come(server: local.ValkeyServer) -> None:
+    server.start()
+
+
+def freeze(server: local.ValkeyServer) -> None:
+    server.pause()
+
+
+def thaw(server: local.ValkeyServer) -> None:
+    server.resume()
+
+
+def fill(server: local.ValkeyServer) -> None:
+    with Redis.from_url(server.url) as client:
+        client.config_set("maxmemory", 1)
+
+
+def empty(server: local.ValkeyServer) -> None:
+    with Redis.from_url(server.url) as client:
+        client.config_set("maxmemory", 0)
+
+
+POOLS = ("prefork", "solo", "threads", "gevent", "asyncio")
+
+
+@pytest.mark.parametrize(
+    ("pool", "away", "back"),
+    [
+        *((pool, go, come) for pool in POOLS),
+        *((p, *how) for p in POOLS[::2] for how in ((freeze, thaw), (fill, empty))),
+    ],
+)
 def test_work_goes_on_and_nothing_runs_twice(
-    database_url: str, rows: Rows, tmp_path: Path, server: local.ValkeyServer, pool: str
+    database_url: str, rows: Rows, tmp_path: Path, server: local.ValkeyServer, pool: str, away: Turn, back: Turn
 ) -> None:
     server.start()
     done = 0
@@ -42,10 +81,10 @@ def test_work_goes_on_and_nothing_runs_twice(
         ) as running:
             work(5, "work before")
             for _ in range(2):
-                server.stop()
+                away(server)
                 work(20, "work without Redis")
                 work(1, "a lone task without Redis")
-                server.start()
+                back(server)
                 work(20, "work with Redis back")
             assert running.process.poll() is None
             with Celery(broker=server.url, set_as_current=False) as other:

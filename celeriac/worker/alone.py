@@ -1,0 +1,146 @@
+"""Work without Redis: while it is away, or takes nothing, the worker's own processes are asked to look in SQL.
+
+What Celery's consumer brings otherwise comes from here, as messages that nobody sent. Threads, greenlets and coroutines
+need none of it: they fill their slots by themselves.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from typing import Any
+
+from celery import bootsteps
+from celery.worker.state import maybe_shutdown, task_reserved
+from kombu.message import Message
+from kombu.utils.uuid import uuid
+
+from celeriac.roles.rules import TICKET
+from celeriac.run import shared
+from celeriac.run.places import places
+from celeriac.worker.request import TicketRequest
+
+#: How long (seconds) one round of asking may take where tasks run in the consumer's own thread.
+ROUND = 1.0
+
+#: How often (seconds) a consumer that waits for Redis looks whether its worker is to end.
+OFTEN = 0.05
+
+
+class Asked(TicketRequest):
+    """A look at a role that nobody asked for by Redis."""
+
+    alone: Alone
+    role: str
+
+    def on_success(self, failed__retval__runtime: Any, **kwargs: Any) -> Any:
+        failed, done, _ = failed__retval__runtime
+        ran = 0 if failed or not done else int(done.get("ran", 0))
+        answer = super().on_success(failed__retval__runtime, **kwargs)
+        self.alone.over(self.role, ran)
+        return answer
+
+    def on_failure(self, *args: Any, **kwargs: Any) -> Any:
+        answer = super().on_failure(*args, **kwargs)
+        self.alone.over(self.role, 0)
+        return answer
+
+
+class Alone:
+    """Asks processes for looks, in the consumer's thread. Where one has found work, two more are asked."""
+
+    def __init__(self, consumer: Any) -> None:
+        self.consumer = consumer
+        self.app = consumer.app
+        self.waiting: deque[str] = deque()
+        self.under_way = 0
+        self.is_asking = False
+
+    def is_needed(self) -> bool:
+        return (places.alone or not self.app.publisher.is_open) and not shared.closed()
+
+    def look(self) -> None:
+        """Asks for a look at each role that this worker takes."""
+        if not self.is_needed():
+            return
+        queues = set(self.app.amqp.queues.consume_from)
+        self.waiting.extend(r.name for r in self.app.roles.of_queues(queues) if r.name not in self.waiting)
+        self.ask()
+
+    def over(self, role: str, ran: int) -> None:
+        self.under_way -= 1
+        if ran and self.is_needed():
+            self.waiting.extend([role] * min(2, self._slots() - self.under_way))
+        self.ask()
+
+    def ask(self) -> None:
+        """As many as there are slots. In `solo` each runs, and is over, within this."""
+        if self.is_asking:
+            return
+        self.is_asking, until = True, time.monotonic() + ROUND
+        try:
+            while self.waiting and self.under_way < self._slots() and time.monotonic() < until:
+                self._ask(self.waiting.popleft())
+        finally:
+            self.is_asking = False
+
+    def _slots(self) -> int:
+        return int(self.consumer.pool.num_processes)
+
+    def _ask(self, role: str) -> None:
+        name = f"{role} look"
+        headers = {
+            "id": uuid(), "task": TICKET, "shadow": name, "ignore_result": True, "argsrepr": name, "kwargsrepr": "",
+            "lang": "py", "root_id": None, "parent_id": None,
+        }  # fmt: skip
+        body: tuple[Any, ...] = ([role, [], ""], {}, {})
+        message = Message(body=body, headers=headers, delivery_info={}, properties={})
+        request = Asked(
+            message, app=self.app, hostname=self.consumer.hostname, task=self.app.tasks[TICKET], headers=headers,
+            body=body, decoded=True, eventer=self.consumer.event_dispatcher,
+        )  # fmt: skip
+        request.alone, request.role = self, role
+        self.under_way += 1
+        task_reserved(request)
+        self.consumer.on_task_request(request)
+
+    def work_for(self, seconds: float) -> None:
+        """Works while the consumer has no connection, and so no loop of its own."""
+        hub, until = self.consumer.hub, time.monotonic() + seconds
+        if hub is None or fills_itself(self.consumer.pool):
+            while time.monotonic() < until:
+                maybe_shutdown()
+                time.sleep(OFTEN)
+            return
+        self.consumer.controller.register_with_event_loop(hub)
+        wake = hub.timer.call_repeatedly(OFTEN, lambda: None)
+        loop, next_look = hub.create_loop(), 0.0
+        try:
+            while (now := time.monotonic()) < until:
+                maybe_shutdown()
+                if now >= next_look:
+                    next_look = now + self.app.settings.poll_interval
+                    self.look()
+                next(loop)
+        finally:
+            wake.cancel()
+            hub.reset()
+
+
+def fills_itself(pool: Any) -> bool:
+    return hasattr(pool, "bring")
+
+
+class AloneStep(bootsteps.StartStopStep):
+    """While it is connected: Redis may be full, or refuse, or answer nobody."""
+
+    requires = ("celery.worker.consumer.tasks:Tasks",)
+    timer: Any = None
+
+    def start(self, c: Any) -> None:
+        if not fills_itself(c.pool):
+            self.timer = c.timer.call_repeatedly(c.app.settings.poll_interval, c.alone.look)
+
+    def stop(self, c: Any) -> None:  # noqa: ARG002 - Celery's signature
+        if self.timer is not None:
+            self.timer.cancel()
