@@ -67,7 +67,7 @@ def ran(app: Celeriac) -> list[str]:
 
 @contextmanager
 def flying(app: Celeriac) -> Iterator[Flights]:
-    flights = Flights(app, 8, lambda: [app.roles.get("work").role], lambda *_: None)  # type: ignore[union-attr]
+    flights = Flights(app, 8, lambda: [app.roles.get("work").role], lambda *_: None, on_loop=True)  # type: ignore[union-attr]
     flights.start()
     try:
         yield flights
