@@ -11,8 +11,10 @@ import contextlib
 import multiprocessing
 import os
 import runpy
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -39,13 +41,17 @@ def can_be_forked(command: list[str]) -> bool:
 class Forked:
     """As much of a `subprocess.Popen` as tests use: `python -m …` or `python -c …` in a session of its own.
 
-    Raises what `Popen` does: TimeoutExpired from `wait`.
+    It prints into `log`, its errors into `errors` if that is given. Raises what `Popen` does: TimeoutExpired from
+    `wait`.
     """
 
-    def __init__(self, command: list[str], environ: Mapping[str, str], cwd: Path, log: Path) -> None:
+    def __init__(
+        self, command: list[str], environ: Mapping[str, str], cwd: Path, log: Path, errors: Path | None = None
+    ) -> None:
         self.args = command
         log.touch()
-        self._process = _processes.Process(target=_run, args=(command[1:], dict(environ), cwd, log), name="MainProcess")
+        given = (command[1:], dict(environ), cwd, log, errors or log)
+        self._process = _processes.Process(target=_run, args=given, name="MainProcess")
         self._process.start()
         assert self._process.pid
         self.pid: int = self._process.pid
@@ -74,16 +80,31 @@ class Forked:
         self._process.terminate()
 
 
-def _run(command: list[str], environ: dict[str, str], cwd: Path, log: Path) -> None:
+def finished(
+    command: list[str], environ: Mapping[str, str], cwd: Path, timeout: float
+) -> subprocess.CompletedProcess[str]:
+    """Runs a program to its end, as `subprocess.run` with its output captured does. Raises TimeoutExpired."""
+    with tempfile.TemporaryDirectory() as folder:
+        printed, errors = Path(folder) / "printed", Path(folder) / "errors"
+        errors.touch()
+        forked = Forked(command, environ, cwd, printed, errors)
+        try:
+            status = forked.wait(timeout)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(forked.pid, signal.SIGKILL)
+        return subprocess.CompletedProcess(command, status, printed.read_text(), errors.read_text())
+
+
+def _run(command: list[str], environ: dict[str, str], cwd: Path, log: Path, errors: Path) -> None:
     assert "celeriac.worker" not in sys.modules
     how, program, *_ = command
     os.setsid()
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environ)
-    output = os.open(log, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
+    for path, stream in ((log, 1), (errors, 2)):
+        os.dup2(os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644), stream)
     sys.path[:0] = [str(cwd), *filter(None, environ.get("PYTHONPATH", "").split(os.pathsep))]
     sys.argv = command[1:] if how == "-m" else ["-c", *command[2:]]
     try:

@@ -16,6 +16,7 @@ from typing import TypeVar
 import psutil
 from sqlalchemy import create_engine, text
 
+from tests import forked
 from tests.forked import Forked, can_be_forked
 from tests.matrix.pooled import around
 
@@ -120,6 +121,13 @@ def process(command: list[str], environ: Mapping[str, str], log: Path, *, alone:
         yield running
     finally:
         running.kill()
+
+
+def finished(
+    command: list[str], environ: Mapping[str, str], cwd: Path = ROOT, timeout: float = PATIENCE
+) -> subprocess.CompletedProcess[str]:
+    """Runs `python -m …` or `python -c …` to its end, with this environment and nothing of ours."""
+    return forked.finished(command, environ, cwd, timeout)
 
 
 def refusal(command: list[str], environ: Mapping[str, str], log: Path) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from celeriac.cli import main
 from celeriac.repair import SWEEPS
 from tasks import app
 from tests.conftest import ROOT, Servers
+from tests.processes import finished
 from tests.systems.stack import on_servers
 
 
@@ -34,12 +34,7 @@ def celeriac(*arguments: str) -> Result:
     return CliRunner().invoke(main, arguments)
 
 
-def in_a_process(*arguments: str, **environ: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-c", "from celeriac.cli import main; main()", *arguments]
-    environ = {**os.environ, **environ}
-    return subprocess.Popen(
-        command, cwd=ROOT, env=environ, text=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-    )
+COMMAND = [sys.executable, "-c", "from celeriac.cli import main; main()"]
 
 
 def test_migrate_check_sweep_and_dispatch(given: dict[str, str]) -> None:
@@ -122,13 +117,11 @@ def test_the_doctor_asks_nothing_of_what_is_not_there(given: dict[str, str]) -> 
 
 def test_so_are_settings_that_are_wrong(given: dict[str, str]) -> None:
     """Read as a process starts: no traceback there either."""
-    wrong = {"HEARTBEAT_INTERVAL_MS": "soon", "QM_INSTASITES_BATCH_SIZE": "none"}
-    started = [in_a_process("check", **given, **{name: value}) for name, value in wrong.items()]
-    ended = [(process.communicate(timeout=60)[1], process.returncode) for process in started]
-    for (told, status), (name, value) in zip(ended, wrong.items(), strict=True):
-        assert status == 1
-        assert f"{name}='{value}' is not usable" in told
-        assert "Traceback" not in told
+    for name, value in {"HEARTBEAT_INTERVAL_MS": "soon", "QM_INSTASITES_BATCH_SIZE": "none"}.items():
+        done = finished([*COMMAND, "check"], {**os.environ, **given, name: value})
+        assert done.returncode == 1
+        assert f"{name}='{value}' is not usable" in done.stderr
+        assert "Traceback" not in done.stderr
 
 
 PROJECT = {
@@ -156,15 +149,14 @@ def test_commands_know_what_a_worker_would_import(
     for name, text in PROJECT.items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text(text.replace("{}", option))
-    command = [sys.executable, "-c", "from celeriac.cli import main; main()", "-A", "shop"]
     environ = {**os.environ, **given, "PYTHONPATH": str(ROOT)}
     for subcommand in ("migrate", "check"):
-        done = subprocess.run([*command, subcommand], cwd=tmp_path, env=environ, text=True, capture_output=True)
+        done = finished([*COMMAND, "-A", "shop", subcommand], environ, tmp_path)
         assert (done.returncode, "Traceback" in done.stderr) == (status, False), done.stderr
         assert says in done.stdout + done.stderr
     if status:
         for celerys in ("worker", "beat"):
             command = [sys.executable, "-m", "celery", "-A", "shop", celerys]
-            done = subprocess.run(command, cwd=tmp_path, env=environ, text=True, capture_output=True)
+            done = finished(command, environ, tmp_path)
             assert done.returncode == 1
             assert done.stderr.strip() == "Error: role 'found': there is no option 'lok_by'; did you mean 'lock_by'?"

@@ -8,14 +8,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
 
 from tests.api.server import Api
-from tests.processes import ROOT
+from tests.processes import finished
 
 CALLS = """
 GET /api/admin/jobs/stats
@@ -158,6 +157,5 @@ ASKS = "from tasks.subreddits import STALE_DAYS, crawl; print(float(STALE_DAYS),
 )
 def test_its_variables_have_its_defaults(environ: dict[str, str], told: str) -> None:
     bare = {name: value for name, value in os.environ.items() if name not in ("STALE_DAYS", "RESET_CRAWLING_AFTER_MIN")}
-    asked = [sys.executable, "-c", ASKS]
-    run = subprocess.run(asked, cwd=ROOT, env=bare | environ, capture_output=True, text=True, check=True)
+    run = finished([sys.executable, "-c", ASKS], bare | environ)
     assert run.stdout.strip() == told

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 
 import pytest
 
 from celeriac.settings import HOW_TO_WRITE
-from tests.processes import ROOT
+from tests import processes
+from tests.processes import ROOT, until
 
 UNQUOTED = {
     "DATABASE_URL": "postgresql://u:p@Qx7:w/d#1@127.0.0.1:5432/none",
@@ -40,17 +41,16 @@ CASES = [(name, v) for v in UNQUOTED for name in COMMANDS if v == "DATABASE_URL"
 
 @pytest.mark.parametrize(("name", "variable"), CASES, ids=" ".join)
 def test_a_command_names_the_variable_and_shows_nothing_of_the_password(
-    name: str, variable: str, database_url: str, redis_url: str
+    name: str, variable: str, database_url: str, redis_url: str, tmp_path: Path
 ) -> None:
     program, arguments = COMMANDS[name]
     app = [] if name == "sender" else ["-A", "tests.end_to_end.ordinary"]
     urls = {"DATABASE_URL": database_url, "REDIS_URL": redis_url, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-W", "ignore", "-c", program, *app, *arguments.split()]
-    done = subprocess.run(
-        command, cwd=ROOT, env=urls | {variable: UNQUOTED[variable]}, text=True, capture_output=True, timeout=120
-    )
-    printed = done.stdout + done.stderr
-    assert done.returncode == 1
+    command = [sys.executable, "-c", program, *app, *arguments.split()]
+    with processes.process(command, urls | {variable: UNQUOTED[variable]}, tmp_path / "log") as started:
+        until(lambda: started.process.poll() is not None, "it to end")
+        printed = started.printed()
+    assert started.process.poll() == 1
     (line,) = [line for line in printed.splitlines() if variable in line]
     assert f"{variable} cannot be read: give " in line
     assert HOW_TO_WRITE in line

@@ -14,6 +14,7 @@ from celery import Celery
 
 from celeriac import insights
 from celeriac.errors import BadValue, NotSupported, Unknown
+from tests import processes
 from tests.processes import PATIENCE, ROOT, Rows, Running, until
 
 Worker = Callable[..., Running]
@@ -107,10 +108,7 @@ def test_stamped_rows_are_revoked_by_their_stamps(shop: ModuleType, worker: Work
 
 def celery(module: str, database_url: str, redis_url: str, *command: str) -> subprocess.CompletedProcess[str]:
     given = {**os.environ, "DATABASE_URL": database_url, "REDIS_URL": redis_url, "PYTHONPATH": str(ROOT)}
-    return subprocess.run(
-        [sys.executable, "-m", "celery", "-A", module, *command], env=given, capture_output=True, text=True, timeout=60,
-        cwd=ROOT, check=False,
-    )  # fmt: skip
+    return processes.finished([sys.executable, "-m", "celery", "-A", module, *command], given)
 
 
 def test_the_command_line_revokes_rows(

@@ -95,7 +95,17 @@ def test_claimed_tickets_that_somebody_holds_start_later(
     assert rows.one(BEGUN, what="begin") == 5, "nothing ran twice"
 
 
-@pytest.mark.parametrize("table", ["tickets", "tasks", "ready", "workers", "account_policies", "history"])
+@pytest.mark.parametrize(
+    "table",
+    [
+        "tickets",
+        "tasks",
+        *(
+            pytest.param(table, marks=pytest.mark.nightly("a lease long each; by day the two that a settle needs"))
+            for table in ("ready", "workers", "account_policies", "history")
+        ),
+    ],
+)
 def test_after_a_table_was_locked_for_longer_than_a_lease_nothing_is_lost(
     shop: ModuleType, worker: Worker, rows: Rows, database_url: str, table: str
 ) -> None:

@@ -24,8 +24,10 @@ QUEUES = "add,slow,meeting,queuing,gather,permanent,leaver,reminded,mixed,snooze
 WAITING = """SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = database
     WHERE locktype = 'advisory' AND NOT granted AND d.datname = current_database()"""
 
-#: Pools whose tasks share a process.
-SHARED = pytest.mark.parametrize("pool", ["threads", "gevent", "asyncio"])
+#: Pools whose tasks share a process. By day greenlets are cancelled, rescued and waited for.
+BY_NIGHT = pytest.mark.nightly("with gevent each worker is a Python of its own; by day it has the tests of EVERY")
+SHARED = pytest.mark.parametrize("pool", ["threads", "asyncio", pytest.param("gevent", marks=BY_NIGHT)])
+EVERY = pytest.mark.parametrize("pool", ["threads", "asyncio", "gevent"])
 
 
 def begun(rows: Rows, n: int = 1) -> None:
@@ -195,7 +197,7 @@ def test_what_outlasts_the_grace_period_is_handed_back(
     assert rows("SELECT status FROM workers") == [("stopped",)]
 
 
-@SHARED
+@EVERY
 def test_what_a_killed_worker_ran_is_rescued(shop: ModuleType, worker: Worker, rows: Rows, pool: str) -> None:
     lost = worker("-P", pool, "-c", "4", "-Q", QUEUES)
     results = [shop.meeting.delay(3, end="leave") for _ in range(3)]
@@ -208,7 +210,7 @@ def test_what_a_killed_worker_ran_is_rescued(shop: ModuleType, worker: Worker, r
     assert rows("SELECT status, losses FROM worker_tasks") == [("completed", 1)] * 3
 
 
-@SHARED
+@EVERY
 def test_a_handler_that_exits_takes_no_other_down(shop: ModuleType, worker: Worker, rows: Rows, pool: str) -> None:
     running = worker("-P", pool, "-c", "2", "-Q", QUEUES)
     other = shop.meeting.delay(2, end="leave")

@@ -52,15 +52,20 @@ def empty(server: local.ValkeyServer) -> None:
         client.config_set("maxmemory", 0)
 
 
-POOLS = ("prefork", "solo", "threads", "gevent", "asyncio")
+CASES = [
+    *((pool, go, come) for pool in ("prefork", "solo", "threads", "gevent", "asyncio")),
+    *((pool, *how) for pool in ("threads", "asyncio") for how in ((freeze, thaw), (fill, empty))),
+    ("prefork", fill, empty),
+]
+BY_DAY = [("prefork", go, come), ("threads", freeze, thaw), ("asyncio", fill, empty)]
+BY_NIGHT = pytest.mark.nightly("ten seconds and more each; by day each outage meets one kind of slot")
 
 
 @pytest.mark.parametrize(
     ("pool", "away", "back"),
     [
-        *((pool, go, come) for pool in POOLS),
-        *((pool, *how) for pool in ("threads", "asyncio") for how in ((freeze, thaw), (fill, empty))),
-        ("prefork", fill, empty),
+        *BY_DAY,
+        *(pytest.param(*case, marks=BY_NIGHT) for case in CASES if case not in BY_DAY),
     ],
 )
 def test_work_goes_on_and_nothing_runs_twice(

@@ -9,7 +9,6 @@ import sys
 from pathlib import Path
 
 import pytest
-import redis
 
 from tests.processes import ROOT
 
@@ -22,14 +21,19 @@ PLUGINS = ["-p", "pytest_celeriac", "-p", "no:xdist"]
 OURS = ("CELERY_", "PYTEST_")
 
 
-@pytest.mark.timeout(240)
-def test_the_shops_tests_pass_on_both(database_url: str, redis_url: str, tmp_path: Path) -> None:
+#: Tests that the shop has, as functions.
+FUNCTIONS = sum(path.read_text().count("\ndef test_") for path in SUITE.glob("test_*.py"))
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize(
+    "which",
+    ["celeriac", pytest.param("stock", marks=pytest.mark.nightly("stock Celery changes when a release of it does"))],
+)
+def test_the_shops_tests_pass(database_url: str, redis_url: str, tmp_path: Path, which: str) -> None:
     environ = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
     environ |= {"DATABASE_URL": database_url, "REDIS_URL": redis_url, "PYTHONPATH": str(ROOT)}
-    stock = passed("stock", tmp_path / "stock", environ)
-    with redis.Redis.from_url(redis_url) as client:
-        client.flushdb()
-    assert passed("celeriac", tmp_path / "celeriac", environ) == stock
+    assert passed(which, tmp_path / which, environ) >= FUNCTIONS > 0
 
 
 def passed(which: str, home: Path, environ: dict[str, str]) -> int:

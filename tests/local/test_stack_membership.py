@@ -20,6 +20,11 @@ from tests.local.conftest import StackProcesses
 Enter = Callable[..., Any]
 Gone = Callable[..., bool]
 
+OTHER_SIGNALS = [
+    pytest.param(number, marks=pytest.mark.nightly("ends as by itself and as by SIGKILL, which run by day"))
+    for number in (signal.SIGINT, signal.SIGTERM)
+]
+
 JOIN_FORK_AND_DIE = """
 import os, sys
 from pathlib import Path
@@ -92,7 +97,7 @@ def test_the_stack_stays_for_the_last_member(data_dir: Path, enter: Enter, stack
     assert gone(pids)
 
 
-@pytest.mark.parametrize("number", [None, signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", [None, signal.SIGKILL, *OTHER_SIGNALS])
 def test_nothing_runs_on_however_the_last_member_goes(
     enter: Enter, stack_processes: Any, gone: Gone, number: signal.Signals | None
 ) -> None:

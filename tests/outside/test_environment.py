@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import pytest
 
 from celeriac import ConfigurationError
 from tasks.environment import number, switch, whole
+from tests.processes import finished
 
 
 @pytest.mark.parametrize("given", ["some", "nan", "inf", "-inf", "0.5"])
@@ -43,7 +43,7 @@ def test_a_whole_number_may_be_written_as_one_likes() -> None:
 @pytest.mark.parametrize(("name", "given"), [("QM_INSTASITES_BATCH_SIZE", "1.5"), ("QM_INSTASITES", "disabled")])
 def test_what_cannot_be_keeps_the_application_from_starting(name: str, given: str) -> None:
     environ = {**os.environ, name: given}
-    started = subprocess.run([sys.executable, "-c", "import tasks"], env=environ, capture_output=True, text=True)
+    started = finished([sys.executable, "-c", "import tasks"], environ)
     assert started.returncode == 1
     assert f"ConfigurationError: {name}='{given}' is not usable" in started.stderr
 
@@ -60,5 +60,5 @@ def test_where_stores_have_web_pages_they_are_looked_for_daily_by_workers_with_a
         " [one.kwargs['platform'] for one in entries(app, {}).values() if 'platform' in one.kwargs])"
     )
     environ = {**os.environ, "WEBMENUS_BASE_URL": given}
-    asked = subprocess.run([sys.executable, "-c", asks], env=environ, capture_output=True, text=True, check=True)
+    asked = finished([sys.executable, "-c", asks], environ)
     assert asked.stdout.strip() == told

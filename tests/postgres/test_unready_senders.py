@@ -102,8 +102,7 @@ def test_what_a_handler_met_is_still_a_restart_of_postgres(sender: Callable[[str
 
 def test_nothing_of_sql_is_printed(fresh: str, redis_url: str) -> None:
     program = "from tests.end_to_end.ordinary import unnamed; unnamed.delay(1)"
-    environ = {"DATABASE_URL": fresh, "REDIS_URL": redis_url}
-    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, env=environ, text=True, capture_output=True)
+    done = processes.finished([sys.executable, "-c", program], {"DATABASE_URL": fresh, "REDIS_URL": redis_url})
     assert done.stderr.splitlines()[-1].startswith("celeriac.errors.NotReady: the database has not the schema")
     assert "INSERT" not in done.stderr
     assert "sqlalche.me" not in done.stderr

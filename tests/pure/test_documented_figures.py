@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 
 import pytest
@@ -18,6 +17,7 @@ from celeriac.worker.limits import tasks_that_fit
 from tasks import app, stale_thumbnails, stores, subreddits, thumbnails
 from tasks.instasites import build
 from tests.api.described import document
+from tests.processes import finished
 
 SCHEDULES = {
     "fix-stale-thumbnails": "0 * * * *",
@@ -63,10 +63,8 @@ def test_more_builds_can_be_in_flight_than_a_pass_gives_out() -> None:
     """120 a minute need more than 60 at once where one takes a minute."""
     asked = "from tasks.instasites import build as b; print(b.role.batch_size, b.role.window)"
     environ = {name: value for name, value in os.environ.items() if not name.startswith("QM_INSTASITES")}
-    told = subprocess.run(
-        [sys.executable, "-c", asked], env=environ | {"QM_INSTASITES_WINDOW": "120"}, capture_output=True, check=True
-    )
-    assert told.stdout.split() == [b"60", b"120"]
+    told = finished([sys.executable, "-c", asked], environ | {"QM_INSTASITES_WINDOW": "120"})
+    assert told.stdout.split() == ["60", "120"]
 
 
 def test_a_build_is_attempted_as_the_documents_say() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +11,10 @@ import pytest
 
 from tests import again, nightly, tiers
 from tests.parts import Part, run
-from tests.processes import ROOT
+from tests.processes import ROOT, finished
+
+#: Those that the suite's conftest and pyproject.toml name.
+PLUGINS = [f"-p{name}" for name in ("xdist.plugin", "pytest_timeout", "pytest_rerunfailures", "tests.conftest")]
 
 TESTS = """
 import pytest
@@ -26,8 +29,8 @@ def test_at_full_size(): pass
 def collected(folder: Path, *options: str, why: str = '"takes a minute"') -> str:
     """What pytest says of a file with a test of each tier, under this suite's conftest."""
     (folder / "test_both.py").write_text(TESTS.format(why=why))
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", "tests.conftest", "--collect-only", "-q"]
-    done = subprocess.run([*command, *options], cwd=ROOT, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", *PLUGINS, "--collect-only", "-q", *options]
+    done = finished(command, os.environ | {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"})
     return done.stdout + done.stderr
 
 

@@ -17,7 +17,7 @@ from celeriac.signals import pass_finished
 from tasks.app import app
 from tasks.instasites import analytics
 from tests.deploy.written import of
-from tests.processes import ROOT, Rows, until
+from tests.processes import Rows, finished, until
 from tests.systems.stack import Stack, on_servers, silence
 from tests.systems.works import Works
 
@@ -158,7 +158,7 @@ def test_a_site_that_is_changed_while_it_is_built_is_built_again(works: Works, m
 def test_another_python_process_enqueues_with_delay(works: Works) -> None:
     site = works.site()
     call = f"from tasks.instasites import build; build.delay(instasite_id={site}, account_id={works.account(site)})"
-    subprocess.run([sys.executable, "-c", call], cwd=ROOT, env=works.stack.whole_environ(), check=True)
+    assert finished([sys.executable, "-c", call], works.stack.whole_environ()).returncode == 0
     until(lambda: works.published(site), "the publication")
     assert len(works.at_duda(site)) == 1
 
@@ -262,7 +262,9 @@ def test_a_worker_killed_while_it_completes_leaves_an_unfinished_build(works: Wo
     assert len(works.at_duda(site)) == 1
 
 
-@pytest.mark.parametrize("delay_ms", [0, 3, 8, 20])
+@pytest.mark.parametrize(
+    "delay_ms", [0, 8, *(pytest.param(ms, marks=pytest.mark.nightly("a kill at other instants")) for ms in (3, 20))]
+)
 def test_a_process_killed_around_its_completion_leaves_all_or_nothing(works: Works, delay_ms: int) -> None:
     site = works.site()
     works.outside.faults.change({"latency_ms": "40"})
