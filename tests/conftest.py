@@ -6,6 +6,7 @@ empty the Redis database. Without them the embedded stack runs in a temporary fo
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -77,6 +78,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         return LONG.index(folder) if folder in LONG else len(LONG)
 
     items.sort(key=place)
+    gc.collect()
+    gc.freeze()  # thousands of tests are no garbage: nobody looks through them again
     if os.environ.get("CI"):
         for item in items:
             if item.path.name != "test_races.py":

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
 import multiprocessing
 import os
 import runpy
@@ -98,6 +99,7 @@ def finished(
 
 def _run(command: list[str], environ: dict[str, str], cwd: Path, log: Path, errors: Path) -> None:
     assert "celeriac.worker" not in sys.modules
+    gc.freeze()  # else each collection walks, and copies, all that was imported for others
     how, program, *_ = command
     os.setsid()
     os.chdir(cwd)

@@ -17,7 +17,7 @@ from tests.processes import Rows, Running
 #: Nothing waits longer than a test can; what a test looks at, it fast-forwards itself.
 QUICK = {
     "HEARTBEAT_INTERVAL_MS": "300",
-    "POLL_INTERVAL_MS": "100",
+    "POLL_INTERVAL_MS": "300",
     "CELERIAC_SWEEP_INTERVAL_MS": "300",
     "CELERIAC_DRAIN_GRACE_MS": "1500",
     "QM_INSTASITES": "true",
