@@ -19,13 +19,6 @@ SMALL, TELLING, LARGE = 5_000, 40_000, 100_000
 LATE = {"insights.held.WHICH_OF", "operate.revoke.REVOCABLE"}
 
 
-def small(url: str, shape: str, names: Iterable[str]) -> Measured:
-    """Plans on a small backlog, of which the planner knows nothing."""
-    with connected(url) as connection:
-        fill(connection, shape, SMALL)
-        return measured(connection, names)
-
-
 def plans(url: str, shape: str, n: int, names: Iterable[str]) -> dict[str, Measured]:
     """Plans on a backlog of that size, by what the planner believes of it."""
     with connected(url) as connection:
@@ -40,9 +33,9 @@ def plans(url: str, shape: str, n: int, names: Iterable[str]) -> dict[str, Measu
 
 def grows(clone: Clone, shape: str, size: int, names: Iterable[str] = MEET_ROOMS) -> list[str]:
     """What is wrong with plans at that size, beside those of a small backlog."""
-    few = small(clone(), shape, names)
+    small = plans(clone(), shape, SMALL, names)
     large = plans(clone(), shape, size, names)
-    return [f"who believes {belief}: {wrong}" for belief in large for wrong in complaints(few, large[belief])]
+    return [f"who believes {belief}: {wrong}" for belief in small for wrong in complaints(small[belief], large[belief])]
 
 
 @contextmanager
