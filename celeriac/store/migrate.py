@@ -70,6 +70,9 @@ SELECT count(*) FILTER (WHERE celeriac.add_history_day(CAST(now() AT TIME ZONE '
 FROM generate_series(0, :days) AS n
 """
 
+#: From now on ids tell that their tasks are of today.
+BEGIN_DAY = text("SELECT celeriac.begin_day()")
+
 
 def configuration(versions: Path) -> Config:
     from alembic.config import Config
@@ -143,6 +146,7 @@ def apply_routines(connection: Connection) -> None:
     for script in scripts():
         connection.exec_driver_sql(script.replace("%", "%%"))
     connection.execute(text(ADD_DAYS), {"days": DAYS_AHEAD})
+    connection.execute(BEGIN_DAY)
 
 
 def unapplied(connection: Connection, application: Path | None = None) -> set[str]:
