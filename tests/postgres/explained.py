@@ -29,7 +29,7 @@ SHORT = {
     "account_policies", "afterwards", "alert_deliveries", "alert_silences", "alerts", "alerts_pending", "api_tokens",
     "batchers", "beats", "bulk_actions", "days_begun", "dropped_days", "enqueuers", "failure_marks", "group_results",
     "history_days", "minutes_in_all", "minutes_until", "outcomes", "queue_states", "repairs", "ring", "role_limits",
-    "roles", "saved_views",
+    "roles", "routines", "saved_views",
     "scheduled_jobs", "sweep_runs", "tickets", "unlisted", "unparking", "workers",
 }  # fmt: skip
 

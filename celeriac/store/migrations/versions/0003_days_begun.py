@@ -1,4 +1,4 @@
-"""Days by ids: the directory of history lists only what ids do not tell.
+"""Days by ids, so that the directory of history lists only what these do not tell; and what each routine was made from.
 
 Revision ID: celeriac_0003
 """
@@ -16,17 +16,15 @@ depends_on = None
 
 HERE = Path(__file__).parent
 
-# Days that began here have rows which no directory lists: without ids that tell them they are looked at one by one.
-TAKE_BACK = """
-INSERT INTO celeriac.unlisted (day) SELECT day FROM celeriac.days_begun ON CONFLICT DO NOTHING;
-DROP TABLE celeriac.days_begun
-"""
-
 
 def upgrade() -> None:
     op.get_bind().exec_driver_sql((HERE / "0003_days_begun.sql").read_text().replace("%", "%%"))
 
 
 def downgrade() -> None:
-    """Routines that need this table stay until the release before replaces them."""
-    op.execute(TAKE_BACK)
+    """Routines that need `days_begun` stay until the release before replaces them.
+
+    Days that it has may have rows which the directory does not list: they are looked at one by one from then on.
+    """
+    op.execute("INSERT INTO celeriac.unlisted (day) SELECT day FROM celeriac.days_begun ON CONFLICT DO NOTHING")
+    op.execute("DROP TABLE celeriac.days_begun, celeriac.routines")
