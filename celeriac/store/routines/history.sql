@@ -38,6 +38,7 @@ SECURITY DEFINER SET search_path = celeriac, pg_temp AS $$
 DECLARE
     today CONSTANT date := celeriac.today();
     latest celeriac.days_begun;
+    next bigint;
     upto bigint;
 BEGIN
     SELECT * INTO latest FROM celeriac.days_begun ORDER BY day DESC LIMIT 1;
@@ -47,8 +48,8 @@ BEGIN
     IF latest.day IS NOT NULL THEN
         EXECUTE 'SELECT max(id) FROM celeriac.history WHERE ' || celeriac.within(latest.day) INTO upto;
     END IF;
-    INSERT INTO celeriac.days_begun (day, first) VALUES (today,
-        greatest(nextval(pg_get_serial_sequence('celeriac.tasks', 'id')), latest.first, upto) + 1)
+    SELECT last_value + CASE WHEN is_called THEN 1 ELSE 0 END INTO next FROM celeriac.tasks_id_seq;
+    INSERT INTO celeriac.days_begun (day, first) VALUES (today, greatest(next, latest.first + 1, upto + 1))
     ON CONFLICT (day) DO NOTHING;
 END $$;
 
