@@ -14,7 +14,7 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError
 
 from celeriac import logged
-from celeriac.store import addresses, look
+from celeriac.store import addresses, attempts, look
 from celeriac.store.encoding import parsed
 from celeriac.store.failures import blame, quote_nothing, unquoted
 from celeriac.store.forks import after_fork
@@ -82,6 +82,7 @@ class Database:
     ) -> None:
         self.url = url
         self._address = addresses.postgres(url)
+        self._attempts = attempts.at(url)
         self.on_ready = on_ready
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
         self._name = name
@@ -103,6 +104,9 @@ class Database:
         event.listen(self._verbs, "before_cursor_execute", isolated, retval=True)
         event.listen(self._verbs, "invalidate", lambda *_: self._drop_spare())
         event.listen(self.engine, "begin", self._say_limits)
+
+    def _connect(self, dialect: Any, _: Any, arguments: Any, options: Any) -> Any:
+        return self._attempts.connect(lambda: dialect.connect(*arguments, **options))
 
     def _settle_in(self, raw: Any, record: Any) -> None:
         if settle_in(raw):
@@ -134,6 +138,7 @@ class Database:
             self._address, hide_parameters=True,
             pool_size=pool_size, max_overflow=pool_size * 4, connect_args=connect, pool_use_lifo=True, **options,
         )  # fmt: skip
+        event.listen(engine, "do_connect", self._connect)
         event.listen(engine, "connect", lambda connection, _: self._open.add(connection))
         event.listen(engine, "handle_error", blame)
         return engine
