@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 
 from celeriac.alerts.rules import Measured, Rule, evaluate, measure_of
 from celeriac.insights import left_ready, rounds, watched
+from celeriac.insights.blockers import blockers
 from celeriac.insights.burning import burning
 from celeriac.store.failures import log_error
 from celeriac.store.plans import lookups
@@ -84,8 +85,15 @@ def _fairness(_: Celeriac, connection: Connection) -> Iterable[Measured]:
 
 
 def _postgres(_: Celeriac, connection: Connection) -> Iterable[Measured]:
-    age = watched.oldest_transaction(connection)
+    with lookups(connection):
+        age = watched.oldest_transaction(connection)
     return [] if age is None else [Measured("transaction_age", "Postgres", age)]
+
+
+def _locks(_: Celeriac, connection: Connection) -> Iterable[Measured]:
+    """The oldest is told; the doctor tells all of them."""
+    known = [one for one in blockers(connection) if one.seconds is not None]
+    return [Measured("lock_held", "Postgres", b.seconds or 0.0, sentence=f"{b.sentence}; {b.cure}") for b in known[:1]]
 
 
 def _letters(_: Celeriac, connection: Connection) -> Iterable[Measured]:
@@ -104,6 +112,7 @@ GROUPS: Mapping[Group, Sequence[str]] = {
     _trouble: ("lost_tickets", "late_finishes"),
     _fairness: ("fairness_lag",),
     _postgres: ("transaction_age",),
+    _locks: ("lock_held",),
     _letters: ("letters",),
 }
 

@@ -132,6 +132,11 @@ RULES = (
         promql="max by (role) (celeriac_late_finishes) > $threshold",
     ),
     Rule(
+        name="held_lock", of="Postgres", measure="lock_held", threshold=5, severity="page",
+        says="somebody's transaction holds rows or tables of the engine for {value:.0f} s, more than {threshold:g} s",
+        promql="max(celeriac_lock_held_seconds) > $threshold",
+    ),
+    Rule(
         name="held_snapshot", of="Postgres", measure="transaction_age", threshold="alert_transaction", lasts=60,
         says="a transaction is open for {value:.0f} s, more than {threshold:g} s: nothing that is dead can be vacuumed",
         promql="max(celeriac_oldest_transaction_seconds) > $threshold",

@@ -20,6 +20,7 @@ from celeriac.dispatch.window import may_claim, window
 from celeriac.roles.role import Role
 from celeriac.settle import release
 from celeriac.store.connections import Database
+from celeriac.store.patience import recurring
 from celeriac.store.plans import in_order
 from celeriac.store.started import Started
 
@@ -203,7 +204,7 @@ class Dispatcher:
         if not (self.publisher.is_open or (own is not None and own.is_whole)):
             return Pass(why_nothing="Redis is not reachable")
         started = time.perf_counter()
-        with self.database.transaction() as connection:
+        with recurring(), self.database.transaction() as connection:
             if select.lock_pass(connection, role.name):
                 done = self._locked_pass(connection, role, started, own)
             else:

@@ -66,13 +66,20 @@ def transactions(app: Celeriac) -> Seen:
             Trouble(
                 f"{one.id} ({one.name or one.login}, {one.state}) is open for {age(one.seconds)}: nothing that "
                 "died since can be removed",
-                f"ROLLBACK PREPARED '{one.id}';"
-                if one.state == "prepared"
-                else f"end its process, or SELECT pg_terminate_backend({one.id});",
+                _cure(one),
             )
             for one in old
         ],
     )
+
+
+def _cure(one: condition.Transaction) -> str:
+    cures = {
+        "prepared": f"ROLLBACK PREPARED '{one.id}';",
+        "slot": f"bring back the standby that has it, or SELECT pg_drop_replication_slot('{one.id}');",
+        "standby": "end the query that runs there, or turn its hot_standby_feedback off",
+    }
+    return cures.get(one.state, f"end its process, or SELECT pg_terminate_backend({one.id});")
 
 
 def locks(app: Celeriac) -> Seen:

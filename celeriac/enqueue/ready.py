@@ -64,7 +64,7 @@ def is_ready(task: NewTask) -> bool:
 def enqueue_ready(cursor: Any, task: NewTask) -> Receipt | None:
     """The new row of a task that `is_ready`, on the driver's cursor in autocommit.
 
-    None if its key or id is taken, or its key may be: somebody's open transaction has it.
+    None if its key or id is taken, or its key may be, or a table is locked: somebody's open transaction has it.
     """
     insert = _INSERT_KEYLESS if task.unique_key is None else _INSERT_READY
     try:

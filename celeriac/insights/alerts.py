@@ -39,8 +39,8 @@ MOST = 1_000
 #: The engine's rules by the damage they tell of, the worst first: what stops everything, what stops a kind of work,
 #: what delays it, and what somebody should look at.
 DAMAGE = (
-    "redis_away", "beat_silent", "no_worker", "fails_now", "idle_while_ready", "missed_schedule", "unfair",
-    "held_snapshot", "dead_worker", "failed_rate", "lost_tickets", "long_wait", "long_running", "queue_depth",
+    "redis_away", "beat_silent", "no_worker", "fails_now", "idle_while_ready", "missed_schedule", "held_lock",
+    "unfair", "held_snapshot", "dead_worker", "failed_rate", "lost_tickets", "long_wait", "long_running", "queue_depth",
     "late_finish", "skipped_instants", "dead_letters",
 )  # fmt: skip
 

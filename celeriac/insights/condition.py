@@ -23,8 +23,26 @@ SELECT beat_id, hostname, pid, started_at, last_tick_at, late_by,
 FROM celeriac.beats ORDER BY last_tick_at DESC LIMIT :most
 """)
 
+# A replication slot, or a standby that feeds back, has the id of a transaction that vacuum has to stop at, and no time:
+# it is older than the oldest minute that was written after it, of some that lie ever further back.
+HELD_BACK = """
+held_back AS (
+    SELECT h.name, h.kind, CAST(extract(epoch FROM statement_timestamp() - interval '2 minutes' - (
+        SELECT min(m.minute) FROM generate_series(0, 13) AS n, LATERAL (
+            SELECT minute, xmin FROM celeriac.minutes
+            WHERE minute >= statement_timestamp() - power(2, n) * interval '1 minute' ORDER BY minute LIMIT 1) AS m
+        WHERE age(m.xmin) < age(h.xmin))) AS double precision) AS seconds
+    FROM (
+        SELECT CAST(slot_name AS text), 'slot', xmin FROM pg_replication_slots
+        UNION ALL
+        SELECT application_name, 'standby', backend_xmin FROM pg_stat_replication) AS h (name, kind, xmin)
+    WHERE h.xmin IS NOT NULL
+)
+"""
+
 # A login that is no superuser's and no member of pg_monitor sees of others that they are there, and not since when.
-OLD_TRANSACTIONS = text("""
+OLD_TRANSACTIONS = text(f"""
+WITH {HELD_BACK}
 SELECT CAST(pid AS text) AS id, coalesce(application_name, '') AS name, coalesce(usename, '') AS login,
     coalesce(state, '') AS state,
     CAST(extract(epoch FROM clock_timestamp() - xact_start) AS double precision) AS seconds
@@ -35,6 +53,8 @@ UNION ALL
 SELECT gid, '', owner, 'prepared', extract(epoch FROM clock_timestamp() - prepared)
 FROM pg_prepared_xacts
 WHERE database = current_database() AND prepared < clock_timestamp() - :seconds * interval '1 second'
+UNION ALL
+SELECT name, '', '', kind, seconds FROM held_back WHERE seconds > :seconds
 ORDER BY seconds DESC LIMIT :most
 """)
 
@@ -106,7 +126,7 @@ CLOCK = text("SELECT clock_timestamp()")
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """One that is open for long. `id`: its process', or a prepared one's name."""
+    """One that is open for long. `id`: its process', or the name of a prepared one, of a slot or of a standby."""
 
     id: str
     name: str

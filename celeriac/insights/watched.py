@@ -7,6 +7,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, RowMapping, text
 
+from celeriac.insights.condition import HELD_BACK
+
 #: Accounts and priorities whose oldest entry is looked at, of each role: by name those that come first.
 LEVELS = 10_000
 
@@ -120,13 +122,14 @@ WHERE kind IN ('ticket_lost', 'late_finish') GROUP BY role
 
 # Those that hold a snapshot or have written: what they may still see is not vacuumed. Others' can be seen only by who
 # may (pg_read_all_stats).
-TRANSACTION = text("""
-SELECT CAST(extract(epoch FROM statement_timestamp() - least(
+TRANSACTION = text(f"""
+WITH {HELD_BACK}
+SELECT greatest((SELECT max(seconds) FROM held_back), CAST(extract(epoch FROM statement_timestamp() - least(
     (SELECT min(xact_start) FROM pg_stat_activity
         WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
             AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)),
     (SELECT min(prepared) FROM pg_prepared_xacts WHERE database = current_database())
-)) AS double precision) AS age
+)) AS double precision)) AS age
 """)
 
 LETTERS = text("SELECT count(*) FROM (SELECT id FROM celeriac.dead_letters ORDER BY id LIMIT :most) AS letters")

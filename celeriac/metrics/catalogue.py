@@ -107,6 +107,7 @@ METRICS = (
     Metric("dead_letters", "Messages that became no task, counted to 1,001"),
     Metric("outbox_tasks", "Tasks that are accepted and not yet inserted, counted to 1,000"),
     Metric("oldest_transaction_seconds", "Age of the oldest transaction that keeps what is dead from being vacuumed"),
+    Metric("lock_held_seconds", "For how long somebody holds rows or tables that the engine needs; 0 of nobody"),
     Metric("table_dead_ratio", "Dead rows as a share of a table's, as Postgres believes", ("table",)),
     Metric("redis_up", "Whether Redis answers the server that is scraped"),
     Metric("schema_info", "The engine's migration that is applied", ("revision",)),

@@ -9,6 +9,7 @@ from typing import Any
 from sqlalchemy import Connection
 
 from celeriac.insights import counting, figures, left_ready, rounds, watched
+from celeriac.insights.blockers import blockers
 from celeriac.insights.burning import burning
 from celeriac.metrics.catalogue import BY_NAME, COUNTED, OUTCOMES, STATES, TABLES
 from celeriac.store.built_in import is_built_in
@@ -140,6 +141,8 @@ def _whole(connection: Connection, samples: Samples) -> None:
     samples.put("outbox_tasks", figures.in_outbox(connection, OUTBOX))
     samples.put("tasks_estimated", figures.tasks_estimated(connection))
     samples.put("oldest_transaction_seconds", watched.oldest_transaction(connection))
+    held = [one.seconds for one in blockers(connection) if one.seconds is not None]
+    samples.put("lock_held_seconds", max(held, default=0.0))
     dead = figures.dead_ratios(connection, TABLES)
     for table in TABLES:
         samples.put("table_dead_ratio", dead.get(table, 0.0), table)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
@@ -44,12 +45,49 @@ class Change:
     after: Mapping[str, Any] | None
 
 
+@dataclass(slots=True)
+class Many:
+    """Tasks that share one row of the trail, which has what they have in common instead of what each was before.
+
+    `filter`: what means them; `tasks`: how many those are, None where nobody has counted. `is_written`: there is a row.
+    """
+
+    filter: Mapping[str, Any]
+    tasks: int | None = None
+    is_written: bool = False
+
+    @property
+    def change(self) -> Change:
+        counted = {} if self.tasks is None else {"tasks": self.tasks}
+        said = ", ".join(f"{name}={value}" for name, value in self.filter.items())
+        return Change(said[:LONGEST_TARGET], None, {"filter": dict(self.filter)} | counted)
+
+
+#: Characters of what means many.
+LONGEST_TARGET = 200
+
+_MANY: ContextVar[Many | None] = ContextVar("celeriac: tasks that share a row of the audit trail", default=None)
+
+
+@contextmanager
+def as_one(many: Many) -> Iterator[None]:
+    """What is done to tasks meanwhile, in one transaction, leaves one row in all, unless that is there."""
+    token = _MANY.set(many)
+    try:
+        yield
+    finally:
+        _MANY.reset(token)
+
+
 def write(
     connection: Connection, action: str, kind: str, changes: Iterable[Change], *, by: str, why: str | None = None
 ) -> None:
     """A row each. Raises NotAllowed. `kind` is what was changed: task, role, account, schedule, token, worker, bulk or
-    view.
+    view; tasks, where many share a row.
     """
+    many = _MANY.get() if kind == "task" else None
+    if many is not None:
+        kind, changes = "tasks", [many.change] if not many.is_written and list(changes) else []
     rows = [{"target": c.target, "before": c.before, "after": c.after} for c in changes]
     if rows:
         parameters = {

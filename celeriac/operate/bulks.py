@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Row, text
 
 from celeriac.errors import BadValue, IllegalMove, Unknown
 from celeriac.operate import audit, steer
-from celeriac.operate.audit import Change
+from celeriac.operate.audit import Change, Many
 from celeriac.operate.steer import Move, Steered
 from celeriac.roles.bounds import PRIORITY
 from celeriac.store.alike import pattern_of
@@ -127,7 +127,9 @@ def move_some(connection: Connection, bulk: Row[Any]) -> int:
     with lookups(connection):
         ids = sorted(connection.execute(TAKE, taken).scalars())
     if ids:
-        _note(connection, bulk, _move(bulk)(connection, ids), ids[-1])
+        with audit.as_one(Many(bulk.filter, is_written=True)):  # the bulk's own
+            moved = _move(bulk)(connection, ids)
+        _note(connection, bulk, moved, ids[-1])
     if len(ids) < steer.BATCH:
         after = _end(connection, bulk.id, "done")
         audit.write(connection, "end", "bulk", [Change(str(bulk.id), None, after)], by=bulk.by, why=bulk.why)

@@ -17,7 +17,7 @@ from sqlalchemy.exc import IntegrityError
 
 from celeriac.errors import BadValue, IllegalMove, Unknown
 from celeriac.operate import audit
-from celeriac.operate.audit import Change
+from celeriac.operate.audit import Change, Many
 from celeriac.operate.cancel import cancel_all
 from celeriac.operate.hasten import hasten as make_due
 from celeriac.operate.prioritise import prioritise
@@ -187,20 +187,25 @@ def set_status(connection: Connection, ids: Sequence[int], status: str, *, by: s
 
 
 def in_batches(
-    database: Database, ids: Iterable[int], move: Move, *, patience: float | None = None
+    database: Database, ids: Iterable[int], move: Move, *, patience: float | None = None, many: Many | None = None
 ) -> Iterator[Steered]:
     """The move for many tasks, a bounded transaction at a time; stop between two by not asking for the next.
 
-    `patience`: as `Database.transaction` has it.
+    `patience`: as `Database.transaction` has it. `many`: they share a row of the audit trail.
     """
     left = iter(ids)
     while some := list(islice(left, BATCH)):
-        yield retry_deadlocks(partial(_batch, database, some, move, patience))
+        yield retry_deadlocks(partial(_batch, database, some, move, patience, many))
 
 
-def _batch(database: Database, ids: Sequence[int], move: Move, patience: float | None) -> Steered:
+def _batch(database: Database, ids: Sequence[int], move: Move, patience: float | None, many: Many | None) -> Steered:
     with database.transaction(patience=patience) as connection:
-        return move(connection, ids)
+        if many is None:
+            return move(connection, ids)
+        with audit.as_one(many):
+            done = move(connection, ids)
+    many.is_written = many.is_written or bool(done.changed)
+    return done
 
 
 def lock_allowed(connection: Connection, ids: Sequence[int], move: str) -> tuple[list[Row[Any]], Steered]:

@@ -8,6 +8,7 @@ from functools import partial
 from sqlalchemy import text
 
 from celeriac.operate import steer
+from celeriac.operate.audit import Many
 from celeriac.operate.steer import Steered
 from celeriac.store.connections import Database
 
@@ -44,10 +45,11 @@ def cancel(
     `Database.transaction` has it.
     """
     move = partial(steer.cancel, by=by, why=why or "its workflow was cancelled")
+    many = Many({"workflow": workflow})
     while True:
         for waiting in (True, False):
             for ids in _open(database, workflow, waiting):
-                yield from steer.in_batches(database, ids, move, patience=patience)
+                yield from steer.in_batches(database, ids, move, patience=patience, many=many)
         with database.transaction(patience=patience) as connection:
             if not connection.execute(DROP, {"workflow": workflow}).scalar_one():
                 return

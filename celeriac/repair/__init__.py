@@ -20,6 +20,7 @@ from celeriac.repair import (
     review,
     ring,
 )
+from celeriac.store.patience import recurring
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -49,7 +50,8 @@ SWEEPS: dict[str, Callable[[Celeriac], int]] = {
 
 def sweep(app: Celeriac, name: str) -> int:
     """Runs one sweep to its end; how many rows it repaired or removed."""
-    done = SWEEPS[name](app)
+    with recurring():
+        done = SWEEPS[name](app)
     if done:
         logger.info("Sweep %s: %d", name, done)
     return done

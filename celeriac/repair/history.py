@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, text
 
 from celeriac.repair.brief import briefly
-from celeriac.store.migrate import ADD_DAYS, DAYS_AHEAD
+from celeriac.store.migrate import ADD_DAYS, BEGIN_DAY, DAYS_AHEAD
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
 
 def add_days(app: Celeriac) -> int:
-    """Partitions of history for the days to come; how many were made."""
+    """Makes history's partitions for the days to come and records the first id of a new day; how many it made."""
+    with app.database.transaction() as connection:
+        connection.execute(BEGIN_DAY)
     return briefly(app.database, _add_days)
 
 

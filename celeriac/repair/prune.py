@@ -117,7 +117,7 @@ WHERE i.inhparent = CAST('celeriac.history' AS regclass) AND c.relname ~ '^histo
 ORDER BY day
 """)
 
-# Each day of which history has rows, one descent each, with when it begins and ends, and what is recorded of it.
+# Each day of which history may have rows, one descent each, with when it begins and ends, and what is recorded of it.
 LISTED = text("""
 WITH RECURSIVE days AS (
     (SELECT day FROM celeriac.ended ORDER BY day LIMIT 1)
@@ -127,7 +127,7 @@ WITH RECURSIVE days AS (
 )
 SELECT day, day::timestamp AT TIME ZONE 'UTC' AS began, (day + 1)::timestamp AT TIME ZONE 'UTC' AS ended,
     r.roles, r.members, (day + 1)::timestamp AT TIME ZONE 'UTC' < statement_timestamp() - interval '1 hour' AS is_over
-FROM (SELECT day FROM days UNION SELECT day FROM celeriac.unlisted) AS d
+FROM (SELECT day FROM days UNION SELECT day FROM celeriac.days_begun UNION SELECT day FROM celeriac.unlisted) AS d
 LEFT JOIN celeriac.history_days r USING (day) ORDER BY day
 """)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
 
+from psycopg2.errors import LockNotAvailable
 from sqlalchemy import Connection, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session, SessionTransaction
@@ -25,6 +26,7 @@ from celeriac.run import run as running
 from celeriac.seam import broker
 from celeriac.seam.app import Ambient, EnqueuerApp
 from celeriac.store.failures import retry_deadlocks
+from celeriac.store.patience import BRIEF
 
 #: What holds a caller's transaction.
 Bound = Session | Connection
@@ -117,13 +119,25 @@ class Enqueuer:
 
     def _insert_or_find(self, tasks: list[NewTask]) -> list[Receipt | None]:
         """One task never waits for somebody's open transaction: see `celeriac.enqueue.outbox`."""
-        with self.app.database.transaction() as connection:
-            if len(tasks) != 1 or tasks[0].is_part:
+        if len(tasks) != 1 or tasks[0].is_part:
+            with self.app.database.transaction() as connection:
                 return list(_whole(connection, tasks))
+        try:
+            receipts = self._insert_one(tasks)
+        except DBAPIError as error:
+            if not isinstance(error.orig, LockNotAvailable):
+                raise
+            receipts = None
+            with self.app.database.transaction() as connection:
+                outbox.put(connection, tasks)
+        return [None] if receipts is None else list(receipts)
+
+    def _insert_one(self, tasks: list[NewTask]) -> list[Receipt] | None:
+        with self.app.database.transaction(patience=BRIEF) as connection:
             receipts = outbox.enqueue_or_put(connection, tasks)
             if receipts is not None:
                 refuse_different(tasks, receipts)
-        return [None] if receipts is None else list(receipts)
+        return receipts
 
     def _insert_in(self, bound: Bound, tasks: list[NewTask]) -> list[Receipt | None]:
         if isinstance(bound, Session):

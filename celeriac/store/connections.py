@@ -14,11 +14,11 @@ from sqlalchemy import Connection, Engine, create_engine, event
 from sqlalchemy.exc import DBAPIError
 
 from celeriac import logged
-from celeriac.store import addresses, look
+from celeriac.store import addresses, attempts, look
 from celeriac.store.encoding import parsed
 from celeriac.store.failures import blame, quote_nothing, unquoted
 from celeriac.store.forks import after_fork
-from celeriac.store.patience import lock_timeout
+from celeriac.store.patience import BRIEF, SETTLED_IN, in_ms, lock_timeout, settle_in
 from celeriac.store.plans import BY_LOOKUPS
 from celeriac.store.spare import Spare, refuse_dead
 
@@ -52,9 +52,20 @@ READ_COMMITTED = "ISOLATION LEVEL READ COMMITTED"
 ISOLATE = f"SET TRANSACTION {READ_COMMITTED}; "
 
 
+#: What `Database.cursor` has sent before a statement, and what it tells a connection of this process' own once.
+_BRIEFLY = f"{ISOLATE}SET LOCAL lock_timeout = '{in_ms(BRIEF)}'; "
+_BRIEFLY_HERE = f"SET lock_timeout = '{in_ms(BRIEF)}'"
+
+
 def end_silent() -> str:
     """A statement that has Postgres end the transaction if it hears nothing of it for `SILENCE`."""
     return f"SET LOCAL idle_in_transaction_session_timeout = '{SILENCE * 1000:.0f} ms'"
+
+
+class BriefCursor(psycopg2.extensions.cursor):
+    """`before`: what to send in the same trip before a statement, so that it waits no longer than `BRIEF`."""
+
+    before = ""
 
 
 class Database:
@@ -71,11 +82,14 @@ class Database:
     ) -> None:
         self.url = url
         self._address = addresses.postgres(url)
+        self._attempts = attempts.at(url)
         self.on_ready = on_ready
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
         self._name = name
         self._limits = ""
         self._spare = Spare()
+        self._own: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._brief: weakref.WeakSet[Any] = weakref.WeakSet()
         self._make_pools(pool_size)
         after_fork(self.forget_connections)
 
@@ -84,11 +98,20 @@ class Database:
         self._verbs = self._engine(
             size, isolation_level="AUTOCOMMIT", pool_reset_on_return=None, json_deserializer=parsed
         )
+        event.listen(self._verbs, "connect", self._settle_in)
         event.listen(self._verbs, "checkout", refuse_dead)
         event.listen(self._verbs, "handle_error", quote_nothing)
         event.listen(self._verbs, "before_cursor_execute", isolated, retval=True)
         event.listen(self._verbs, "invalidate", lambda *_: self._drop_spare())
         event.listen(self.engine, "begin", self._say_limits)
+
+    def _connect(self, dialect: Any, _: Any, arguments: Any, options: Any) -> Any:
+        return self._attempts.connect(lambda: dialect.connect(*arguments, **options))
+
+    def _settle_in(self, raw: Any, record: Any) -> None:
+        if settle_in(raw):
+            record.info[SETTLED_IN] = True
+            self._own.add(raw)
 
     def limit(self, *, lock: float, statement: float) -> None:
         """From now on no statement waits longer for a lock, nor takes longer in all (seconds); Postgres ends it.
@@ -115,6 +138,7 @@ class Database:
             self._address, hide_parameters=True,
             pool_size=pool_size, max_overflow=pool_size * 4, connect_args=connect, pool_use_lifo=True, **options,
         )  # fmt: skip
+        event.listen(engine, "do_connect", self._connect)
         event.listen(engine, "connect", lambda connection, _: self._open.add(connection))
         event.listen(engine, "handle_error", blame)
         return engine
@@ -132,7 +156,7 @@ class Database:
             self._look(connection)
 
     @contextmanager
-    def cursor(self) -> Iterator[Any]:
+    def cursor(self) -> Iterator[BriefCursor]:
         """The driver's own, in autocommit, for a single statement whose cost every `.delay()` feels.
 
         Errors are SQLAlchemy's, as everywhere; a connection that is lost takes the idle ones with it. One stays out of
@@ -147,13 +171,24 @@ class Database:
                 raw, home = pooled.dbapi_connection, self._spare
         except psycopg2.Error as error:
             raise DBAPIError.instance(None, None, error, psycopg2.Error) from error
-        cursor = raw.cursor()
+        cursor = raw.cursor(cursor_factory=BriefCursor)
         try:
+            cursor.before = self._briefly(cursor, raw, pooled)
             yield cursor
         except psycopg2.Error as error:
             raise self._wrapped(error, raw, cursor) from error
         finally:
             self._give_back(home, raw, pooled)
+
+    def _briefly(self, cursor: Any, raw: Any, pooled: Any) -> str:
+        """Tells the spare connection once, if it is this process' own; the pool's are not to have it afterwards."""
+        if raw in self._brief:
+            return ""
+        if pooled is None and raw in self._own:
+            cursor.execute(_BRIEFLY_HERE)
+            self._brief.add(raw)
+            return ""
+        return _BRIEFLY
 
     def _give_back(self, home: Spare, raw: Any, pooled: Any) -> None:
         """No lock: a signal handler may enqueue, too, and would wait for its own thread. Two spares do no harm."""
@@ -190,9 +225,8 @@ class Database:
 
         `patience`: how long (seconds) it waits for a lock; then Postgres ends it (LockNotAvailable).
         """
-        begin = f"BEGIN {READ_COMMITTED}; {end_silent()}{self._limits}; {lock_timeout(patience)}"
         with self._verbs.connect() as connection:
-            connection.exec_driver_sql(begin.rstrip("; "))
+            connection.exec_driver_sql(f"{self._begin(connection, patience)}".rstrip("; "))
             look.begin(connection)
             try:
                 yield connection
@@ -202,12 +236,16 @@ class Database:
             connection.exec_driver_sql("COMMIT")
             self._look(connection)
 
+    def _begin(self, connection: Connection, patience: float | None = None) -> str:
+        settled_in = SETTLED_IN in connection.info
+        patiently = lock_timeout(patience, settled_in=settled_in, limited=bool(self._limits))
+        return f"BEGIN {READ_COMMITTED}; {end_silent()}{self._limits}; {patiently}"
+
     @contextmanager
     def reading(self) -> Iterator[Connection]:
         """For what surfaces ask but figures (decision 16): rolled back, and planned by look-ups."""
         with self._verbs.connect() as connection:
-            begin = f"BEGIN {READ_COMMITTED}; {end_silent()}{self._limits}; {lock_timeout()}{BY_LOOKUPS}"
-            connection.exec_driver_sql(begin)
+            connection.exec_driver_sql(f"{self._begin(connection)}{BY_LOOKUPS}")
             try:
                 yield connection
             finally:
@@ -262,11 +300,14 @@ class Database:
         self._verbs.dispose(close=False)
 
 
-def isolated(_: Any, cursor: Any, statement: str, parameters: Any, *__: Any) -> tuple[str, Any]:
-    """A statement for itself says how it is isolated, and how patient; one within a transaction is as that has said."""
+def isolated(connection: Connection, cursor: Any, statement: str, parameters: Any, *_: Any) -> tuple[str, Any]:
+    """A statement for itself says how it is isolated, and how patient, where its session does not; one within a
+    transaction is as that has said.
+    """
     is_alone = cursor.connection.get_transaction_status() == TRANSACTION_STATUS_IDLE
     if is_alone and not statement.startswith("BEGIN "):
-        statement = f"{ISOLATE}{lock_timeout()}{statement}"
+        settled_in = SETTLED_IN in connection.info
+        statement = f"{'' if settled_in else ISOLATE}{lock_timeout(settled_in=settled_in)}{statement}"
     return statement, parameters
 
 

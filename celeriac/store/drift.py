@@ -17,7 +17,7 @@ from sqlalchemy import Connection, text
 from celeriac.store.migrate import ENGINE_VERSIONS
 from celeriac.store.routines import scripts
 
-#: What mends a routine: each migrate applies them all again.
+#: What mends a routine: each migrate makes those again that are not as this code has them.
 MIGRATE = "celeriac migrate"
 
 _COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)

@@ -38,8 +38,10 @@ WORKER = {
     "account_policies": "SELECT, UPDATE (updated_at)",  # without which nobody may lock a row FOR SHARE
     "version": "SELECT",
     "afterwards": "",
+    "routines": "",
     "ended": "SELECT, DELETE",
     "unlisted": "SELECT",
+    "days_begun": "SELECT",
     "dropped_days": "SELECT, DELETE",
     **dict.fromkeys(SEGMENTS, f"{_ALL}, TRUNCATE"),
     "api_tokens": "",
@@ -52,6 +54,7 @@ ADMIN = {
     **dict.fromkeys(SEGMENTS, f"{_ALL}, TRUNCATE"),
     "audit": "SELECT, INSERT", "api_tokens": "SELECT, INSERT, UPDATE", "version": "SELECT",
     "afterwards": "SELECT", "ended": "SELECT, DELETE", "unlisted": "SELECT", "dropped_days": "SELECT, DELETE",
+    "days_begun": "SELECT", "routines": "SELECT",
 }  # fmt: skip
 
 EXISTS = text("SELECT true FROM pg_roles WHERE rolname = :name")

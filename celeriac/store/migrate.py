@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, Engine, text
 
 from celeriac.errors import ConfigurationError
-from celeriac.store.routines import scripts
+from celeriac.store.routines.apply import replace_stale
 
 if TYPE_CHECKING:
     from alembic.config import Config
@@ -70,6 +70,9 @@ SELECT count(*) FILTER (WHERE celeriac.add_history_day(CAST(now() AT TIME ZONE '
 FROM generate_series(0, :days) AS n
 """
 
+#: From now on ids tell that their tasks are of today.
+BEGIN_DAY = text("SELECT celeriac.begin_day()")
+
 
 def configuration(versions: Path) -> Config:
     from alembic.config import Config
@@ -88,29 +91,37 @@ def migrate(
     lock_timeout: float = 5.0,
     statement_timeout: float = 600.0,
 ) -> None:
-    """Applies what is missing, in one transaction; safe to run from several places at once. Timeouts in seconds.
+    """Applies what is missing; safe to run from several places at once. Timeouts in seconds.
 
-    What a revision has to do `afterwards` comes then, without a transaction; what was killed at it is begun anew by the
-    next. Raises ConfigurationError for a database that is newer than this code, cannot hold every text, or takes no
-    writes.
+    The engine's part is committed before the application's begins, which may take long: meanwhile nobody waits for the
+    engine's tables. What a revision has to do `afterwards` comes then, without a transaction; what was killed at it is
+    begun anew by the next. Raises ConfigurationError for a database that is newer than this code, cannot hold every
+    text, or takes no writes.
     """
+    timeouts = (lock_timeout, statement_timeout)
+    with engine.begin() as turn:
+        # Waiting for another migration may take as long as that one does; only after it do the timeouts count.
+        _take_turn(turn)
+        turn.exec_driver_sql(PATIENT)
+        with engine.begin() as connection:
+            refuse_narrow(connection)
+            new = unapplied(connection, application)
+            connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
+            _upgrade(connection, ENGINE, new, timeouts)
+            apply_routines(connection)
+        if application is not None:
+            with engine.begin() as connection:
+                _upgrade(connection, Branch(application, APPLICATION_TABLE), new, timeouts)
+        _do_afterwards(engine)
+
+
+def _upgrade(connection: Connection, branch: Branch, new: set[str], timeouts: tuple[float, float]) -> None:
     from alembic.command import upgrade
 
-    with engine.begin() as connection:
-        # Waiting for another migration may take as long as that one does; only after it do the timeouts count.
-        _take_turn(connection)
-        refuse_narrow(connection)
-        new = unapplied(connection, application)
-        connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
-        for branch in _branches(application):
-            config = configuration(branch.versions)
-            config.attributes.update(connection=connection, branch=branch, timeouts=(lock_timeout, statement_timeout))
-            upgrade(config, "head")
-            if branch is ENGINE:
-                apply_routines(connection)
-        for branch in _branches(application):
-            _leave(connection, branch, new)
-    _do_afterwards(engine)
+    config = configuration(branch.versions)
+    config.attributes.update(connection=connection, branch=branch, timeouts=timeouts)
+    upgrade(config, "head")
+    _leave(connection, branch, new)
 
 
 def _take_turn(connection: Connection) -> None:
@@ -129,9 +140,7 @@ def _leave(connection: Connection, branch: Branch, new: set[str]) -> None:
 
 def _do_afterwards(engine: Engine) -> None:
     """However long others' transactions keep these statements waiting: they keep nobody."""
-    with engine.begin() as turn, engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
-        _take_turn(turn)
-        turn.exec_driver_sql(PATIENT)
+    with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         while left := connection.execute(LEFT).one_or_none():
             for statement in left.statements:
                 connection.exec_driver_sql(statement.replace("%", "%%"))
@@ -140,9 +149,9 @@ def _do_afterwards(engine: Engine) -> None:
 
 def apply_routines(connection: Connection) -> None:
     """Brings functions, views and triggers to what this code has, and makes history's partitions for the next days."""
-    for script in scripts():
-        connection.exec_driver_sql(script.replace("%", "%%"))
+    replace_stale(connection)
     connection.execute(text(ADD_DAYS), {"days": DAYS_AHEAD})
+    connection.execute(BEGIN_DAY)
 
 
 def unapplied(connection: Connection, application: Path | None = None) -> set[str]:

@@ -13,7 +13,6 @@ from sqlalchemy import Connection, TextClause
 from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
 from sqlalchemy.exc import DBAPIError
 
-from celeriac.store.connections import ISOLATE
 from celeriac.store.plans import KEPT_PLAN
 
 
@@ -75,15 +74,16 @@ class Prepared:
         return driver_rows(self.on(connection, parameters))
 
     def execute(self, cursor: Any, parameters: Mapping[str, Any], *, before: str = "") -> None:
-        """`before`: statements of the same trip and transaction."""
+        """On `Database.cursor`. `before`: statements of the same trip and transaction."""
+        before = cursor.before + before
         if self.gives_up:
-            return cursor.execute(ISOLATE + before + self.unprepared, parameters)
+            return cursor.execute(before + self.unprepared, parameters)
         try:
             if cursor.connection not in self._seen:
-                cursor.execute(self.prepare)
+                cursor.execute(before + self.prepare)
                 self._seen.add(cursor.connection)
-            cursor.execute(ISOLATE + before + self.prepared, parameters)
+            cursor.execute(before + self.prepared, parameters)
         except (InvalidSqlStatementName, DuplicatePreparedStatement):
             self.gives_up = True
-            cursor.execute(ISOLATE + before + self.unprepared, parameters)
+            cursor.execute(before + self.unprepared, parameters)
         return None

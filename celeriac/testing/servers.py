@@ -27,7 +27,7 @@ from celeriac import local
 from celeriac.repair import prune
 from celeriac.seam.broker import BROKERS
 from celeriac.settings import Settings
-from celeriac.store.migrate import ADD_DAYS, DAYS_AHEAD
+from celeriac.store.migrate import ADD_DAYS, BEGIN_DAY, DAYS_AHEAD
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -104,6 +104,7 @@ class Servers:
         engine = create_engine(self.database(template), hide_parameters=True)
         with engine.begin() as connection:
             connection.execute(text(ADD_DAYS), {"days": DAYS_AHEAD})
+            connection.execute(BEGIN_DAY)
             for over in connection.execute(prune.DAYS).all():
                 connection.execute(prune.DROP_DAY, {"day": over.day})
         engine.dispose()

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 
 import pytest
 from sqlalchemy import Connection, create_engine, text
 
 from celeriac import Celeriac
+from celeriac.alerts.measure import measure
+from celeriac.alerts.rules import RULES, evaluate
 from celeriac.cli.status import overview
 from celeriac.dispatch.passes import Dispatcher
 from celeriac.doctor import machinery
 from celeriac.enqueue.insert import enqueue
 from celeriac.insights import blockers as module
+from celeriac.insights import condition, watched
 from celeriac.insights.blockers import Blocker, blockers, without_constants
 from celeriac.insights.why import Why, why
 from celeriac.roles.role import Role
@@ -115,3 +119,37 @@ def test_what_it_runs_is_told_without_constants() -> None:
     told = without_constants("UPDATE t\n  SET kwargs = '{\"password\": \"it''s\"}' WHERE id = 7")
     assert told == "UPDATE t SET kwargs = '…' WHERE id = 7"
     assert len(without_constants("x" * 1000)) <= module.LONGEST
+
+
+def test_who_holds_a_lock_is_an_alert_with_the_cure(app: Celeriac, database_url: str, met: Met) -> None:
+    with psql(database_url, HOLDS["a table"]) as operator:
+        pid = operator.execute(text("SELECT pg_backend_pid()")).scalar_one()
+        until(met, "it to be open for two seconds")
+        with app.database.transaction() as connection:
+            rule = replace(next(rule for rule in RULES if rule.name == "held_lock"), threshold=1)
+            (above,) = evaluate([rule], measure(app, connection, [rule])["lock_held"], app.settings)
+        assert f"pg_terminate_backend({pid})" in above.says
+
+
+#: A standby's slot, which no test has: Postgres looks for the name here first.
+SLOT = """
+CREATE TEMPORARY VIEW pg_replication_slots AS
+SELECT CAST('standby' AS name) AS slot_name, xmin FROM celeriac.roles WHERE role = 'work';
+SET LOCAL search_path = pg_temp, pg_catalog, public
+"""
+
+A_MINUTE = "INSERT INTO minutes (role, minute) SELECT 'work', now() - :ago * interval '1 minute'"
+
+
+def test_a_replication_slot_keeps_what_is_dead(app: Celeriac, rows: Rows) -> None:
+    """It has no time: it is as old as the oldest of the minutes that were counted since."""
+    registered(rows, "work")
+    with app.database.transaction() as connection:
+        connection.exec_driver_sql(SLOT)
+        assert watched.oldest_transaction(connection) is None
+        for ago in (1, 15, 100):
+            rows(A_MINUTE, ago=ago)
+        assert watched.oldest_transaction(connection) == pytest.approx(98 * 60, abs=61)
+        (one,) = condition.old_transactions(connection, 600.0)
+        assert (one.id, one.state) == ("standby", "slot")
+        connection.exec_driver_sql("ROLLBACK")

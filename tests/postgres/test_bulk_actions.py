@@ -225,7 +225,8 @@ def test_what_starts_while_it_is_gathered_is_gathered_once(database: Database, p
         started_at = now(), last_heartbeat_at = now(), worker_id = 'w'""")
     works.work(database)
     assert figures(database, bulk) == ("done", 1, 1, 0, 0)
-    assert rows("SELECT count(*) FROM celeriac.audit WHERE kind = 'task' AND target = :t", t=str(task)) == [(1,)]
+    assert rows("SELECT count(*) FROM celeriac.task_events WHERE task = :task AND by = 'ann'", task=task) == [(1,)]
+    assert rows("SELECT DISTINCT kind FROM celeriac.audit") == [("bulk",)]
 
 
 def test_whoever_asks_while_one_works_is_seen_to(database: Database, rows: Rows) -> None:

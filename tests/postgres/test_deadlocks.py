@@ -27,9 +27,9 @@ WAITING = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_databas
 
 @pytest.fixture(autouse=True)
 def who_waited_longest_is_ended(database: Database, database_url: str) -> None:
-    """Ours: it waits first, and has Postgres look for a deadlock after two seconds; the other's after a minute."""
+    """Ours: it waits first, and has Postgres look for a deadlock after a second; the other's after a minute."""
     with database.statement() as connection:
-        connection.exec_driver_sql(f"ALTER DATABASE {make_url(database_url).database} SET deadlock_timeout = '2 s'")
+        connection.exec_driver_sql(f"ALTER DATABASE {make_url(database_url).database} SET deadlock_timeout = '1 s'")
     database.dispose()
 
 

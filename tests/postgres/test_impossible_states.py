@@ -193,6 +193,7 @@ IMPOSSIBLE_PAIRS: list[tuple[str, str, dict[str, Any], dict[str, Any]]] = [
     ("tasks_one_unfinished", "tasks", TASK_ROW | UNIQUE, {"task_id": "another"}),
     ("tickets_pkey", "tickets", TICKET, {"ids": [2]}),
     ("locks_pkey", "locks", {"lock_key": "k", "head": 1}, {"head": 2}),
+    ("days_begun_first", "days_begun", {"day": "2026-01-01", "first": 7}, {"day": "2026-01-02"}),
     ("ready_in_order", "ready", ENTRY | {"seg": 0, "priority": 0}, {"losses": 1}),
     ("later_of_account", "later", ENTRY, {"began": True}),
     ("behind_in_order", "behind", BEHIND_ONE, {"role": "another"}),

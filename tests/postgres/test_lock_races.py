@@ -89,6 +89,22 @@ def test_a_settle_whose_snapshot_is_older_than_the_line_leaves_it_to_the_look(da
     assert heads(rows) == [following.id]
 
 
+def test_who_lines_up_while_the_head_settles_is_found_by_a_look_though_the_settlers_process_dies(
+    database: Database, rows: Rows
+) -> None:
+    """Its look after the commit would have been the last: the enqueue's had seen a head, and forgot the key."""
+    (task,) = running(database, new_task(lock_key="k"))
+    with database.engine.begin() as dies:
+        assert settle_in(dies, outcome(task)) == {task.id}
+        (following,) = enqueued(database, new_task(lock_key="k"))
+        looked(database)
+    assert heads(rows) == []
+    looked(database)
+    assert heads(rows) == [following.id]
+    looked(database)
+    assert rows("SELECT FROM looks") == []
+
+
 @pytest.fixture
 def changed(database: Database, rows: Rows) -> Callable[[Callable[[], object]], None]:
     """`changed(hands_over)`: while it chooses among who waits, somebody moves them to another place in the line."""
@@ -148,7 +164,7 @@ def test_leading_leaves_the_transactions_lock_timeout_alone(database: Database, 
     rows("UPDATE worker_tasks SET waits_for = 'lock'")
     with database.transaction() as connection:
         assert look.hand_over(connection, ["k"]) == {"work"}
-        assert connection.exec_driver_sql("SHOW lock_timeout").scalar_one() == "0"
+        assert connection.exec_driver_sql("SHOW lock_timeout").scalar_one() == "2s"
 
 
 @pytest.mark.parametrize("makes_up", MAKES_UP)

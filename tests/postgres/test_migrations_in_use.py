@@ -10,12 +10,10 @@ from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, text
-from sqlalchemy.exc import IntegrityError, OperationalError
+from sqlalchemy.exc import DataError, IntegrityError, OperationalError
 
-from celeriac.store.migrate import (
-    migrate,
-    unapplied,
-)
+from celeriac.store.migrate import migrate, unapplied
+from celeriac.store.routines.apply import replace_stale
 from tests.conftest import APPLICATION
 from tests.processes import until
 
@@ -106,6 +104,65 @@ def test_what_a_migration_does_afterwards_is_begun_anew_where_it_failed(empty: E
     with empty.begin() as connection:
         assert connection.exec_driver_sql(WHOLE).one() == (True, True)
         assert connection.exec_driver_sql("SELECT count(*) FROM celeriac.afterwards").scalar_one() == 0
+
+
+SLEEPS = """
+from alembic import op
+
+revision, down_revision, branch_labels, depends_on = "slow_0001", None, None, None
+
+
+def upgrade():
+    op.execute("SELECT pg_advisory_lock_shared(4711)")
+    op.execute("{}")
+"""
+
+WAITS = """SELECT count(*) > 0 FROM pg_stat_activity
+    WHERE datname = current_database() AND wait_event = 'advisory' AND query LIKE '%%4711%%'"""
+
+#: Of an engine's table and of its views, with what readers and writers of the tasks need.
+USES = """SET lock_timeout = '1 s'; INSERT INTO celeriac.worker_tasks (task_id, role) VALUES ('a', 'work');
+    SELECT count(*) FROM celeriac.worker_tasks"""
+
+
+def test_while_an_application_migrates_nobody_waits_for_the_engine(empty: Engine, tmp_path: Path) -> None:
+    """Not even where the engine's part had everything to make."""
+    (tmp_path / "slow_0001.py").write_text(SLEEPS.format("SELECT pg_advisory_unlock_shared(4711)"))
+    with ThreadPoolExecutor(1) as executor, empty.connect() as another:
+        another.execution_options(isolation_level="AUTOCOMMIT")
+        another.exec_driver_sql("SELECT pg_advisory_lock(4711)")
+        migrating = executor.submit(migrate, empty, tmp_path)
+        until(lambda: another.exec_driver_sql(WAITS).scalar_one(), "the application to migrate")
+        assert another.exec_driver_sql(USES).scalar_one() == 1
+        another.exec_driver_sql("SELECT pg_advisory_unlock(4711)")
+        migrating.result(30)
+
+
+def test_an_application_that_cannot_migrate_leaves_the_engine_migrated(empty: Engine, tmp_path: Path) -> None:
+    (tmp_path / "slow_0001.py").write_text(SLEEPS.format("SELECT 1 / 0"))
+    with pytest.raises(DataError, match="division by zero"):
+        migrate(empty, tmp_path)
+    with empty.connect() as connection:
+        assert unapplied(connection, tmp_path) == {"slow_0001"}
+
+
+def test_a_routine_that_is_as_it_was_is_not_replaced(empty: Engine) -> None:
+    """Each replacement of a view would wait for its readers, and keep all others waiting."""
+    migrate(empty)
+    with empty.connect() as reader:
+        reader.exec_driver_sql("SELECT count(*) FROM celeriac.worker_tasks")
+        reader.exec_driver_sql("LOCK TABLE celeriac.account_policies IN ROW EXCLUSIVE MODE")
+        migrate(empty, lock_timeout=0.1)
+    with empty.begin() as connection:
+        connection.exec_driver_sql(CHANGED)
+        assert replace_stale(connection) == ["routine today"]
+        assert replace_stale(connection) == []
+        connection.exec_driver_sql("UPDATE celeriac.routines SET text = 'before' WHERE name = 'view unfinished'")
+        assert {"view unfinished", "view worker_tasks", "view v_worker_capacity"} <= set(replace_stale(connection))
+
+
+#: By somebody with psql.
+CHANGED = """CREATE OR REPLACE FUNCTION celeriac.today() RETURNS date LANGUAGE sql AS 'SELECT current_date'"""
 
 
 @pytest.fixture

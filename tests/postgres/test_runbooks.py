@@ -14,6 +14,7 @@ from tests.processes import ROOT, Rows
 HELD = {
     "missed_schedule": "SELECT FROM celeriac.scheduled_jobs FOR UPDATE",
     "unfair": "SELECT FROM celeriac.ready FOR UPDATE",
+    "held_lock": "LOCK TABLE celeriac.tasks IN EXCLUSIVE MODE",
     "held_snapshot": "CREATE TABLE written (n integer)",
 }
 

@@ -39,8 +39,9 @@ def test_a_shorter_patience_goes_before(limited: Database) -> None:
         assert connection.exec_driver_sql(SAID).scalar_one() == "500ms 5s"
 
 
-def test_nothing_is_left_on_a_connection(limited: Database) -> None:
-    with limited.statement():
-        pass
+def test_of_a_limit_nothing_is_left_on_a_connection(limited: Database) -> None:
+    limited.limit(lock=1, statement=3)
+    with limited.statement() as connection:
+        assert connection.exec_driver_sql(SAID).scalar_one() == "1s 3s"
     with limited._verbs.connect() as connection:
-        assert connection.exec_driver_sql(SAID).scalar_one() == "0 0"
+        assert connection.exec_driver_sql(SAID).scalar_one() == "2s 0"

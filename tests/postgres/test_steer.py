@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from sqlalchemy import text
@@ -11,7 +12,7 @@ from sqlalchemy import text
 from celeriac.dispatch.passes import Dispatcher
 from celeriac.enqueue.rows import Receipt
 from celeriac.errors import BadValue, CeleriacError, IllegalMove, Unknown
-from celeriac.operate import policies, steer
+from celeriac.operate import audit, policies, steer
 from celeriac.operate.audit import Change
 from celeriac.operate.edit import edit
 from celeriac.operate.steer import Steered
@@ -230,6 +231,21 @@ def test_many_are_steered_in_bounded_transactions_and_each_is_told(
         [i for n, i in enumerate(ids) if n % 3], [i for n, i in enumerate(ids) if not n % 3], [999],
     )  # fmt: skip
     assert rows.one("SELECT count(DISTINCT xmin::text) FROM celeriac.audit") == 3
+
+
+def test_what_a_filter_means_shares_a_row_of_the_audit_trail(
+    database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not one for each task of ten thousand. What became of each is among its events."""
+    monkeypatch.setattr(steer, "BATCH", 4)
+    ids = [in_state(database, state) for state in ["completed"] * 4 + ["pending"] * 9]
+    many = audit.Many({"role": "work"}, len(ids))
+    list(steer.in_batches(database, ids, partial(steer.cancel, by="ann", why="sold"), many=many))
+    shared = ("ann", "cancel", "tasks", "role=work", None, {"filter": {"role": "work"}, "tasks": 13}, "sold")
+    assert rows(AUDIT) == [shared]
+    assert rows("SELECT count(*) FROM celeriac.task_events WHERE by = 'ann' AND why = 'sold'") == [(9,)]
+    list(steer.in_batches(database, ids, partial(steer.retry, by="ann"), many=audit.Many({"account": ""})))
+    assert [row[5] for row in rows(AUDIT)] == [shared[5], {"filter": {"account": ""}}]
 
 
 def test_a_change_that_is_rolled_back_leaves_no_audit(database: Database, rows: Rows) -> None:

@@ -103,6 +103,10 @@ CASES = {
         {'late_finishes{role="work"}': 1}, {'late_finishes{role="work"}': 0}, WORK,
         "work: within 15 minutes 1 runs ended after their task had been taken from them",
     ),
+    "held_lock": Case(
+        {"lock_held_seconds": 6}, {"lock_held_seconds": 5}, {},
+        "Postgres: somebody's transaction holds rows or tables of the engine for 6 s, more than 5 s",
+    ),
     "held_snapshot": Case(
         {"oldest_transaction_seconds": 601}, {"oldest_transaction_seconds": 600}, {},
         "Postgres: a transaction is open for 601 s, more than 600 s: nothing that is dead can be vacuumed",

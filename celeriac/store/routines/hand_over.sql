@@ -46,7 +46,8 @@ $$;
 
 -- For what comes after a commit: each key without a head has the best of those who wait.
 -- INVARIANT of `best`: as above. Not `seen`, an entry counts as held. The insert's conflict is the truth: a key that got a
--- head meanwhile keeps that one. Keys in one order. `looked`: a key all of whose entries are held is looked at again.
+-- head meanwhile keeps that one. Keys in one order. `looked`: a key all of whose entries are held is looked at again, and
+-- one whose lock somebody deletes just now: that settle may not see who waits, and its process may die before its own look.
 -- However little is known of the tables, each is looked up for each key, and no part is compared with another row by row.
 CREATE OR REPLACE FUNCTION celeriac.hand_over_at_once(keys text[])
 RETURNS TABLE (id bigint, role text, lock_key text) LANGUAGE sql
@@ -74,7 +75,7 @@ WITH best AS MATERIALIZED (
     WHERE ctid = ANY (ARRAY(
         SELECT k.place FROM best b, LATERAL (
             SELECT ctid AS place FROM celeriac.looks WHERE lock_key = b.lock_key OFFSET 0 FOR UPDATE SKIP LOCKED) AS k
-        WHERE b.id IS NOT NULL OR (SELECT true FROM celeriac.locks l WHERE l.lock_key = b.lock_key LIMIT 1)
+        WHERE b.id IS NOT NULL OR (SELECT true FROM celeriac.locks l WHERE l.lock_key = b.lock_key AND l.xmax = 0 LIMIT 1)
             OR (SELECT true FROM celeriac.behind w WHERE w.lock_key = b.lock_key
                 ORDER BY w.priority DESC, w.due_at, w.id LIMIT 1) IS NULL))
 ), headed AS (

@@ -18,20 +18,100 @@ SELECT format('completed_at >= %L AND completed_at < %L', to_char(day, 'YYYY-MM-
     to_char(day + 1, 'YYYY-MM-DD') || ' 00:00+00')
 $$;
 
+-- The day (UTC) on which this id was made, if it is a UUID of version 7, as those of `celeriac.fresh_id` are; else null.
+CREATE OR REPLACE FUNCTION celeriac.day_of(task_id text) RETURNS date LANGUAGE sql IMMUTABLE AS $$
+SELECT CASE WHEN task_id ~ '^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$' THEN
+    date '1970-01-01' + CAST(CAST(CAST('x0000' || substr(task_id, 1, 8) || substr(task_id, 10, 4) AS bit(64)) AS bigint)
+        / 86400000 AS integer) END
+$$;
+
+-- Today (UTC), by the clock.
+CREATE OR REPLACE FUNCTION celeriac.today() RETURNS date LANGUAGE sql AS $$
+SELECT CAST(clock_timestamp() AT TIME ZONE 'UTC' AS date)
+$$;
+
+-- Records the first id of today (UTC), unless that is recorded.
+-- INVARIANT: an id that `ended` leaves out tells the same day ever after. So a day begins behind each id that was drawn
+-- before, and behind those in history that somebody wrote there without drawing them.
+CREATE OR REPLACE FUNCTION celeriac.begin_day() RETURNS void LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = celeriac, pg_temp AS $$
+DECLARE
+    today CONSTANT date := celeriac.today();
+    latest celeriac.days_begun;
+    next bigint;
+    upto bigint;
+BEGIN
+    SELECT * INTO latest FROM celeriac.days_begun ORDER BY day DESC LIMIT 1;
+    IF latest.day >= today THEN
+        RETURN;
+    END IF;
+    IF latest.day IS NOT NULL THEN
+        EXECUTE 'SELECT max(id) FROM celeriac.history WHERE ' || celeriac.within(latest.day) INTO upto;
+    END IF;
+    SELECT last_value + CASE WHEN is_called THEN 1 ELSE 0 END INTO next FROM celeriac.tasks_id_seq;
+    INSERT INTO celeriac.days_begun (day, first) VALUES (today, greatest(next, latest.first + 1, upto + 1))
+    ON CONFLICT (day) DO NOTHING;
+END $$;
+
+-- The days (UTC) that may have finished tasks with these ids. With their owner's rights, as are the next two: logins of
+-- the release before have none on `days_begun`.
+CREATE OR REPLACE FUNCTION celeriac.days_of(ids bigint[]) RETURNS SETOF date LANGUAGE sql STABLE
+SECURITY DEFINER SET search_path = celeriac, pg_temp AS $$
+WITH listed AS MATERIALIZED (SELECT e.id, e.day FROM celeriac.ended e WHERE e.id = ANY (ids))
+SELECT l.day FROM listed l
+UNION SELECT b.day FROM unnest(ids) AS i (id), LATERAL (
+    SELECT b.day FROM celeriac.days_begun b WHERE b.first <= i.id ORDER BY b.first DESC LIMIT 1) AS b
+    WHERE i.id NOT IN (SELECT l.id FROM listed l)
+UNION SELECT u.day FROM celeriac.unlisted u
+ORDER BY 1
+$$;
+
+-- Those that may have finished tasks with these `task_id`s.
+CREATE OR REPLACE FUNCTION celeriac.days_of(task_ids text[]) RETURNS SETOF date LANGUAGE sql STABLE
+SECURITY DEFINER SET search_path = celeriac, pg_temp AS $$
+WITH listed AS MATERIALIZED (SELECT e.task_id, e.day FROM celeriac.ended e WHERE e.task_id = ANY (task_ids))
+SELECT l.day FROM listed l
+UNION SELECT b.day FROM unnest(task_ids) AS i (task_id), LATERAL (
+    SELECT b.day FROM celeriac.days_begun b WHERE b.day = celeriac.day_of(i.task_id) LIMIT 1) AS b
+    WHERE i.task_id NOT IN (SELECT l.task_id FROM listed l)
+UNION SELECT u.day FROM celeriac.unlisted u
+ORDER BY 1
+$$;
+
+-- Those that may have finished tasks with ids behind `after`, up to `upto`.
+CREATE OR REPLACE FUNCTION celeriac.days_between(after bigint, upto bigint) RETURNS SETOF date LANGUAGE sql STABLE
+SECURITY DEFINER SET search_path = celeriac, pg_temp AS $$
+SELECT e.day FROM celeriac.ended e WHERE e.id > after AND e.id <= upto
+UNION SELECT b.day FROM celeriac.days_begun b WHERE b.first <= upto AND b.first >= coalesce(
+    (SELECT f.first FROM celeriac.days_begun f WHERE f.first <= after + 1 ORDER BY f.first DESC LIMIT 1), 0)
+UNION SELECT u.day FROM celeriac.unlisted u
+ORDER BY 1
+$$;
+
 -- Keeps `ended` beside history, whoever writes there. What a login may do to history it may, so it acts with its owner's
 -- rights: workers of the release before have none on `ended`.
+-- INVARIANT: left out is only what was enqueued and has ended today, whose id and `task_id` tell that, and which nobody
+-- looks up by another key. Today is by the clock: no id that is there now is behind the first of a day to come.
 CREATE OR REPLACE FUNCTION celeriac.list_ended() RETURNS trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = celeriac, pg_temp
 SET jit = off
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    today celeriac.days_begun;
+    began timestamptz;
 BEGIN
     IF TG_OP <> 'INSERT' THEN
         DELETE FROM celeriac.ended e WHERE e.ctid = ANY (ARRAY(
             SELECT e.ctid FROM gone g, LATERAL (SELECT e.ctid FROM celeriac.ended e WHERE e.id = g.id) AS e));
     END IF;
     IF TG_OP <> 'DELETE' THEN
+        SELECT * INTO today FROM celeriac.days_begun WHERE day = celeriac.today();
+        began := today.day::timestamp AT TIME ZONE 'UTC';
         INSERT INTO celeriac.ended (id, day, task_id, parent_id, workflow, barrier)
-        SELECT id, CAST(completed_at AT TIME ZONE 'UTC' AS date), task_id, parent_id, workflow, barrier FROM added;
+        SELECT id, CAST(completed_at AT TIME ZONE 'UTC' AS date), task_id, parent_id, workflow, barrier FROM added
+        WHERE (id >= today.first AND completed_at >= began AND completed_at < began + interval '1 day'
+            AND celeriac.day_of(task_id) = today.day
+            AND parent_id IS NULL AND workflow IS NULL AND barrier IS NULL) IS NOT TRUE;
         -- What comes late to a day that is over: its record is made anew.
         IF EXISTS (SELECT FROM added WHERE completed_at < statement_timestamp() - interval '1 hour') THEN
             DELETE FROM celeriac.history_days d WHERE d.day = ANY (ARRAY(
@@ -50,17 +130,17 @@ SET jit = off
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     days CONSTANT date[] := CASE key
-        WHEN 'id' THEN ARRAY(SELECT e.day FROM celeriac.ended e WHERE e.id = ANY (CAST(wanted AS bigint[])))
-        WHEN 'task_id' THEN ARRAY(SELECT e.day FROM celeriac.ended e WHERE e.task_id = ANY (wanted))
-        WHEN 'parent_id' THEN ARRAY(
-            SELECT e.day FROM celeriac.ended e WHERE e.parent_id = ANY (CAST(wanted AS bigint[])))
-        WHEN 'barrier' THEN ARRAY(SELECT e.day FROM celeriac.ended e WHERE e.barrier = ANY (CAST(wanted AS uuid[])))
+        WHEN 'id' THEN ARRAY(SELECT celeriac.days_of(CAST(wanted AS bigint[])))
+        WHEN 'task_id' THEN ARRAY(SELECT celeriac.days_of(wanted))
+        WHEN 'parent_id' THEN ARRAY(SELECT e.day FROM celeriac.ended e WHERE e.parent_id = ANY (CAST(wanted AS bigint[]))
+            UNION SELECT u.day FROM celeriac.unlisted u)
+        WHEN 'barrier' THEN ARRAY(SELECT e.day FROM celeriac.ended e WHERE e.barrier = ANY (CAST(wanted AS uuid[]))
+            UNION SELECT u.day FROM celeriac.unlisted u)
     END;
     kind CONSTANT text := CASE key WHEN 'task_id' THEN 'text' WHEN 'barrier' THEN 'uuid' ELSE 'bigint' END;
     each date;
 BEGIN
-    FOR each IN SELECT DISTINCT d FROM (
-        SELECT unnest(days) UNION ALL SELECT u.day FROM celeriac.unlisted u) AS t (d) ORDER BY d DESC LOOP
+    FOR each IN SELECT d FROM unnest(days) AS d ORDER BY d DESC LOOP
         RETURN QUERY EXECUTE format('SELECT h.* FROM (SELECT DISTINCT unnest(CAST($1 AS %s[]))) AS w (key), LATERAL ('
             'SELECT * FROM celeriac.history WHERE %I = w.key AND %s OFFSET 0) AS h', kind, key, celeriac.within(each))
             USING wanted;
@@ -95,8 +175,7 @@ SET enable_sort = off AS $$
 DECLARE
     each date;
 BEGIN
-    FOR each IN SELECT DISTINCT d FROM (SELECT e.day FROM celeriac.ended e WHERE e.id > after AND e.id <= upto
-        UNION ALL SELECT u.day FROM celeriac.unlisted u) AS t (d) ORDER BY d LOOP
+    FOR each IN SELECT celeriac.days_between(after, upto) LOOP
         RETURN QUERY EXECUTE 'SELECT role, created_at FROM celeriac.history WHERE id > $1 AND id <= $2 AND '
             || celeriac.within(each) || ' ORDER BY id' USING after, upto;
     END LOOP;
@@ -109,8 +188,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off S
 DECLARE
     each date;
 BEGIN
-    FOR each IN SELECT DISTINCT d FROM (SELECT e.day FROM celeriac.ended e WHERE e.id = ANY (ids)
-        UNION ALL SELECT u.day FROM celeriac.unlisted u) AS t (d) ORDER BY d LOOP
+    FOR each IN SELECT celeriac.days_of(ids) LOOP
         EXECUTE 'SELECT FROM celeriac.in_order($1) AS i (id), LATERAL (SELECT FROM celeriac.history h WHERE h.id = i.id'
             ' AND ' || celeriac.within(each) || ' LIMIT 1 FOR UPDATE) AS h' USING ids;
     END LOOP;
@@ -123,8 +201,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off S
 DECLARE
     each date;
 BEGIN
-    FOR each IN SELECT DISTINCT d FROM (SELECT e.day FROM celeriac.ended e WHERE e.id = ANY (ids)
-        UNION ALL SELECT u.day FROM celeriac.unlisted u) AS t (d) ORDER BY d LOOP
+    FOR each IN SELECT celeriac.days_of(ids) LOOP
         RETURN QUERY EXECUTE 'DELETE FROM celeriac.history h WHERE h.ctid = ANY (ARRAY(SELECT e.ctid FROM unnest($1)'
             ' AS i (id), LATERAL (SELECT ctid FROM celeriac.history WHERE id = i.id AND ' || celeriac.within(each)
             || ' OFFSET 0) AS e)) AND ' || celeriac.within(each) || ' RETURNING h.*' USING ids;
@@ -180,6 +257,7 @@ BEGIN
     END IF;
     EXECUTE format('DROP TABLE celeriac.%I', name);
     DELETE FROM celeriac.history_days h WHERE h.day = drop_history_day.day;
+    DELETE FROM celeriac.days_begun b WHERE b.day = drop_history_day.day;
     INSERT INTO celeriac.dropped_days VALUES (drop_history_day.day) ON CONFLICT DO NOTHING;
 END $$;
 

@@ -43,14 +43,18 @@ SET jit = off
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 DECLARE
     each date;
-    others CONSTANT bigint[] := ARRAY(SELECT i FROM unnest(wanted) AS i EXCEPT ALL
+    others CONSTANT bigint[] := ARRAY(SELECT i FROM unnest(wanted) AS i EXCEPT
         SELECT e.id FROM celeriac.ended e WHERE e.id = ANY (wanted));
+    unfinished bigint := 0;
 BEGIN
     IF others <> '{}' THEN
         RETURN QUERY SELECT * FROM celeriac.unfinished WHERE id = ANY (others);
+        GET DIAGNOSTICS unfinished = ROW_COUNT;
     END IF;
-    FOR each IN SELECT DISTINCT d FROM (SELECT e.day FROM celeriac.ended e WHERE e.id = ANY (wanted)
-        UNION ALL SELECT u.day FROM celeriac.unlisted u) AS t (d) ORDER BY d LOOP
+    IF unfinished = cardinality(wanted) THEN
+        RETURN;
+    END IF;
+    FOR each IN SELECT celeriac.days_of(wanted) LOOP
         RETURN QUERY EXECUTE 'SELECT f.* FROM celeriac.in_order($1) AS i (id), LATERAL ('
             'SELECT * FROM celeriac.finished WHERE id = i.id AND ' || celeriac.within(each) || ' OFFSET 0) AS f'
             USING wanted;

@@ -38,6 +38,8 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
         "insights.burning.ERRORS": [work | {"most": SELECTED, "kinds": ["retry", "failed"], "read": SELECTED}],
         "insights.burning.MINUTES": [work],
         "insights.burning.HIT": [{"ids": failed}],
+        "insights.watched.TRANSACTION": [{}],
+        "insights.condition.OLD_TRANSACTIONS": [{"seconds": 600, "most": SELECTED}],
         "insights.watched.LETTERS": [{"most": SELECTED}],
         "insights.watched.TROUBLE": [{"most": SELECTED}],
         "insights.watched.OLDEST": [{"most": SELECTED}],
