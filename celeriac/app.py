@@ -128,7 +128,8 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
 
     @cached_property
     def database(self) -> Database:
-        return Database(self.database_url, name=f"celeriac {self.main or ''}".strip(), on_ready=self.kick)
+        name, limit = f"celeriac {self.main or ''}".strip(), self.settings.enqueue_timeout
+        return Database(self.database_url, name=name, on_ready=self.kick, answers_within=limit)
 
     @cached_property
     def publisher(self) -> Publisher:
@@ -141,7 +142,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
     @cached_property
     def beside(self) -> Beside:
         """What callers with an event loop enqueue by."""
-        return Beside()
+        return Beside(self.settings.enqueue_timeout)
 
     @cached_property
     def Worker(self) -> Any:  # noqa: N802

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from psycopg2 import OperationalError, errorcodes
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as NoConnection
 
 from celeriac.errors import NotReady
 
@@ -24,6 +25,8 @@ def refuse_unready(error: Exception) -> None:
 
 def why_unready(error: Exception) -> str | None:
     """What to run before Postgres can do anything, if that is what its error says."""
+    if isinstance(error, NoConnection):
+        return f"Postgres cannot be reached in time ({str(error).partition(' (')[0]}): check DATABASE_URL"
     orig = getattr(error, "orig", error)
     code = getattr(orig, "pgcode", None) or getattr(orig, "sqlstate", None)
     said = str(orig).strip().partition("\n")[0]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 import threading
+import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -12,6 +14,7 @@ from typing import Any, TypeVar
 from sqlalchemy.orm import scoped_session
 from sqlalchemy.util import await_only
 
+from celeriac.errors import NoAnswer, NotReady
 from celeriac.run import coroutines
 from celeriac.run.coroutines import getcurrent
 from celeriac.store.drivers import way_into
@@ -24,15 +27,17 @@ THREADS = 8
 
 
 class Beside:
-    """A few threads, begun with their first work."""
+    """A few threads, begun with their first work. `limit`: how long (seconds) an enqueue waits for Postgres."""
 
-    def __init__(self) -> None:
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
         self._forget()
         after_fork(self._forget)
 
     def _forget(self) -> None:
         self._guard = threading.Lock()
         self._threads: ThreadPoolExecutor | None = None
+        self._failed = -math.inf
 
     def _pool(self) -> ThreadPoolExecutor:
         with self._guard:
@@ -70,7 +75,20 @@ class Beside:
                 kept = {name: said for name, said in options.items() if name not in ("session", "connection")}
                 result: T = await way(partial(_call_in, call, kept))
                 return result
-        return await self.run(lambda: call(dict(options)))
+        return await self.run(partial(self._in_turn, time.monotonic(), partial(call, dict(options))))
+
+    def _in_turn(self, since: float, act: Callable[[], T]) -> T:
+        """Refuses what has waited for its thread all its time, where Postgres has not answered somebody meanwhile.
+
+        A burst that Postgres answers may wait for longer.
+        """
+        if self._failed > since and time.monotonic() - since > self.limit:
+            raise NotReady("Postgres has not answered those that came before; nothing was enqueued")
+        try:
+            return act()
+        except (NoAnswer, NotReady):
+            self._failed = time.monotonic()
+            raise
 
 
 def _call_in(call: Callable[[dict[str, Any]], T], options: Mapping[str, Any], transaction: Any) -> T:

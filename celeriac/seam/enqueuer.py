@@ -61,7 +61,7 @@ class Enqueuer:
             yield from ((t.task_id, receipt) for t, receipt in zip(tasks, self.insert(tasks, bound), strict=True))
             return
         is_ready = False
-        with _refusing_unready(), self.app.database.transaction() as connection:
+        with _refusing_unready(), self.app.database.transaction(limited=True) as connection:
             for receipt in enqueue_while_made(connection, chain(begun, batches)):
                 is_ready = is_ready or receipt.waits_for is None
                 yield receipt.task_id, receipt
@@ -115,7 +115,7 @@ class Enqueuer:
 
     def _insert_or_find(self, tasks: list[NewTask]) -> list[Receipt | None]:
         """One task never waits for somebody's open transaction: see `celeriac.enqueue.outbox`."""
-        with self.app.database.transaction() as connection:
+        with self.app.database.transaction(limited=True) as connection:
             if len(tasks) != 1 or tasks[0].is_part:
                 return list(_whole(connection, tasks))
             receipts = outbox.enqueue_or_put(connection, tasks)
@@ -162,7 +162,7 @@ class Enqueuer:
         return self.app.beside.wait(lambda: self._finished_by_now(task_ids))
 
     def _finished_by_now(self, task_ids: Sequence[str]) -> set[str]:
-        with self.app.database.statement() as connection:
+        with self.app.database.statement(limited=True) as connection:
             return finished(connection, task_ids)
 
     def _kick_after_commit(self, session: Session, tasks: list[NewTask]) -> None:

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import logging
+import math
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from threading import get_ident
 from typing import Any
 
 import psycopg2
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE
 from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as NoConnection
 
 from celeriac import logged
 from celeriac.store import addresses, look
 from celeriac.store.encoding import parsed
 from celeriac.store.failures import blame, quote_nothing, unquoted
 from celeriac.store.forks import after_fork
+from celeriac.store.overdue import Watch
 from celeriac.store.patience import lock_timeout
 from celeriac.store.plans import BY_LOOKUPS
 from celeriac.store.spare import Spare, refuse_dead
@@ -57,25 +63,34 @@ def end_silent() -> str:
     return f"SET LOCAL idle_in_transaction_session_timeout = '{SILENCE * 1000:.0f} ms'"
 
 
+class NoTime(NoConnection):
+    """An enqueue's time was over before it had a connection: nothing was sent."""
+
+
 class Database:
     """Two pools a process: `engine` for handlers' sessions, which never get a stale connection, and one of connections
     in autocommit for the verbs.
 
     There a single statement costs one round trip instead of three, and BEGIN and COMMIT are said where they are meant.
     A connection that Postgres ended while it was idle is replaced.
-    `on_ready` hears which roles the looks after commits have given something to do.
+    `on_ready` hears which roles the looks after commits have given something to do. `answers_within`: how long
+    (seconds) an enqueue waits for Postgres' answer: what is done by `cursor`, or is `limited`.
     """
 
     def __init__(
-        self, url: str, *, name: str = "celeriac", pool_size: int = 5, on_ready: OnReady = lambda _: None
-    ) -> None:
+        self, url: str, *, name: str = "celeriac", pool_size: int = 5, on_ready: OnReady = lambda _: None,
+        answers_within: float = 10.0,
+    ) -> None:  # fmt: skip
         self.url = url
+        self.watch = Watch(answers_within)
         self._address = addresses.postgres(url)
         self.on_ready = on_ready
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
         self._name = name
         self._limits = ""
         self._spare = Spare()
+        self._limited: set[Any] = set()
+        self._connecting: dict[int, float] = {}
         self._make_pools(pool_size)
         after_fork(self.forget_connections)
 
@@ -86,9 +101,46 @@ class Database:
         )
         event.listen(self._verbs, "checkout", refuse_dead)
         event.listen(self._verbs, "handle_error", quote_nothing)
+        event.listen(self._verbs, "handle_error", self._blame_limit)
         event.listen(self._verbs, "before_cursor_execute", isolated, retval=True)
+        event.listen(self._verbs, "before_cursor_execute", self._note_begin)
+        event.listen(self._verbs, "after_cursor_execute", self._note_answer)
+        event.listen(self._verbs, "do_connect", self._in_time)
         event.listen(self._verbs, "invalidate", lambda *_: self._drop_spare())
         event.listen(self.engine, "begin", self._say_limits)
+
+    def _note_begin(self, _: Connection, cursor: Any, *__: Any) -> None:
+        if cursor.connection in self._limited:
+            self.watch.begin(cursor.connection)
+
+    def _note_answer(self, _: Connection, cursor: Any, *__: Any) -> None:
+        self.watch.begun.pop(cursor.connection, None)
+
+    def _blame_limit(self, context: ExceptionContext) -> BaseException | None:
+        """NoAnswer, in the place of what the driver says of a connection that was shut for its time limit."""
+        raw = None if context.connection is None else context.connection.connection.dbapi_connection
+        self.watch.begun.pop(raw, None)
+        return self.watch.no_answer() if self.watch.has_ended(raw) else None
+
+    def _in_time(self, *connect: Any) -> None:
+        """Has an enqueue connect within what is left of its time: others may have held all connections until now."""
+        since = self._connecting.get(get_ident())
+        if since is None:
+            return
+        left = self.watch.limit - (time.monotonic() - since)
+        if left <= 0:
+            raise NoTime("every connection of this process waits for Postgres, which does not answer")
+        connect[3]["connect_timeout"] = max(2, min(CONNECT_TIMEOUT, math.ceil(left)))  # libpq has no less than 2
+
+    @contextmanager
+    def _in_connecting(self) -> Iterator[None]:
+        """An enqueue waits here for a connection."""
+        me = get_ident()
+        self._connecting[me] = time.monotonic()
+        try:
+            yield
+        finally:
+            del self._connecting[me]
 
     def limit(self, *, lock: float, statement: float) -> None:
         """From now on no statement waits longer for a lock, nor takes longer in all (seconds); Postgres ends it.
@@ -120,13 +172,13 @@ class Database:
         return engine
 
     @contextmanager
-    def statement(self) -> Iterator[Connection]:
-        """For statements that need no transaction with one another."""
+    def statement(self, *, limited: bool = False) -> Iterator[Connection]:
+        """For statements that need no transaction with one another; `limited` as in `transaction`."""
         if self._limits:
-            with self.transaction() as connection:
+            with self.transaction(limited=limited) as connection:
                 yield connection
             return
-        with self._verbs.connect() as connection:
+        with self._limited_connection() if limited else self._verbs.connect() as connection:
             look.begin(connection)
             yield connection
             self._look(connection)
@@ -143,16 +195,22 @@ class Database:
         raw, pooled = home.take(), None
         try:
             if raw is None:
-                pooled = self._verbs.raw_connection()
+                with self._in_connecting():
+                    pooled = self._verbs.raw_connection()
                 raw, home = pooled.dbapi_connection, self._spare
         except psycopg2.Error as error:
             raise DBAPIError.instance(None, None, error, psycopg2.Error) from error
         cursor = raw.cursor()
+        watch = self.watch
+        watch.begun[raw] = time.monotonic()
+        if not watch.awake:
+            watch.wake()
         try:
             yield cursor
         except psycopg2.Error as error:
             raise self._wrapped(error, raw, cursor) from error
         finally:
+            watch.begun.pop(raw, None)
             self._give_back(home, raw, pooled)
 
     def _give_back(self, home: Spare, raw: Any, pooled: Any) -> None:
@@ -182,16 +240,19 @@ class Database:
             raw.close()
             self._drop_spare()
             self._verbs.dispose()
+        if self.watch.has_ended(raw):
+            return self.watch.no_answer()
         return DBAPIError.instance(None, None, error, psycopg2.Error, connection_invalidated=gone)
 
     @contextmanager
-    def transaction(self, *, patience: float | None = None) -> Iterator[Connection]:
+    def transaction(self, *, patience: float | None = None, limited: bool = False) -> Iterator[Connection]:
         """Commits at the end, rolls back on any exception.
 
-        `patience`: how long (seconds) it waits for a lock; then Postgres ends it (LockNotAvailable).
+        `patience`: how long (seconds) it waits for a lock; then Postgres ends it (LockNotAvailable). `limited`: it
+        raises NoAnswer where a statement has no answer within the time of an enqueue.
         """
         begin = f"BEGIN {READ_COMMITTED}; {end_silent()}{self._limits}; {lock_timeout(patience)}"
-        with self._verbs.connect() as connection:
+        with self._limited_connection() if limited else self._verbs.connect() as connection:
             connection.exec_driver_sql(begin.rstrip("; "))
             look.begin(connection)
             try:
@@ -201,6 +262,18 @@ class Database:
                 raise
             connection.exec_driver_sql("COMMIT")
             self._look(connection)
+
+    @contextmanager
+    def _limited_connection(self) -> Iterator[Connection]:
+        with self._in_connecting():
+            connection = self._verbs.connect()
+        with connection:
+            raw = connection.connection.dbapi_connection
+            self._limited.add(raw)
+            try:
+                yield connection
+            finally:
+                self._limited.discard(raw)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -240,7 +313,7 @@ class Database:
         if not (wanted := set(keys)):
             return
         try:
-            with self.statement() as connection:
+            with self.statement(limited=True) as connection:
                 look.ask(connection, wanted)
         except Exception as error:
             logger.warning("What is committed is handed over later: %s", error)
@@ -258,6 +331,7 @@ class Database:
     def forget_connections(self) -> None:
         """In a forked child: the parent's sockets are the parent's, and its threads may hold its locks."""
         self._spare = Spare()
+        self._limited, self._connecting = set(), {}
         self.engine.dispose(close=False)
         self._verbs.dispose(close=False)
 
