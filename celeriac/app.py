@@ -29,11 +29,12 @@ from celeriac.roles.signature import Signature
 from celeriac.run import coroutines, originals
 from celeriac.run.process import Process
 from celeriac.seam import app_wide, broker, chords, configuration, producer
-from celeriac.seam.app import Ambient
+from celeriac.seam.app import Ambient, Bound
 from celeriac.seam.autoretry import retry_in_sql
 from celeriac.seam.backend import RowBackend
+from celeriac.seam.beside import Beside
 from celeriac.seam.decorator import TaskDecorator
-from celeriac.seam.enqueuer import Bound, Enqueuer
+from celeriac.seam.enqueuer import Enqueuer
 from celeriac.seam.steering import Steering
 from celeriac.seam.task import Enqueued, Task, with_rows
 from celeriac.settings import Settings
@@ -127,7 +128,8 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
 
     @cached_property
     def database(self) -> Database:
-        return Database(self.database_url, name=f"celeriac {self.main or ''}".strip(), on_ready=self.kick)
+        name, limit = f"celeriac {self.main or ''}".strip(), self.settings.enqueue_timeout
+        return Database(self.database_url, name=name, on_ready=self.kick, answers_within=limit)
 
     @cached_property
     def publisher(self) -> Publisher:
@@ -136,6 +138,11 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
     @cached_property
     def enqueuer(self) -> Enqueuer:
         return Enqueuer(self)
+
+    @cached_property
+    def beside(self) -> Beside:
+        """What callers with an event loop enqueue by."""
+        return Beside(self.settings.enqueue_timeout)
 
     @cached_property
     def Worker(self) -> Any:  # noqa: N802
@@ -195,6 +202,10 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
             self.enqueuer.kicker.close()
         if "publisher" in self.__dict__:
             self.publisher.close()
+        if "beside" in self.__dict__:
+            self.beside.close()
+        if "backend" in self.__dict__:
+            self.backend.poller.close()
         if "database" in self.__dict__:
             self.database.dispose()
         if _state.get_current_app() is self:

@@ -18,6 +18,8 @@ CeleriacError
 ├── BadValue                what an operator or a handler gave is out of bounds
 ├── IllegalMove             the life of the task does not allow it now; nothing was written
 ├── NotAllowed              the login to Postgres may not do it; nothing was written
+├── NoAnswer                Postgres did not answer an enqueue in time: whether it was accepted is not known; also
+│                           Celery's OperationalError
 ├── HandlerEnded            a handler ended by what is no Exception: its attempt's error
 └── NotSettled              a finished task's outcome could not be written to Postgres in time
 
@@ -81,6 +83,10 @@ class NotReady(EnqueueRefused, OperationalError):
     def __init__(self, message: str, because: Exception | None = None) -> None:
         super().__init__(message)
         self.because = because
+
+
+class NoAnswer(CeleriacError, OperationalError):
+    """Postgres did not answer an enqueue within `CELERIAC_ENQUEUE_TIMEOUT_MS`: it may have been accepted."""
 
 
 class NotSupported(EnqueueRefused, NotImplementedError):

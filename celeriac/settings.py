@@ -98,6 +98,8 @@ class Settings:
     alert_wait: float = _period("CELERIAC_ALERT_WAIT_MS", 3600.0, 0.0)
     alert_lost_tickets: float = _setting("CELERIAC_ALERT_LOST_TICKETS", 100, 0, 10_000, "tasks", whole=True)
     alert_transaction: float = _period("CELERIAC_ALERT_TRANSACTION_MS", 600.0, 0.0)
+    # How long an enqueue waits for Postgres' answer.
+    enqueue_timeout: float = _period("CELERIAC_ENQUEUE_TIMEOUT_MS", 10.0, 0.1)
     deployment: float = _setting("CELERIAC_DEPLOYMENT", 0, 0, 2**53 - 1, "it grows with each deployment", whole=True)
 
     @classmethod

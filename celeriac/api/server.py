@@ -128,7 +128,10 @@ def serve(app: Celeriac, host: str, port: int, proxies: str | None = None) -> No
     _ = app.enqueuer
     if app.settings.log_format == "json":
         logs.configure()
-    app.database = Database(app.database_url, name="celeriac api", pool_size=HANDLERS + VERIFIERS, on_ready=app.kick)
+    app.database = Database(
+        app.database_url, name="celeriac api", pool_size=HANDLERS + VERIFIERS, on_ready=app.kick,
+        answers_within=app.settings.enqueue_timeout,
+    )  # fmt: skip
     refuse_old_schema(app.database, app.migrations)
     once_postgres_serves(app.register_roles, lambda: None)
     app.database.limit(lock=PATIENCE, statement=LONGEST)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import date, datetime
-from typing import Any, TypedDict
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, TypedDict
 
 from kombu.connection import Connection as BrokerConnection
 from sqlalchemy import Connection
@@ -14,6 +14,29 @@ from celeriac.enqueue.intake import arguments_of, moment
 from celeriac.errors import BadArguments
 from celeriac.roles.bounds import is_distance
 from celeriac.roles.options import nearest
+from celeriac.store.drivers import Bare, bare, way_into
+
+
+class OfPsycopg(Protocol):
+    """A connection of psycopg2's or psycopg's, which may not be installed where this is checked."""
+
+    def cursor(self) -> Any: ...
+
+
+class OfAsyncpg(Protocol):
+    """A connection of asyncpg's, its own or a pool's."""
+
+    def is_in_transaction(self) -> bool: ...
+
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
+
+    #: What holds a caller's transaction. Those for an event loop are for `adelay` and its like.
+    Transaction: TypeAlias = (
+        Session | scoped_session[Any] | Connection | OfPsycopg | OfAsyncpg
+        | AsyncSession | async_scoped_session[Any] | AsyncConnection
+    )  # fmt: skip
 
 
 class BulkOptions(TypedDict, total=False):
@@ -23,8 +46,8 @@ class BulkOptions(TypedDict, total=False):
     countdown: float
     eta: datetime | str
     expires: float | datetime | str
-    session: Session | scoped_session[Any]
-    connection: Connection
+    session: Transaction
+    connection: Transaction
     account: str
     lock_key: str
     unique_key: str
@@ -137,10 +160,10 @@ def _time(role: str, option: str, value: Any) -> float | datetime:
 # -- transactions ------------------------------------------------------------------------------------------------------
 
 
-def transaction_of(role: str, session: Any, connection: Any) -> Session | Connection | None:
+def transaction_of(role: str, session: Any, connection: Any) -> Session | Connection | Bare | None:
     """The caller's, if there is one. A broker's connection, Celery's option of that name, has none.
 
-    Raises BadArguments for what is neither.
+    Raises BadArguments for what is none, and for one of an event loop's, which nothing can be awaited on here.
     """
     option, value = ("connection", connection) if session is None else ("session", session)
     if value is None or isinstance(value, Session | Connection):
@@ -149,8 +172,16 @@ def transaction_of(role: str, session: Any, connection: Any) -> Session | Connec
         return transaction_of(role, value(), None)
     if isinstance(value, BrokerConnection):
         return None
+    if (own := bare(value)) is not None:
+        return own
+    if way_into(value) is not None:
+        raise BadArguments(
+            f"{role}: {option} is an {type(value).__name__}, which belongs to an event loop: await `.adelay(…)`, "
+            "`.aapply_async(…)` or `.abulk(…)`; nothing was enqueued"
+        )
     raise BadArguments(
-        f"{role}: {option}={value!r:.100}: give a Session or Connection of SQLAlchemy; nothing was enqueued"
+        f"{role}: {option}={value!r:.100}: give a session or connection of SQLAlchemy, psycopg2, psycopg or asyncpg; "
+        "nothing was enqueued"
     )
 
 

@@ -49,7 +49,7 @@ class ByName:
 
     def _read(self, name: str) -> tuple[Role, Signature]:
         try:
-            with self.database.statement() as connection:
+            with self.database.statement(limited=True) as connection:
                 declaration = registry.look_up(connection, name)
         except DBAPIError as error:
             refuse_unready(error)

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from psycopg2 import OperationalError
-from psycopg2.errors import (
-    InvalidSchemaName,
-    ReadOnlySqlTransaction,
-    UndefinedColumn,
-    UndefinedFunction,
-    UndefinedTable,
-    UntranslatableCharacter,
-)
+from psycopg2 import OperationalError, errorcodes
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as NoConnection
 
 from celeriac.errors import NotReady
 
-_UNMIGRATED = InvalidSchemaName | UndefinedColumn | UndefinedFunction | UndefinedTable
+_UNMIGRATED = (
+    errorcodes.INVALID_SCHEMA_NAME, errorcodes.UNDEFINED_COLUMN, errorcodes.UNDEFINED_FUNCTION,
+    errorcodes.UNDEFINED_TABLE,
+)  # fmt: skip
 
 
-def refuse_unready(error: DBAPIError) -> None:
-    """Raises NotReady if that is what Postgres' error says.
+def refuse_unready(error: Exception) -> None:
+    """Raises NotReady if that is what Postgres' error says, by whatever driver.
 
     What was lost on the way is none of it: it may have been written.
     """
@@ -27,16 +23,20 @@ def refuse_unready(error: DBAPIError) -> None:
         raise NotReady(f"{why}; nothing was enqueued", error) from None
 
 
-def why_unready(error: DBAPIError) -> str | None:
+def why_unready(error: Exception) -> str | None:
     """What to run before Postgres can do anything, if that is what its error says."""
-    said = str(error.orig).strip().partition("\n")[0]
-    if isinstance(error.orig, _UNMIGRATED):
+    if isinstance(error, NoConnection):
+        return f"Postgres cannot be reached in time ({str(error).partition(' (')[0]}): check DATABASE_URL"
+    orig = getattr(error, "orig", error)
+    code = getattr(orig, "pgcode", None) or getattr(orig, "sqlstate", None)
+    said = str(orig).strip().partition("\n")[0]
+    if code in _UNMIGRATED:
         return f"the database has not the schema of this release ({said}): run `celeriac migrate`"
-    if isinstance(error.orig, ReadOnlySqlTransaction):
+    if code == errorcodes.READ_ONLY_SQL_TRANSACTION:
         return f"Postgres takes no writes ({said}): run `celeriac check`, which says why"
-    if isinstance(error.orig, UntranslatableCharacter):
+    if code == errorcodes.UNTRANSLATABLE_CHARACTER:
         return f"the database's encoding lacks a character ({said}): run `celeriac check`, which says what to do"
-    if not _is_of_connecting(error):
+    if not isinstance(error, DBAPIError) or not _is_of_connecting(error):
         return None
     if "does not exist" in said:
         return f"{said}: create it and run `celeriac migrate`, or check DATABASE_URL"

@@ -24,7 +24,8 @@ from celeriac.run import run as running
 from celeriac.run.run import Run
 
 try:
-    from greenlet import getcurrent, greenlet
+    from greenlet import getcurrent as getcurrent
+    from greenlet import greenlet
 except ImportError:  # without the extra `asyncio` there is no such pool
 
     class greenlet:  # type: ignore[no-redef] # noqa: N801
@@ -132,7 +133,7 @@ def tell_apart(stack: Any) -> None:
         stack.__ident_func__ = whose
 
 
-def _context_of_thread() -> Context:
+def context_of_thread() -> Context:
     """A copy of this context, for another thread, that sees the same entries."""
     context = copy_context()
     context.run(_whose.set, _task_stack.__ident_func__())
@@ -229,7 +230,7 @@ def _end(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
 
 def _in_thread(awaitable: Awaitable[Any], run: Run | None) -> Any:
     ended: Future[Any] = Future()
-    context = _context_of_thread()
+    context = context_of_thread()
 
     def act() -> None:
         try:
@@ -319,7 +320,7 @@ def _in_native_thread(awaitable: Awaitable[Any], run: Run | None) -> Any:
     """What interrupts the greenlet that waits cancels the coroutine."""
     from gevent import get_hub
 
-    context = _context_of_thread()
+    context = context_of_thread()
     waiting = get_hub().threadpool.spawn(context.run, _here, awaitable, run)
     try:
         return waiting.get()

@@ -13,8 +13,13 @@ from celeriac.enqueue.rows import NewTask, Receipt
 from celeriac.roles.role import Role
 from celeriac.roles.signature import Signature
 from celeriac.run.settler import Settler
+from celeriac.seam.beside import Beside
 from celeriac.settings import Settings
 from celeriac.store.connections import Database
+from celeriac.store.drivers import Bare
+
+#: What holds a caller's transaction.
+Bound = Session | Connection | Bare
 
 
 class Ambient(Protocol):
@@ -42,6 +47,8 @@ class EnqueuerApp(Protocol):
     def database(self) -> Database: ...
     @property
     def publisher(self) -> Publisher: ...
+    @property
+    def beside(self) -> Beside: ...
     def role_named(self, name: str) -> tuple[Role, Signature]: ...
 
 
@@ -58,7 +65,7 @@ class Inserts(Protocol):
     """Where new rows go."""
 
     @property
-    def insert(self) -> Callable[[list[NewTask], Session | Connection | None], list[Receipt | None]]: ...
+    def insert(self) -> Callable[[list[NewTask], Bound | None], list[Receipt | None]]: ...
 
 
 class SeamApp(EnqueuerApp, Protocol):

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator
+from functools import cached_property
+from typing import Any, TypeVar
 
 from celery.backends.base import BaseBackend
 from celery.contrib.abortable import ABORTED
@@ -23,6 +25,7 @@ from celeriac.run import run as running
 from celeriac.run.outcomes import LONGEST_ERROR, described
 from celeriac.seam import producer, results
 from celeriac.seam.app import ResultsApp
+from celeriac.seam.poller import PATIENCE, SHORTEST, Poller, Progress
 from celeriac.settle.tombstones import Tombstone
 from celeriac.store import states
 from celeriac.store.encoding import MOST_BYTES, Unfit, encoded
@@ -38,12 +41,19 @@ ROW_STATES = ("PENDING", "RECEIVED", "STARTED")
 #: Of a traceback the end is kept (characters).
 LONGEST_TRACEBACK = 16_000
 
-#: Who waits for a result looks again after this share of the time it has waited.
-PATIENCE = 0.25
-SHORTEST = 0.01
-
 #: Results that are read at once.
 PAGE = 1000
+
+
+T = TypeVar("T")
+
+
+async def _within(seconds: float | None, awaitable: Awaitable[T]) -> T:
+    """Raises Celery's TimeoutError."""
+    try:
+        return await asyncio.wait_for(awaitable, seconds)
+    except TimeoutError:
+        raise CeleryTimeoutError("the result did not come in time") from None
 
 
 def _is_a_hooks(run: running.Run, state: str) -> bool:
@@ -182,7 +192,7 @@ class RowBackend(BaseBackend):
     def get_task_meta(self, task_id: str, cache: bool = True) -> dict[str, Any]:  # noqa: ARG002 - Celery's signature
         with self.app.database.reading() as connection:
             meta = results.metas(connection, [task_id], self.exception_to_python)[task_id]
-        return self._with_children(meta)
+        return self.with_children(meta)
 
     _get_task_meta_for = get_task_meta
 
@@ -196,14 +206,39 @@ class RowBackend(BaseBackend):
         self, task_id: str, timeout: float | None = None, interval: float = 0.5, no_ack: bool = True,  # noqa: ARG002
         on_interval: Callable[[], Any] | None = None,
     ) -> dict[str, Any]:  # fmt: skip
-        return self._with_children(next(meta for _, meta in self._ended([task_id], timeout, interval, on_interval)))
+        return self.with_children(next(meta for _, meta in self._ended([task_id], timeout, interval, on_interval)))
 
-    def _with_children(self, meta: dict[str, Any]) -> dict[str, Any]:
+    def with_children(self, meta: dict[str, Any]) -> dict[str, Any]:
         """Celery knows the children of what has ended."""
         if meta["status"] not in READY_STATES:
             return meta | {"children": []}
         with self.app.database.reading() as connection:
             return meta | {"children": results.children(connection, meta["id"])}
+
+    @cached_property
+    def poller(self) -> Poller:
+        """Looks for all whom event loops of this process await."""
+        return Poller(self._over, self._progress)
+
+    def _progress(self, task_ids: Collection[str]) -> dict[str, Progress]:
+        with self.app.database.reading() as connection:
+            return results.progress(connection, task_ids)
+
+    async def awaited(self, task_id: str, seconds: float | None, interval: float) -> dict[str, Any]:
+        """As `wait_for`, on an event loop, and without its children."""
+        return dict(await _within(seconds, self.poller.wait(task_id, interval)))
+
+    async def progress_of(self, task_id: str, seconds: float | None, interval: float) -> AsyncIterator[Any]:
+        """Each new progress of the task until it ends. Raises Celery's TimeoutError."""
+        ends = None if seconds is None else time.monotonic() + seconds
+        known = Progress(None, False)
+        is_new = True
+        while not known.is_over:
+            left = None if ends is None else max(0.0, ends - time.monotonic())
+            wait = self.poller.wait(task_id, interval, wants_progress=True, last=known.value, is_new=is_new)
+            before, known, is_new = known, await _within(left, wait), False
+            if known.value is not None and known.value != before.value:
+                yield known.value
 
     def failed_of(self, task_ids: Iterable[str]) -> set[str]:
         """Those of the tasks that failed or were cancelled."""

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import chain, islice
+from typing import Any
 
 from psycopg2.errors import LockNotAvailable
 from sqlalchemy import Connection, event
@@ -24,12 +25,10 @@ from celeriac.errors import EnqueueRefused
 from celeriac.roles.role import Role
 from celeriac.run import run as running
 from celeriac.seam import broker
-from celeriac.seam.app import Ambient, EnqueuerApp
+from celeriac.seam.app import Ambient, Bound, EnqueuerApp
+from celeriac.store.drivers import statements_on
 from celeriac.store.failures import retry_deadlocks
 from celeriac.store.patience import BRIEF
-
-#: What holds a caller's transaction.
-Bound = Session | Connection
 
 logger = logging.getLogger(__name__)
 
@@ -65,7 +64,7 @@ class Enqueuer:
             yield from ((t.task_id, receipt) for t, receipt in zip(tasks, self.insert(tasks, bound), strict=True))
             return
         is_ready = False
-        with _refusing_unready(), self.app.database.transaction() as connection:
+        with _refusing_unready(), self.app.database.transaction(limited=True) as connection:
             for receipt in enqueue_while_made(connection, chain(begun, batches)):
                 is_ready = is_ready or receipt.waits_for is None
                 yield receipt.task_id, receipt
@@ -120,7 +119,7 @@ class Enqueuer:
     def _insert_or_find(self, tasks: list[NewTask]) -> list[Receipt | None]:
         """One task never waits for somebody's open transaction: see `celeriac.enqueue.outbox`."""
         if len(tasks) != 1 or tasks[0].is_part:
-            with self.app.database.transaction() as connection:
+            with self.app.database.transaction(limited=True) as connection:
                 return list(_whole(connection, tasks))
         try:
             receipts = self._insert_one(tasks)
@@ -128,12 +127,12 @@ class Enqueuer:
             if not isinstance(error.orig, LockNotAvailable):
                 raise
             receipts = None
-            with self.app.database.transaction() as connection:
+            with self.app.database.transaction(limited=True) as connection:
                 outbox.put(connection, tasks)
         return [None] if receipts is None else list(receipts)
 
     def _insert_one(self, tasks: list[NewTask]) -> list[Receipt] | None:
-        with self.app.database.transaction(patience=BRIEF) as connection:
+        with self.app.database.transaction(patience=BRIEF, limited=True) as connection:
             receipts = outbox.enqueue_or_put(connection, tasks)
             if receipts is not None:
                 refuse_different(tasks, receipts)
@@ -142,9 +141,16 @@ class Enqueuer:
     def _insert_in(self, bound: Bound, tasks: list[NewTask]) -> list[Receipt | None]:
         if isinstance(bound, Session):
             self._kick_after_commit(bound, tasks)
-            return list(self._insert_in_callers(bound.connection(), tasks))
-        # A plain connection tells of its commit too early to kick; the workers' own look finds the rows.
-        return list(self._insert_in_callers(bound, tasks))
+            return list(self._insert_in_callers(statements_on(bound.connection()), tasks))
+        if isinstance(bound, Connection):
+            # A plain connection tells of its commit too early to kick; the workers' own look finds the rows.
+            return list(self._insert_in_callers(statements_on(bound), tasks))
+        with bound.transaction() as is_own:
+            receipts = list[Receipt | None](self._insert_in_callers(bound, tasks))
+        if is_own:
+            asked = {(task.role, task.lock_key) for task in tasks}
+            self.app.beside.wait(lambda: self._after_commit(asked))
+        return receipts
 
     def _insert_in_ambient(self, ambient: Ambient, tasks: list[NewTask]) -> list[Receipt | None]:
         if ambient.connection is None:
@@ -160,7 +166,7 @@ class Enqueuer:
         with _refusing_unready():
             self._insert_outside(tasks)
 
-    def _insert_in_callers(self, connection: Connection, tasks: list[NewTask]) -> list[Receipt]:
+    def _insert_in_callers(self, connection: Any, tasks: list[NewTask]) -> list[Receipt]:
         """What is refused leaves nothing behind in the caller's transaction."""
         if not any(task.is_part or task.is_named for task in tasks):
             return _whole(connection, tasks, callers=self._finished)
@@ -168,7 +174,10 @@ class Enqueuer:
             return _whole(connection, tasks, callers=self._finished)
 
     def _finished(self, task_ids: Sequence[str]) -> set[str]:
-        with self.app.database.statement() as connection:
+        return self.app.beside.wait(lambda: self._finished_by_now(task_ids))
+
+    def _finished_by_now(self, task_ids: Sequence[str]) -> set[str]:
+        with self.app.database.statement(limited=True) as connection:
             return finished(connection, task_ids)
 
     def _kick_after_commit(self, session: Session, tasks: list[NewTask]) -> None:
@@ -182,7 +191,9 @@ class Enqueuer:
         """Never raises: the commit is done."""
         if session.in_nested_transaction():  # a savepoint's release commits nothing yet
             return
-        self._after_commit(session.info.get(self, ()))
+        asked = set(session.info.get(self, ()))
+        if asked:
+            self.app.beside.wait(lambda: self._after_commit(asked))
 
     def _after_commit(self, asked: Collection[tuple[str, str | None]]) -> None:
         """Roles and lock keys of what is committed. Never raises."""
@@ -227,7 +238,7 @@ def _refusing_unready() -> Iterator[None]:
     """Raises NotReady of a Postgres that cannot do anything yet."""
     try:
         yield
-    except DBAPIError as error:
+    except Exception as error:
         refuse_unready(error)
         raise
 

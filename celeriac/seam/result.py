@@ -2,14 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
-from celery.result import AsyncResult, ResultSet
+from celery.result import AsyncResult, EagerResult, ResultSet
+from celery.states import PROPAGATE_STATES
+
+from celeriac.errors import CeleriacError
+from celeriac.run import run as running
 
 
 class RowResult(AsyncResult):
     """Celery's, but who waits for a chord's body asks for all of its members in one statement a look."""
+
+    async def aget(
+        self, timeout: float | None = None, *, propagate: bool = True, interval: float = 0.5,  # noqa: ASYNC109
+    ) -> Any:  # fmt: skip
+        """As `get`, without blocking the event loop. All that wait in a process are looked for by one thread.
+
+        `timeout`, `interval`: seconds. Raises Celery's TimeoutError, and, with `propagate`, what the task has failed
+        with; CeleriacError for a task that comes with the outcome of the handler that waits for it, and so never.
+        """
+        if self.ignored:
+            return None
+        run = running.current()
+        if run is not None and any(task.task_id == self.id for task in run.follow_ups):
+            raise CeleriacError(
+                f"task {self.id} comes with the outcome of this handler, which would wait for ever: return, or enqueue "
+                "it with `using(session=…)` in a transaction that is committed before"
+            )
+        meta = self._cache or await self.backend.awaited(self.id, timeout, interval)
+        return await self.app.beside.run(lambda: self._end(meta, propagate))
+
+    def _end(self, meta: Any, propagate: bool) -> Any:
+        if self._cache is None:
+            self._maybe_set_cache(self.backend.with_children(meta))
+        if propagate and meta["status"] in PROPAGATE_STATES and self.parent:
+            self._maybe_reraise_parent_error()
+        return self.maybe_throw(propagate=propagate)
+
+    def aprogress(self, timeout: float | None = None, *, interval: float = 0.5) -> AsyncIterator[Any]:
+        """`async for value in result.aprogress()`: what the handler stores by `progress()`, until the task has ended.
+
+        The last value is told first, if there is one, and none that was overwritten between two looks; how the task
+        ended tells `aget`. `timeout` (seconds, in all): raises Celery's TimeoutError. A task that is not there yet is
+        awaited, as by `get`.
+        """
+        values: AsyncIterator[Any] = self.backend.progress_of(self.id, timeout, interval)
+        return values
 
     def _maybe_reraise_parent_error(self) -> None:
         """Raises what the first of those before it failed with, if one did."""
@@ -19,6 +59,19 @@ class RowResult(AsyncResult):
         for result in before:
             if result._cache is not None or result.id in failed:
                 result.maybe_throw()
+
+
+class EagerRowResult(EagerResult):
+    """What an eager call came to."""
+
+    async def aget(self, *_: Any, propagate: bool = True, **__: Any) -> Any:
+        return self.get(propagate=propagate, disable_sync_subtasks=False)
+
+    async def aprogress(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
+        """There is none: the call has ended."""
+        nothing: tuple[Any, ...] = ()
+        for value in nothing:
+            yield value
 
 
 def _tasks_of(node: Any) -> Iterator[Any]:

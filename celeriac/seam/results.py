@@ -12,6 +12,7 @@ from sqlalchemy import Connection, Row, text
 
 from celeriac.canvas.join import NEEDED
 from celeriac.errors import CeleriacError
+from celeriac.seam.poller import Progress
 from celeriac.store import states
 from celeriac.store.encoding import legible, revived
 
@@ -55,6 +56,15 @@ SELECT c.task_id, CASE
 FROM child c WHERE c.canvas -> 'fall_out' IS NULL ORDER BY c.id
 """)
 
+# What its handler stored last.
+PROGRESS = text("""
+SELECT t.task_id, t.progress, false AS is_over
+FROM unnest(CAST(:task_ids AS text[])) AS i (task_id), LATERAL (
+    SELECT * FROM celeriac.tasks WHERE task_id = i.task_id LIMIT 1) AS t
+UNION ALL
+SELECT task_id, progress, true FROM celeriac.history_named(CAST(:task_ids AS text[]))
+""")
+
 SAVE = text("""
 INSERT INTO celeriac.group_results (id, result) VALUES (:id, CAST(:result AS jsonb))
 ON CONFLICT (id) DO UPDATE SET result = excluded.result, saved_at = clock_timestamp()
@@ -92,6 +102,19 @@ def metas(connection: Connection, task_ids: Iterable[str], error: Error) -> dict
     wanted = list(task_ids)
     rows = {row.task_id: row for row in connection.execute(META, {"task_ids": wanted})}
     return {task_id: _meta(rows[task_id], error) if task_id in rows else _unknown(task_id) for task_id in wanted}
+
+
+def progress(connection: Connection, task_ids: Iterable[str]) -> dict[str, Progress]:
+    """By task id, of those that there are."""
+    rows = connection.execute(PROGRESS, {"task_ids": list(task_ids)})
+    return {row.task_id: Progress(_of_handler(row.progress), row.is_over) for row in rows}
+
+
+def _of_handler(stored: Any) -> Any:
+    """What `progress()` stored, or the meta of `update_state()`."""
+    if isinstance(stored, dict) and STATE in stored:
+        return revived(stored.get(STATE_META))
+    return stored
 
 
 def children(connection: Connection, row_id: int) -> list[Any]:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 from celery import signals
 from celery.app.task import Task as CeleryTask
 from celery.exceptions import Ignore
+from celery.result import EagerResult
 from celery.utils.imports import symbol_by_name
 from sqlalchemy.orm import Session
 from vine import promise
@@ -26,7 +27,7 @@ from celeriac.run import run as running
 from celeriac.run.log import logger
 from celeriac.seam.app import SeamApp
 from celeriac.seam.configuration import diverts_calls
-from celeriac.seam.result import RowResult
+from celeriac.seam.result import EagerRowResult, RowResult
 
 #: What `self.retry` takes.
 RETRY_OPTIONS = frozenset({"args", "kwargs", "exc", "throw", "countdown", "eta", "max_retries"})
@@ -129,6 +130,10 @@ class Task(CeleryTask, Generic[P, R]):
         """One row, in the state it has once this returns. Raises EnqueueRefused if it was not accepted."""
         return self.apply_async(args, kwargs) if originals.delay_is_celerys() else super().delay(*args, **kwargs)
 
+    async def adelay(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
+        """As `delay`, without blocking the event loop. Cancelled meanwhile, the task may have been accepted."""
+        return await self.app.beside.enqueue(lambda _: self.delay(*args, **kwargs), {})
+
     def using(self, **options: Unpack[CallOptions]) -> Call[P]:
         """`task.using(priority=50, session=session).delay(7)`: options and typed arguments together."""
         return Call(self, options)
@@ -146,6 +151,10 @@ class Task(CeleryTask, Generic[P, R]):
             return result
         return super().apply_async(args, kwargs, **(options_of_call(self.name, options) if options else {}))
 
+    async def aapply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Enqueued:
+        """As `apply_async`, without blocking the event loop; `session` may belong to that."""
+        return await self.app.beside.enqueue(lambda said: self.apply_async(args, kwargs, **said), options)
+
     def _is_heard_by_nobody(self) -> bool:
         return (
             running.current() is None
@@ -159,11 +168,24 @@ class Task(CeleryTask, Generic[P, R]):
             and not diverts_calls(self.app.conf)
         )
 
+    def apply(self, *args: Any, **kwargs: Any) -> Any:
+        """Celery's eager call; its result can be awaited as any other."""
+        result = super().apply(*args, **kwargs)
+        if type(result) is EagerResult:
+            result.__class__ = EagerRowResult
+        return result
+
     def bulk(
         self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]], **options: Unpack[BulkOptions]
     ) -> list[Enqueued]:
         """Many rows in few statements; each call is a tuple of positional or a mapping of keyword arguments."""
         return self.app.enqueue_many(self.name, calls, **options)
+
+    async def abulk(
+        self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]], **options: Unpack[BulkOptions]
+    ) -> list[Enqueued]:
+        """As `bulk`, without blocking the event loop; `session` may belong to that."""
+        return await self.app.beside.enqueue(lambda said: self.app.enqueue_many(self.name, calls, **said), options)
 
     # -- within a run ----------------------------------------------------------------------------------------------
 
@@ -277,6 +299,10 @@ class Call(Generic[P]):
 
     def delay(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
         return self.task.apply_async(args, kwargs, **self._options)
+
+    async def adelay(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
+        """As `delay`, without blocking the event loop; `session` may belong to that."""
+        return await self.task.aapply_async(args, kwargs, **self._options)
 
 
 def with_rows(base: Any) -> type[Task[..., Any]]:

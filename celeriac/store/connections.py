@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import logging
+import math
+import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from threading import get_ident
 from typing import Any
 
 import psycopg2
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE
 from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import TimeoutError as NoConnection
 
 from celeriac import logged
 from celeriac.store import addresses, attempts, look
 from celeriac.store.encoding import parsed
 from celeriac.store.failures import blame, quote_nothing, unquoted
 from celeriac.store.forks import after_fork
+from celeriac.store.overdue import Watch
 from celeriac.store.patience import BRIEF, SETTLED_IN, in_ms, lock_timeout, settle_in
 from celeriac.store.plans import BY_LOOKUPS
 from celeriac.store.spare import Spare, refuse_dead
@@ -68,19 +74,26 @@ class BriefCursor(psycopg2.extensions.cursor):
     before = ""
 
 
+class NoTime(NoConnection):
+    """An enqueue's time was over before it had a connection: nothing was sent."""
+
+
 class Database:
     """Two pools a process: `engine` for handlers' sessions, which never get a stale connection, and one of connections
     in autocommit for the verbs.
 
     There a single statement costs one round trip instead of three, and BEGIN and COMMIT are said where they are meant.
     A connection that Postgres ended while it was idle is replaced.
-    `on_ready` hears which roles the looks after commits have given something to do.
+    `on_ready` hears which roles the looks after commits have given something to do. `answers_within`: how long
+    (seconds) an enqueue waits for Postgres' answer: what is done by `cursor`, or is `limited`.
     """
 
     def __init__(
-        self, url: str, *, name: str = "celeriac", pool_size: int = 5, on_ready: OnReady = lambda _: None
-    ) -> None:
+        self, url: str, *, name: str = "celeriac", pool_size: int = 5, on_ready: OnReady = lambda _: None,
+        answers_within: float = 10.0,
+    ) -> None:  # fmt: skip
         self.url = url
+        self.watch = Watch(answers_within)
         self._address = addresses.postgres(url)
         self._attempts = attempts.at(url)
         self.on_ready = on_ready
@@ -90,6 +103,8 @@ class Database:
         self._spare = Spare()
         self._own: weakref.WeakSet[Any] = weakref.WeakSet()
         self._brief: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._limited: set[Any] = set()
+        self._connecting: dict[int, float] = {}
         self._make_pools(pool_size)
         after_fork(self.forget_connections)
 
@@ -101,17 +116,59 @@ class Database:
         event.listen(self._verbs, "connect", self._settle_in)
         event.listen(self._verbs, "checkout", refuse_dead)
         event.listen(self._verbs, "handle_error", quote_nothing)
+        event.listen(self._verbs, "handle_error", self._blame_limit)
         event.listen(self._verbs, "before_cursor_execute", isolated, retval=True)
+        event.listen(self._verbs, "before_cursor_execute", self._note_begin)
+        event.listen(self._verbs, "after_cursor_execute", self._note_answer)
         event.listen(self._verbs, "invalidate", lambda *_: self._drop_spare())
         event.listen(self.engine, "begin", self._say_limits)
 
     def _connect(self, dialect: Any, _: Any, arguments: Any, options: Any) -> Any:
+        self._in_time(options)
         return self._attempts.connect(lambda: dialect.connect(*arguments, **options))
 
     def _settle_in(self, raw: Any, record: Any) -> None:
-        if settle_in(raw):
-            record.info[SETTLED_IN] = True
-            self._own.add(raw)
+        if get_ident() in self._connecting:
+            self.watch.begin(raw)
+        try:
+            if settle_in(raw):
+                record.info[SETTLED_IN] = True
+                self._own.add(raw)
+        finally:
+            self.watch.begun.pop(raw, None)
+
+    def _note_begin(self, _: Connection, cursor: Any, *__: Any) -> None:
+        if cursor.connection in self._limited:
+            self.watch.begin(cursor.connection)
+
+    def _note_answer(self, _: Connection, cursor: Any, *__: Any) -> None:
+        self.watch.begun.pop(cursor.connection, None)
+
+    def _blame_limit(self, context: ExceptionContext) -> BaseException | None:
+        """NoAnswer, in the place of what the driver says of a connection that was shut for its time limit."""
+        raw = None if context.connection is None else context.connection.connection.dbapi_connection
+        self.watch.begun.pop(raw, None)
+        return self.watch.no_answer() if self.watch.has_ended(raw) else None
+
+    def _in_time(self, options: dict[str, Any]) -> None:
+        """Has an enqueue connect within what is left of its time: others may have held all connections until now."""
+        since = self._connecting.get(get_ident())
+        if since is None:
+            return
+        left = self.watch.limit - (time.monotonic() - since)
+        if left <= 0:
+            raise NoTime("every connection of this process waits for Postgres, which does not answer")
+        options["connect_timeout"] = max(2, min(CONNECT_TIMEOUT, math.ceil(left)))  # libpq has no less than 2
+
+    @contextmanager
+    def _in_connecting(self) -> Iterator[None]:
+        """An enqueue waits here for a connection."""
+        me = get_ident()
+        self._connecting[me] = time.monotonic()
+        try:
+            yield
+        finally:
+            del self._connecting[me]
 
     def limit(self, *, lock: float, statement: float) -> None:
         """From now on no statement waits longer for a lock, nor takes longer in all (seconds); Postgres ends it.
@@ -144,13 +201,13 @@ class Database:
         return engine
 
     @contextmanager
-    def statement(self) -> Iterator[Connection]:
-        """For statements that need no transaction with one another."""
+    def statement(self, *, limited: bool = False) -> Iterator[Connection]:
+        """For statements that need no transaction with one another; `limited` as in `transaction`."""
         if self._limits:
-            with self.transaction() as connection:
+            with self.transaction(limited=limited) as connection:
                 yield connection
             return
-        with self._verbs.connect() as connection:
+        with self._limited_connection() if limited else self._verbs.connect() as connection:
             look.begin(connection)
             yield connection
             self._look(connection)
@@ -167,17 +224,23 @@ class Database:
         raw, pooled = home.take(), None
         try:
             if raw is None:
-                pooled = self._verbs.raw_connection()
+                with self._in_connecting():
+                    pooled = self._verbs.raw_connection()
                 raw, home = pooled.dbapi_connection, self._spare
         except psycopg2.Error as error:
             raise DBAPIError.instance(None, None, error, psycopg2.Error) from error
         cursor = raw.cursor(cursor_factory=BriefCursor)
+        watch = self.watch
+        watch.begun[raw] = time.monotonic()
+        if not watch.awake:
+            watch.wake()
         try:
             cursor.before = self._briefly(cursor, raw, pooled)
             yield cursor
         except psycopg2.Error as error:
             raise self._wrapped(error, raw, cursor) from error
         finally:
+            watch.begun.pop(raw, None)
             self._give_back(home, raw, pooled)
 
     def _briefly(self, cursor: Any, raw: Any, pooled: Any) -> str:
@@ -217,16 +280,19 @@ class Database:
             raw.close()
             self._drop_spare()
             self._verbs.dispose()
+        if self.watch.has_ended(raw):
+            return self.watch.no_answer()
         return DBAPIError.instance(None, None, error, psycopg2.Error, connection_invalidated=gone)
 
     @contextmanager
-    def transaction(self, *, patience: float | None = None) -> Iterator[Connection]:
+    def transaction(self, *, patience: float | None = None, limited: bool = False) -> Iterator[Connection]:
         """Commits at the end, rolls back on any exception.
 
-        `patience`: how long (seconds) it waits for a lock; then Postgres ends it (LockNotAvailable).
+        `patience`: how long (seconds) it waits for a lock; then Postgres ends it (LockNotAvailable). `limited`: it
+        raises NoAnswer where a statement has no answer within the time of an enqueue.
         """
-        with self._verbs.connect() as connection:
-            connection.exec_driver_sql(f"{self._begin(connection, patience)}".rstrip("; "))
+        with self._limited_connection() if limited else self._verbs.connect() as connection:
+            connection.exec_driver_sql(self._begin(connection, patience).rstrip("; "))
             look.begin(connection)
             try:
                 yield connection
@@ -240,6 +306,18 @@ class Database:
         settled_in = SETTLED_IN in connection.info
         patiently = lock_timeout(patience, settled_in=settled_in, limited=bool(self._limits))
         return f"BEGIN {READ_COMMITTED}; {end_silent()}{self._limits}; {patiently}"
+
+    @contextmanager
+    def _limited_connection(self) -> Iterator[Connection]:
+        with self._in_connecting():
+            connection = self._verbs.connect()
+        with connection:
+            raw = connection.connection.dbapi_connection
+            self._limited.add(raw)
+            try:
+                yield connection
+            finally:
+                self._limited.discard(raw)
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
@@ -278,7 +356,7 @@ class Database:
         if not (wanted := set(keys)):
             return
         try:
-            with self.statement() as connection:
+            with self.statement(limited=True) as connection:
                 look.ask(connection, wanted)
         except Exception as error:
             logger.warning("What is committed is handed over later: %s", error)
@@ -296,6 +374,7 @@ class Database:
     def forget_connections(self) -> None:
         """In a forked child: the parent's sockets are the parent's, and its threads may hold its locks."""
         self._spare = Spare()
+        self._limited, self._connecting = set(), {}
         self.engine.dispose(close=False)
         self._verbs.dispose(close=False)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Mapping
+from functools import lru_cache
 from hashlib import sha256
 from typing import Any
 
@@ -16,6 +17,7 @@ from sqlalchemy.exc import DBAPIError
 from celeriac.store.plans import KEPT_PLAN
 
 
+@lru_cache(maxsize=512)
 def for_cursor(statement: TextClause) -> str:
     """A statement as `Database.cursor` takes it: compiled once, not looked up for every task."""
     return str(statement.compile(dialect=PGDialect_psycopg2()))

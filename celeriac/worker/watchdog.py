@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import logging
-import os
-import socket
 import threading
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
-import psycopg2
-
 from celeriac.store.connections import Database
+from celeriac.store.overdue import shut
 
 if TYPE_CHECKING:
     from celeriac.worker.lifeline import Lifeline
@@ -42,7 +38,6 @@ class Watchdog(threading.Thread):
 
 
 def shut_sockets(database: Database) -> None:
-    """Ends what blocks on them: the blocked call raises, and the next one connects anew. One may close meanwhile."""
+    """Ends what blocks on them: the blocked call raises, and the next one connects anew."""
     for connection in database.open_connections():
-        with suppress(OSError, psycopg2.Error), socket.socket(fileno=os.dup(connection.fileno())) as held:
-            held.shutdown(socket.SHUT_RDWR)
+        shut(connection)

@@ -27,6 +27,7 @@ OURS = "from tasks import app\n"
 #: What a page's Python takes for granted.
 GIVEN = {
     "docs/adopting.md": "from celeriac import Celeriac",
+    "docs/callers.md": SHOP,
     "docs/dashboard.md": SHOP,
     "docs/handlers.md": "",
     "docs/waiting.md": SHOP + "import httpx\n",

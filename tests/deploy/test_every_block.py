@@ -17,6 +17,7 @@ from tests import documents
 from tests.deploy import (
     test_blocks,
     test_documented_settings,
+    test_fastapi_page,
     test_readme,
     test_shown_text,
     test_tutorial,
@@ -55,6 +56,7 @@ def is_of_commands(block: Block) -> bool:
 #: The test → the blocks that it takes, as its module has them.
 HELD: dict[str, Collection[Block]] = {
     "tests/deploy/test_blocks.py::test_python_runs": [b for found in test_blocks.PYTHON.values() for b in found],
+    "tests/deploy/test_fastapi_page.py::test_an_order_is_taken_and_followed_to_its_end": test_fastapi_page.BLOCKS,
     "tests/deploy/test_blocks.py::test_sql_runs": test_blocks.SQL,
     "tests/deploy/test_readme.py::test_its_examples_run_one_after_the_other": test_readme.EXAMPLES,
     "tests/deploy/test_readme.py::test_the_statements_of_the_sql_page_run": test_readme.STATEMENTS,

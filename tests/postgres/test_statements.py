@@ -13,7 +13,9 @@ from celeriac.repair import ring
 from celeriac.seam import results
 from celeriac.store import migrate
 from celeriac.store.connections import Database
+from celeriac.store.drivers import by_number
 from celeriac.store.plans import BY_LOOKUPS, IN_ORDER, KEPT_PLAN
+from celeriac.store.prepared import for_cursor
 
 PACKAGES = (
     "alerts", "canvas", "enqueue", "dispatch", "metrics", "run", "settle", "roles", "repair", "schedules", "operate",
@@ -65,6 +67,15 @@ def test_every_statement_can_be_prepared(database: Database) -> None:
         except Exception as error:
             refused[name] = str(error)[:300]
     assert refused == {}
+
+
+def test_what_enqueues_can_be_prepared_as_asyncpg_has_it(database: Database) -> None:
+    """What is cast is sent as text there: of no parameter the type may be unknown."""
+    ours = [STATEMENTS[name] for name in STATEMENTS if name.startswith(("celeriac.enqueue.i", "celeriac.enqueue.r"))]
+    for statement, _ in map(by_number, map(for_cursor, ours)):
+        with database.statement() as connection:
+            connection.exec_driver_sql(f"PREPARE a_statement AS {statement.replace('%', '%%')}")
+            connection.exec_driver_sql("DEALLOCATE a_statement")
 
 
 def test_what_is_planned_by_look_ups_is_not_compiled(database: Database) -> None:

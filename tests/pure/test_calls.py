@@ -114,7 +114,7 @@ def test_what_is_no_time_is_refused(
 def test_what_has_no_transaction_to_join_is_refused(
     build: Task[..., Any], call: Callable[..., Any], option: str, given: object
 ) -> None:
-    with pytest.raises(BadArguments, match=f"^build: {option}=.*: give a Session or Connection of SQLAlchemy; nothing"):
+    with pytest.raises(BadArguments, match=f"^build: {option}=.*: give a session or connection of SQLAlchemy"):
         call(build, **{option: given})
 
 

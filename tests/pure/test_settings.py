@@ -21,6 +21,7 @@ NUMBERS = {
     "CELERIAC_TICKET_GRACE_MS": ("ticket_grace", "90000", 90, "49"),
     "CELERIAC_SWEEP_INTERVAL_MS": ("sweep_interval", "100", 0.1, "0"),
     "CELERIAC_DRAIN_GRACE_MS": ("drain_grace", "0", 0, "-1"),
+    "CELERIAC_ENQUEUE_TIMEOUT_MS": ("enqueue_timeout", "2500", 2.5, "99"),
     "CELERIAC_TIME_LIMIT_GRACE_MS": ("time_limit_grace", "2500", 2.5, "-0.1"),
     "CELERIAC_MAX_ARGUMENT_BYTES": ("max_argument_bytes", "1024", 1024, "0"),
     "CELERIAC_ADOPT_INTERVAL_MS": ("adopt_interval", "50", 0.05, "-1"),

@@ -25,6 +25,7 @@ untyped_self.delay("x")  # wrong
 made.delay()  # wrong
 testing.run(unbound.using(priority=5), "x")  # wrong
 app.task(role="x", lok_by="x")  # wrong
+unbound.using(session="session").delay(3)  # wrong
 app.task(role="x", retry_jitter="some")  # wrong
 app.task(role="x", chunk="many")  # wrong
 app.task(role="x", keep=30)  # wrong
@@ -38,3 +39,11 @@ def bad(self: Task[..., Any]) -> None: ...
 
 @app.task(bind=True, role="no_self")  # wrong
 def no_self() -> None: ...
+
+
+async def on_a_loop() -> None:
+    await bound.adelay("no")  # wrong
+    await bound.adelay(1, 2, 3)  # wrong
+    await unbound.using(priority=1).adelay("x")  # wrong
+    await unbound.abulk([(3,)], sesion=None)  # wrong
+    await unbound.abulk([(3,)], task_id="same for all")  # wrong

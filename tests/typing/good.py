@@ -5,6 +5,10 @@ from __future__ import annotations
 from datetime import timedelta
 from typing import Any
 
+import psycopg
+import psycopg2.extensions
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+
 from celeriac import FOREVER, Celeriac, Task, days, testing
 from celeriac.seam.task import Enqueued
 
@@ -54,6 +58,26 @@ unbound.apply_async(kwargs={"x": 3}, countdown=60)
 untyped_self.delay(1)
 patient.delay(1, 2)
 made.delay(x=1)
+
+
+async def on_a_loop(session: AsyncSession, connection: AsyncConnection, bare_one: Any) -> None:
+    ended: Enqueued = await bare.adelay(1, b="x")
+    await ended.aget(timeout=5)
+    await bound.adelay(1, y="z")
+    await bound.using(priority=50, session=session).adelay(x=1)
+    await unbound.using(session=connection).adelay(3)
+    await unbound.using(session=bare_one).adelay(3)
+    await unbound.aapply_async(kwargs={"x": 3}, countdown=60)
+    many: list[Enqueued] = await unbound.abulk([(3,), {"x": 4}], priority=5, session=session)
+    async for value in many[0].aprogress():
+        print(value)
+
+
+def in_drivers(psycopg2s: psycopg2.extensions.connection, psycopgs: psycopg.Connection[Any]) -> None:
+    unbound.using(session=psycopg2s).delay(3)
+    unbound.using(session=psycopgs).delay(3)
+
+
 ran: testing.Ran = testing.run(bare, 1, b="x")
 testing.run(bound.using(priority=50), 1, y="z")
 counts: dict[str, int] = testing.drain(unbound, with_retries=True)

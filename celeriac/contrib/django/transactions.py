@@ -8,29 +8,24 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connections, transaction
-from sqlalchemy import TextClause
-from sqlalchemy.engine.result import IteratorResult, SimpleResultMetaData
 
 from celeriac.contrib.django.databases import alias_of
-from celeriac.store.prepared import for_cursor
+from celeriac.store.drivers import Answer, Statements
 
 
-class Statements:
-    """Django's connection of an alias, as the engine's verbs take one: by psycopg 3 or 2, whichever Django has."""
+class DjangoStatements(Statements):
+    """Django's connection of an alias, by psycopg 3 or 2, whichever Django has."""
 
     def __init__(self, alias: str) -> None:
+        super().__init__()
         self.alias = alias
-        self.info: dict[Any, Any] = {}
 
-    def execute(self, statement: TextClause, parameters: Mapping[str, Any] | None = None) -> IteratorResult[Any]:
-        return self.exec_driver_sql(for_cursor(statement), parameters or {})
-
-    def exec_driver_sql(self, statement: str, parameters: Mapping[str, Any] | None = None) -> IteratorResult[Any]:
+    def fetch(self, statement: str, parameters: Mapping[str, Any]) -> Answer:
         with connections[self.alias].cursor() as cursor:
             cursor.execute(statement, parameters)
             described = cursor.description
             rows = cursor.fetchall() if described else []
-        return IteratorResult(SimpleResultMetaData([column[0] for column in described or ()]), iter(rows))
+        return [column[0] for column in described or ()] or [""], rows
 
     @contextmanager
     def begin_nested(self) -> Iterator[None]:
@@ -43,7 +38,7 @@ class Atomic:
 
     def __init__(self, alias: str, *, has_schema: bool) -> None:
         self.alias = alias
-        self.connection = Statements(alias) if has_schema else None
+        self.connection = DjangoStatements(alias) if has_schema else None
 
     def after_commit(self, act: Callable[[], None]) -> None:
         """Once the outermost block is committed; never if it, or the savepoint around this call, is rolled back."""

@@ -40,6 +40,7 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
     return {
         "seam.results.META": [{"task_ids": ["ready-1", "done-1"]}, {"task_ids": task_ids}],
         "seam.results.OVER": [{"task_ids": ["ready-1", *(f"done-{i}" for i in range(SELECTED))]}],
+        "seam.results.PROGRESS": [{"task_ids": ["ready-1", "done-1"]}, {"task_ids": task_ids}],
         "seam.results.FAILED": [{"task_ids": ["ready-1", *(f"done-{i}" for i in range(SELECTED))]}],
         "seam.results.CHILDREN": [{"id": lone}],
         "seam.results.FORGET": [{"task_id": "done-1"}],

@@ -1,0 +1,95 @@
+"""Beside a caller's event loop: what blocks runs in a few threads, or awaits the caller's own connection."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import threading
+import time
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import Any, TypeVar
+
+from sqlalchemy.orm import scoped_session
+from sqlalchemy.util import await_only
+
+from celeriac.errors import NoAnswer, NotReady
+from celeriac.run import coroutines
+from celeriac.run.coroutines import getcurrent
+from celeriac.store.drivers import way_into
+from celeriac.store.forks import after_fork
+
+T = TypeVar("T")
+
+#: So many calls at once write to Postgres for the loops of a process; others wait for their turn, and block nothing.
+THREADS = 8
+
+
+class Beside:
+    """A few threads, begun with their first work. `limit`: how long (seconds) an enqueue waits for Postgres."""
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+        self._forget()
+        after_fork(self._forget)
+
+    def _forget(self) -> None:
+        self._guard = threading.Lock()
+        self._threads: ThreadPoolExecutor | None = None
+        self._failed = -math.inf
+
+    def _pool(self) -> ThreadPoolExecutor:
+        with self._guard:
+            if self._threads is None:
+                self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="celeriac-beside")
+            return self._threads
+
+    def close(self) -> None:
+        """Ends the threads once their work is done. Later work begins others."""
+        with self._guard:
+            threads, self._threads = self._threads, None
+        if threads is not None:
+            threads.shutdown()
+
+    async def run(self, act: Callable[[], T]) -> T:
+        """Runs it in a thread, within this context.
+
+        Cancelled, it is not begun any more; what has begun goes on to its end.
+        """
+        context = coroutines.context_of_thread()
+        return await asyncio.get_running_loop().run_in_executor(self._pool(), context.run, act)
+
+    def wait(self, act: Callable[[], T]) -> T:
+        """Runs it here, or in a thread where a greenlet would block its loop meanwhile."""
+        is_awaited = getattr(getcurrent(), "__sqlalchemy_greenlet_provider__", False)
+        return await_only(self.run(act)) if is_awaited else act()
+
+    async def enqueue(self, call: Callable[[dict[str, Any]], T], options: Mapping[str, Any]) -> T:
+        """Calls with these options, which may name a transaction of the loop's, and blocks it nowhere."""
+        for option in ("session", "connection"):
+            value = options.get(option)
+            if isinstance(value, scoped_session):  # which is this thread's
+                options = {**options, option: value()}
+            elif value is not None and (way := way_into(value)) is not None:
+                kept = {name: said for name, said in options.items() if name not in ("session", "connection")}
+                result: T = await way(partial(_call_in, call, kept))
+                return result
+        return await self.run(partial(self._in_turn, time.monotonic(), partial(call, dict(options))))
+
+    def _in_turn(self, since: float, act: Callable[[], T]) -> T:
+        """Refuses what has waited for its thread all its time, where Postgres has not answered somebody meanwhile.
+
+        A burst that Postgres answers may wait for longer.
+        """
+        if self._failed > since and time.monotonic() - since > self.limit:
+            raise NotReady("Postgres has not answered those that came before; nothing was enqueued")
+        try:
+            return act()
+        except (NoAnswer, NotReady):
+            self._failed = time.monotonic()
+            raise
+
+
+def _call_in(call: Callable[[dict[str, Any]], T], options: Mapping[str, Any], transaction: Any) -> T:
+    return call({**options, "session": transaction})

@@ -1,0 +1,96 @@
+"""Overdue: an enqueue whose Postgres does not answer is ended, by a thread beside it.
+
+A frozen Postgres, or a network that swallows packets, holds a driver's call for half a minute or for ever, and no
+setting of the driver's ends it. So a call notes in a dict when it began to wait at its connection, which costs it next
+to nothing, and one thread looks for those that have waited too long. It shuts their sockets: the call raises.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+import time
+import weakref
+from contextlib import suppress
+from typing import Any
+
+import psycopg2
+
+from celeriac.errors import NoAnswer
+from celeriac.store.forks import after_fork
+
+#: How often the thread looks (seconds; a tenth of the limit where that is less), and how long it outlasts its work.
+EVERY, IDLE = 0.5, 60.0
+
+
+def shut(connection: Any) -> None:
+    """Ends what blocks on the driver's connection: the blocked call raises. It may close meanwhile."""
+    with suppress(OSError, psycopg2.Error), socket.socket(fileno=os.dup(connection.fileno())) as held:
+        held.shutdown(socket.SHUT_RDWR)
+
+
+class Watch:
+    """Whatever is noted in `begun` ends within `limit` seconds, by Postgres' answer or without one.
+
+    `begun`: connections of the driver's that are waited at, and since when (monotonic). Whoever notes one takes it out
+    again, and calls `wake` where the thread is not `awake`.
+    """
+
+    def __init__(self, limit: float) -> None:
+        self.limit = limit
+        self._forget()
+        after_fork(self._forget)
+
+    def _forget(self) -> None:
+        self.begun: dict[Any, float] = {}
+        self.awake = False
+        self._ended: weakref.WeakSet[Any] = weakref.WeakSet()
+        self._guard = threading.Lock()
+
+    def has_ended(self, connection: Any) -> bool:
+        """Whether this connection was shut for its time limit."""
+        return connection in self._ended
+
+    def begin(self, connection: Any) -> None:
+        """From now on Postgres' answer is awaited at this connection."""
+        self.begun[connection] = time.monotonic()
+        if not self.awake:
+            self.wake()
+
+    def no_answer(self) -> NoAnswer:
+        return NoAnswer(
+            f"Postgres did not answer within {self.limit:g} s (CELERIAC_ENQUEUE_TIMEOUT_MS): whether the task was "
+            "accepted is not known; one with a `task_id` of your own can be sent again, and is accepted once"
+        )
+
+    def wake(self) -> None:
+        with self._guard:
+            if not self.awake:
+                self.awake = True
+                threading.Thread(target=self._run, name="celeriac-overdue", daemon=True).start()
+
+    def _run(self) -> None:
+        seen = time.monotonic()
+        while True:
+            time.sleep(min(EVERY, self.limit / 10))
+            now = time.monotonic()
+            if self.begun:
+                seen = now
+                self._end(now - self.limit)
+            elif now - seen > IDLE:
+                self.awake = False
+                if self.begun:  # noted before that, by somebody who saw it awake; whoever came later wakes another
+                    self.wake()
+                return
+
+    def _end(self, before: float) -> None:
+        for connection, began in self._items():
+            if began < before and self.begun.get(connection) == began:
+                self._ended.add(connection)
+                shut(connection)
+
+    def _items(self) -> list[tuple[Any, float]]:
+        while True:
+            with suppress(RuntimeError):  # another thread has noted one meanwhile
+                return list(self.begun.items())
