@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from celeriac.api.app import App, write
 from celeriac.api.callers import Enqueuer
 from celeriac.api.fields import Moment, Name, Number, Priority, Text, Whole
-from celeriac.api.problems import Problem, from_refusal
+from celeriac.api.problems import from_refusal
 from celeriac.enqueue.bulk import refuse_different
 from celeriac.enqueue.insert import as_they_stand, enqueue
 from celeriac.enqueue.intake import new_task
@@ -148,16 +148,17 @@ def _task(
     app: Celeriac, body: TaskToBe, caller: Bearer, key: str | None, traced: dict[str, Any], within: str = ""
 ) -> NewTask:
     task_id = body.task_id or (fresh_id() if key is None else str(uuid5(OF_KEYS, f"{caller.id} {within} {key}")))
+    caller.refuse_role(body.role)
     try:
         role, signature = app.role_named(body.role)
-        if why := caller.refusal(role.name):
-            raise Problem(403, why)
-        return new_task(
+        task = new_task(
             role, signature, task_id, body.args, body.arguments(),
             limit=app.settings.max_argument_bytes, enqueued_by=caller.name, **body.options(), **traced,
         )  # fmt: skip
     except EnqueueRefused as error:
         raise from_refusal(error, within) from error
+    caller.refuse(task, body.task_id)
+    return task
 
 
 def _enqueue(app: Celeriac, tasks: list[NewTask], by: str) -> list[Receipt]:

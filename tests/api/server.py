@@ -13,6 +13,7 @@ import psutil
 
 from celeriac.local.valkey import free_port
 from celeriac.operate import tokens
+from celeriac.operate.allowed import Allowed
 from celeriac.store.connections import Database
 from tests.processes import ROOT, Rows, process, until
 
@@ -45,9 +46,9 @@ class Api:
         if answer.is_success:
             self.called.append((answer.request.method, answer.request.url.path))
 
-    def token(self, name: str, *scopes: str, roles: tuple[str, ...] = ()) -> str:
+    def token(self, name: str, *scopes: str, **limited: Any) -> str:
         with self.database.transaction() as connection:
-            return tokens.create(connection, name, scopes, by="test", roles=roles)
+            return tokens.create(connection, name, scopes, by="test", allowed=Allowed.of(**limited))
 
     def ask(self, method: str, path: str, *, scope: str = "admin", **given: Any) -> httpx.Response:
         return self.ask_with(self.tokens[scope], method, path, **given)

@@ -16,6 +16,7 @@ from celeriac.cli import within_celery
 from celeriac.dispatch import parking
 from celeriac.errors import BadValue, ConfigurationError, NotAllowed
 from celeriac.operate import audit, enqueuers, policies, steer
+from celeriac.operate.allowed import Allowed
 from celeriac.repair import SWEEPS, sweep
 from celeriac.roles import limits
 from celeriac.roles.role import Role
@@ -145,10 +146,29 @@ def test_a_limited_login_enqueues_its_roles_only(login: Login, rows: Rows, app: 
     ]
 
 
+def test_a_limited_login_enqueues_with_its_account_keys_and_priorities(login: Login, rows: Rows, app: Celeriac) -> None:
+    database = login("enqueue").database
+    allowed = Allowed.of(accounts=["acme*"], keys=["acme:*"], priorities=(0, 5))
+    with app.database.transaction() as connection:
+        enqueuers.limit(connection, f"{PREFIX}_login_enqueue", allowed, by="ann")
+    ask = "SELECT is_new FROM celeriac.enqueue('sync', '[1]', {})"
+    own = {"account": "acme-1", "unique_key": "acme:1", "priority": 5}
+
+    def call(**options: object) -> str:
+        return ask.format(", ".join(f"{name} => '{value}'" for name, value in (own | options).items()))
+
+    with database.transaction() as connection:
+        assert connection.exec_driver_sql(call(task_id="acme:t", lock_key="acme:l")).scalar_one()
+    other = ({"account": "x"}, {"lock_key": "x"}, {"unique_key": "x"}, {"task_id": "x"}, {"priority": 6})
+    assert {denied(database, call(**options)) for options in other} == {"42501"}
+    assert denied(database, ask.format("account => 'acme', priority => 0")) == "42501", "its unique key is derived"
+    assert rows("SELECT account FROM worker_tasks") == [("acme-1",)]
+
+
 @pytest.mark.parametrize(("login_name", "roles"), [("", ["sync"]), ("a\nb", ["sync"]), ("anna", []), ("anna", [" "])])
 def test_who_cannot_be_limited_is_refused(app: Celeriac, rows: Rows, login_name: str, roles: list[str]) -> None:
     with pytest.raises(BadValue), app.database.transaction() as connection:
-        enqueuers.limit(connection, login_name, roles, by="ann")
+        enqueuers.limit(connection, login_name, Allowed.of(roles), by="ann")
     assert rows("SELECT FROM celeriac.enqueuers") == []
 
 

@@ -1,0 +1,36 @@
+"""What tokens and logins may enqueue, beside their roles; tokens that only enqueue.
+
+Revision ID: celeriac_0004
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from alembic import op
+
+revision = "celeriac_0004"
+down_revision = "celeriac_0002"
+branch_labels = None
+depends_on = None
+
+HERE = Path(__file__).parent
+
+
+def upgrade() -> None:
+    op.get_bind().exec_driver_sql((HERE / "0004_walls.sql").read_text().replace("%", "%%"))
+
+
+def downgrade() -> None:
+    """What the release before cannot limit would enqueue all: such tokens are revoked, such logins have no role."""
+    op.execute("""UPDATE celeriac.api_tokens
+        SET scopes = array_replace(scopes, 'submit', 'view'), revoked_at = coalesce(revoked_at, now())
+        WHERE 'submit' = ANY (scopes) OR accounts IS NOT NULL OR keys IS NOT NULL OR priorities IS NOT NULL""")
+    op.execute("""UPDATE celeriac.enqueuers SET roles = ARRAY['']
+        WHERE accounts IS NOT NULL OR keys IS NOT NULL OR priorities IS NOT NULL""")
+    for table in ("api_tokens", "enqueuers"):
+        op.execute(f"ALTER TABLE celeriac.{table} DROP accounts, DROP keys, DROP priorities")
+    op.execute("ALTER TABLE celeriac.enqueuers ALTER roles SET NOT NULL")
+    op.execute("ALTER TABLE celeriac.api_tokens DROP CONSTRAINT api_tokens_scopes_known")
+    op.execute("""ALTER TABLE celeriac.api_tokens ADD CONSTRAINT api_tokens_scopes_known
+        CHECK (cardinality(scopes) > 0 AND scopes <@ ARRAY['view', 'read', 'enqueue', 'operate', 'admin'])""")
