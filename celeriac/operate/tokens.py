@@ -13,9 +13,9 @@ import secrets
 from collections.abc import Collection
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Row, text
 
 from celeriac.errors import TokenLimited, TokenRefused
 from celeriac.operate.allowed import ANYTHING, Allowed, Call
@@ -69,7 +69,7 @@ FROM celeriac.api_tokens ORDER BY name
 
 # `valid` and not a condition, so that a token that is over costs the same as one that never was.
 FIND = text("""
-SELECT name, hash, scopes, roles, accounts, keys, priorities,
+SELECT id, name, hash, scopes, roles, accounts, keys, priorities,
     revoked_at IS NULL AND (expires_at IS NULL OR expires_at > statement_timestamp()) AS valid,
     last_used_at IS NULL OR last_used_at < statement_timestamp() - interval '1 minute' AS rested
 FROM celeriac.api_tokens WHERE id = :id
@@ -162,16 +162,21 @@ def has_form(presented: str) -> bool:
 
 
 def verify(connection: Connection, presented: str) -> Bearer | None:
-    """Whose token that is, if it is one, and neither revoked nor expired. Notes the use, at most once a minute."""
+    """Whose token that is, if it is one, and neither revoked nor expired."""
     token_id, _, secret = presented.removeprefix(_PREFIX).partition("_")
     row = connection.execute(FIND, {"id": token_id}).one_or_none() if token_id.isalnum() else None
     known = bytes(row.hash) if row else bytes(32)
     if not hmac.compare_digest(known, _hash(secret)) or row is None or not row.valid:
         return None
+    return bearer_of(connection, row)
+
+
+def bearer_of(connection: Connection, row: Row[Any]) -> Bearer:
+    """Who that is, by the row of a valid token. Notes the use, at most once a minute."""
     if row.rested:
-        connection.execute(USED, {"id": token_id})
+        connection.execute(USED, {"id": row.id})
     may = frozenset().union(*(IMPLIED[scope] for scope in row.scopes))
-    return Bearer(token_id, row.name, may, Allowed(row.roles, row.accounts, row.keys, row.priorities))
+    return Bearer(row.id, row.name, may, Allowed(row.roles, row.accounts, row.keys, row.priorities))
 
 
 def _hash(secret: str) -> bytes:

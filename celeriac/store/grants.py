@@ -43,6 +43,7 @@ WORKER = {
     "dropped_days": "SELECT, DELETE",
     **dict.fromkeys(SEGMENTS, f"{_ALL}, TRUNCATE"),
     "api_tokens": "",
+    "dashboard_sessions": "",
     "enqueuers": "",
     "audit": "",
 }

@@ -12,7 +12,7 @@ import httpx
 import psutil
 
 from celeriac.local.valkey import free_port
-from celeriac.operate import tokens
+from celeriac.operate import sessions, tokens
 from celeriac.operate.allowed import Allowed
 from celeriac.store.connections import Database
 from tests.processes import ROOT, Rows, process, until
@@ -50,6 +50,10 @@ class Api:
         with self.database.transaction() as connection:
             return tokens.create(connection, name, scopes, by="test", allowed=Allowed.of(**limited))
 
+    def session(self, scope: str = "admin") -> str:
+        """Of the dashboard: what the browser has of whoever signed in with that token."""
+        return signed_in(self.database, self.tokens[scope])
+
     def ask(self, method: str, path: str, *, scope: str = "admin", **given: Any) -> httpx.Response:
         return self.ask_with(self.tokens[scope], method, path, **given)
 
@@ -73,6 +77,14 @@ class Api:
         """The problem document of a request that is refused with this status."""
         answer = self.ask(method, path, **given)
         return problem(answer, status)
+
+
+def signed_in(database: Database, token: str) -> str:
+    """The session of a browser that signed in with that token."""
+    with database.transaction() as connection:
+        bearer = tokens.verify(connection, token)
+        assert bearer is not None
+        return sessions.begin(connection, bearer)
 
 
 def _fine(answer: httpx.Response) -> Any:

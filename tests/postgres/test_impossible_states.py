@@ -172,6 +172,11 @@ IMPOSSIBLE_ROWS: list[tuple[str, str, dict[str, Any]]] = [
             *((check, {"scopes": ["read"]} | row) for check, row in NO_LIMITS),
         )
     ),
+    (
+        "dashboard_sessions_hash_is_sha256",
+        "dashboard_sessions",
+        {"hash": b"short", "token": "t", "expires_at": NOW},
+    ),
     *((f"enqueuers_{check}", "enqueuers", {"login": "l", "by": "b"} | row) for check, row in NO_LIMITS),
     *(
         (f"dead_letters_{check}", "dead_letters", {"digest": b"0" * 32, "reason": "why", "message": b"hello"} | row)

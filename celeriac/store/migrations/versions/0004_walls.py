@@ -1,4 +1,4 @@
-"""What tokens and logins may enqueue, beside their roles; tokens that only enqueue.
+"""What tokens and logins may enqueue, beside their roles; tokens that only enqueue; sessions of the dashboard.
 
 Revision ID: celeriac_0004
 """
@@ -23,6 +23,7 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """What the release before cannot limit would enqueue all: such tokens are revoked, such logins have no role."""
+    op.execute("DROP TABLE celeriac.dashboard_sessions")
     op.execute("""UPDATE celeriac.api_tokens
         SET scopes = array_replace(scopes, 'submit', 'view'), revoked_at = coalesce(revoked_at, now())
         WHERE 'submit' = ANY (scopes) OR accounts IS NOT NULL OR keys IS NOT NULL OR priorities IS NOT NULL""")
