@@ -30,7 +30,7 @@ END = text("DELETE FROM celeriac.dashboard_sessions WHERE hash = :hash")
 
 # Of a session that is over and of one that never was there is no row, and neither costs more.
 FIND = text("""
-SELECT t.id, t.name, t.scopes, t.roles, t.accounts, t.keys, t.priorities,
+SELECT t.id, t.name, t.hash, t.scopes, t.roles, t.accounts, t.keys, t.priorities,
     t.last_used_at IS NULL OR t.last_used_at < statement_timestamp() - interval '1 minute' AS rested
 FROM celeriac.dashboard_sessions s JOIN celeriac.api_tokens t ON t.id = s.token
 WHERE s.hash = :hash AND s.expires_at > statement_timestamp() AND t.revoked_at IS NULL

@@ -11,9 +11,10 @@ import hmac
 import re
 import secrets
 from collections.abc import Collection
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any, Final
+from uuid import UUID
 
 from sqlalchemy import Connection, Row, text
 
@@ -102,12 +103,20 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """Who presented a valid token. `may` lists every scope it has, the implied ones included."""
+    """Who presented a valid token. `may` lists every scope it has, the implied ones included.
+
+    `key` makes ids of its Idempotency-Keys: the hash of the token, which is shown to nobody.
+    """
 
     id: str
     name: str
     may: frozenset[str]
     allowed: Allowed = ANYTHING
+    key: bytes = field(default=b"", repr=False)
+
+    def id_of(self, key: str) -> str:
+        """A task's id of an Idempotency-Key, which nobody knows who does not have the token: so none takes it first."""
+        return str(UUID(bytes=hmac.digest(self.key, key.encode(errors="replace"), "sha256")[:16], version=5))
 
     def refuse_role(self, role: str) -> None:
         """Raises TokenLimited if it may not enqueue that role, whatever the call."""
@@ -176,7 +185,8 @@ def bearer_of(connection: Connection, row: Row[Any]) -> Bearer:
     if row.rested:
         connection.execute(USED, {"id": row.id})
     may = frozenset().union(*(IMPLIED[scope] for scope in row.scopes))
-    return Bearer(row.id, row.name, may, Allowed(row.roles, row.accounts, row.keys, row.priorities))
+    allowed = Allowed(row.roles, row.accounts, row.keys, row.priorities)
+    return Bearer(row.id, row.name, may, allowed, bytes(row.hash))
 
 
 def _hash(secret: str) -> bytes:
