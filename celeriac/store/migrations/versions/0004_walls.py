@@ -1,4 +1,5 @@
-"""What tokens and logins may enqueue, beside their roles; tokens that only enqueue; sessions of the dashboard.
+"""What tokens and logins may enqueue, beside their roles; tokens that only enqueue; sessions of the dashboard;
+what logins write of these is in the audit trail.
 
 Revision ID: celeriac_0004
 """
@@ -14,6 +15,11 @@ down_revision = "celeriac_0002"
 branch_labels = None
 depends_on = None
 
+TRIGGERS = (
+    ("api_tokens", "api_tokens_in_the_trail"), ("api_tokens", "api_tokens_stay_revoked"),
+    ("enqueuers", "enqueuers_in_the_trail"), ("roles", "roles_keep_secrets"),
+)  # fmt: skip
+
 HERE = Path(__file__).parent
 
 
@@ -23,6 +29,9 @@ def upgrade() -> None:
 
 def downgrade() -> None:
     """What the release before cannot limit would enqueue all: such tokens are revoked, such logins have no role."""
+    for table, trigger in TRIGGERS:
+        op.execute(f"DROP TRIGGER {trigger} ON celeriac.{table}")
+    op.execute("ALTER TABLE celeriac.audit DROP login")
     op.execute("DROP TABLE celeriac.dashboard_sessions")
     op.execute("""UPDATE celeriac.api_tokens
         SET scopes = array_replace(scopes, 'submit', 'view'), revoked_at = coalesce(revoked_at, now())

@@ -27,3 +27,24 @@ CREATE TABLE celeriac.dashboard_sessions (
     PRIMARY KEY (hash),
     CONSTRAINT dashboard_sessions_hash_is_sha256 CHECK (length(hash) = 32)
 );
+
+-- Which login wrote it, whatever it says of itself.
+ALTER TABLE celeriac.audit ADD login text;
+ALTER TABLE celeriac.audit ALTER login SET DEFAULT session_user;
+
+CREATE FUNCTION celeriac.note_unsaid() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
+CREATE FUNCTION celeriac.keep_revoked() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$;
+CREATE FUNCTION celeriac.keep_sensitive() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NEW; END $$;
+
+-- At the commit, once whoever says what he did has said it.
+CREATE CONSTRAINT TRIGGER api_tokens_in_the_trail
+AFTER INSERT OR DELETE OR UPDATE OF name, hash, scopes, roles, accounts, keys, priorities, expires_at, revoked_at
+ON celeriac.api_tokens DEFERRABLE INITIALLY DEFERRED
+FOR EACH ROW EXECUTE FUNCTION celeriac.note_unsaid('token', 'name');
+CREATE CONSTRAINT TRIGGER enqueuers_in_the_trail AFTER INSERT OR UPDATE OR DELETE
+ON celeriac.enqueuers DEFERRABLE INITIALLY DEFERRED
+FOR EACH ROW EXECUTE FUNCTION celeriac.note_unsaid('enqueuer', 'login');
+CREATE TRIGGER api_tokens_stay_revoked BEFORE UPDATE OF revoked_at ON celeriac.api_tokens
+FOR EACH ROW EXECUTE FUNCTION celeriac.keep_revoked();
+CREATE TRIGGER roles_keep_secrets BEFORE UPDATE ON celeriac.roles
+FOR EACH ROW EXECUTE FUNCTION celeriac.keep_sensitive();
