@@ -16,7 +16,7 @@ from statistics import median, quantiles
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 from sqlalchemy import text
 
-from bench.pages import ROWS, filled, serving
+from bench.pages import ROWS, filled, serving, session_of
 from bench.size import sized
 from celeriac.store.connections import Database
 from tasks.chromium import FLAGS, find
@@ -36,24 +36,25 @@ def main() -> None:
     with filled() as (app, token), serving(app) as url, sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find(), args=["--no-sandbox", *FLAGS])
         print(f"{ROWS:,} tasks, {TIMES} times each", flush=True)
-        first_row(browser, url, token, slow=False)  # the server is warm, and so is the program
-        tell("first row", [first_row(browser, url, token, slow=False) for _ in range(TIMES)], FIRST)
-        slow = [first_row(browser, url, token, slow=True) for _ in range(TIMES)]
+        session = session_of(app, token)
+        first_row(browser, url, session, slow=False)  # the server is warm, and so is the program
+        tell("first row", [first_row(browser, url, session, slow=False) for _ in range(TIMES)], FIRST)
+        slow = [first_row(browser, url, session, slow=True) for _ in range(TIMES)]
         tell("first row, a fourth of the processor, 10 Mbit/s", slow, FIRST_OF_SLOW)
-        tell_changes(changes(browser, url, token, app.database))
+        tell_changes(changes(browser, url, session, app.database))
         browser.close()
 
 
 @contextmanager
-def page_of(browser: Browser, url: str, token: str) -> Iterator[Page]:
+def page_of(browser: Browser, url: str, session: str) -> Iterator[Page]:
     with browser.new_context(viewport={"width": 1400, "height": 900}) as context:
-        context.add_cookies([{"name": "celeriac", "value": token, "url": url}])
+        context.add_cookies([{"name": "celeriac", "value": session, "url": url}])
         yield context.new_page()
 
 
-def first_row(browser: Browser, url: str, token: str, *, slow: bool) -> float:
+def first_row(browser: Browser, url: str, session: str, *, slow: bool) -> float:
     """Seconds."""
-    with page_of(browser, url, token) as page:
+    with page_of(browser, url, session) as page:
         if slow:
             session = page.context.new_cdp_session(page)
             session.send("Emulation.setCPUThrottlingRate", {"rate": 4})
@@ -65,10 +66,10 @@ def first_row(browser: Browser, url: str, token: str, *, slow: bool) -> float:
         return time.perf_counter() - began
 
 
-def changes(browser: Browser, url: str, token: str, database: Database) -> list[float]:
+def changes(browser: Browser, url: str, session: str, database: Database) -> list[float]:
     """Seconds from each commit, at whatever time between two looks of the page, until its value is on it."""
     dice, found = Random(1), list[float]()
-    with page_of(browser, url, token) as page, database.statement() as connection:
+    with page_of(browser, url, session) as page, database.statement() as connection:
         task = connection.execute(text("SELECT max(id) FROM celeriac.tasks")).scalar_one()
         page.goto(f"{url}/admin/tasks/{task}")
         expect(page.locator("#light")).to_have_text("live")

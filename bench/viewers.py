@@ -21,7 +21,7 @@ import psutil
 from sqlalchemy import text
 
 from bench.api_load import serving
-from bench.pages import ROWS, filled
+from bench.pages import ROWS, filled, session_of
 from bench.size import sized
 from celeriac.store.connections import Database
 from celeriac.store.migrate import migrate
@@ -44,18 +44,19 @@ CHANGE = "UPDATE celeriac.worker_tasks SET priority = :priority WHERE id = (SELE
 def main() -> None:
     with ExitStack() as life:
         app, token = life.enter_context(filled())
+        session = session_of(app, token)
         migrate(app.database.engine, example.migrations)
         api, pid = life.enter_context(serving(app.database_url, app.redis_url))
         server = psutil.Process(pid)
         for page in PAGES:
             url = f"{api.url}/admin/{page}"
             with changing(app.database):
-                asyncio.run(watched(url, token, BESIDE))
+                asyncio.run(watched(url, session, BESIDE))
                 before, began = _busy(server), time.monotonic()
-                answers = asyncio.run(watched(url, token, SECONDS))
+                answers = asyncio.run(watched(url, session, SECONDS))
                 took = time.monotonic() - began
                 cores, weight = (_busy(server) - before) / took, server.memory_info().rss
-                asyncio.run(watched(url, token, BESIDE, 2 * VIEWERS))
+                asyncio.run(watched(url, session, BESIDE, 2 * VIEWERS))
                 each = (server.memory_info().rss - weight) / VIEWERS
             over = " over" if cores > CORES or each > BYTES else ""
             told = ", ".join(f"{n / took:.1f}/s of {status}" for status, n in sorted(answers.items()))
@@ -93,22 +94,22 @@ def changing(database: Database) -> Iterator[None]:
         thread.join()
 
 
-async def watched(url: str, token: str, seconds: float, viewers: int = VIEWERS) -> Counter[int]:
+async def watched(url: str, session: str, seconds: float, viewers: int = VIEWERS) -> Counter[int]:
     """How many answers of each status all of the viewers got."""
     until = time.monotonic() + seconds
     told: Counter[int] = Counter()
     async with asyncio.TaskGroup() as group:
         for n in range(viewers):
-            group.create_task(_viewer(url, token, until, n * EVERY / viewers, told))
+            group.create_task(_viewer(url, session, until, n * EVERY / viewers, told))
     return told
 
 
-async def _viewer(url: str, token: str, until: float, late: float, told: Counter[int]) -> None:
+async def _viewer(url: str, session: str, until: float, late: float, told: Counter[int]) -> None:
     address, tag = urlsplit(url), ""
     await asyncio.sleep(late)
     reader, writer = await asyncio.open_connection(address.hostname, address.port)
     while time.monotonic() < until:
-        head = f"GET {address.path} HTTP/1.1\r\nHost: viewer\r\nCookie: celeriac={token}\r\nLive: 1\r\n"
+        head = f"GET {address.path} HTTP/1.1\r\nHost: viewer\r\nCookie: celeriac={session}\r\nLive: 1\r\n"
         also = f"Accept-Encoding: gzip\r\nIf-None-Match: {tag}\r\n\r\n"
         writer.write((head + also).encode())
         lines = (await reader.readuntil(b"\r\n\r\n")).decode().splitlines()

@@ -14,6 +14,7 @@ CeleriacError
 │   ├── NotSupported        a part of Celery that cannot be done on rows, such as `purge`
 │   └── NotAdopted          a message of plain Celery that becomes no task
 ├── TokenRefused            an API token was not made: its name is taken, or what it was to be is not possible
+├── TokenLimited            the token's limits do not allow this call; nothing was written
 ├── Unknown                 no such task, role or account
 ├── BadValue                what an operator or a handler gave is out of bounds
 ├── IllegalMove             the life of the task does not allow it now; nothing was written
@@ -99,6 +100,10 @@ class NotAdopted(EnqueueRefused):
 
 class TokenRefused(CeleriacError):
     """No API token was made; the message says what to change."""
+
+
+class TokenLimited(CeleriacError):
+    """The message says what the token may enqueue."""
 
 
 class Unknown(CeleriacError, LookupError):

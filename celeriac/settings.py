@@ -17,6 +17,12 @@ from celeriac.errors import ConfigurationError
 
 DAY = 86_400.0
 
+#: What remote control, which is whoever may write to Redis, may do in a worker: each level with those before it.
+OFF, LOOK, ACT, STORE = REMOTE = ("off", "look", "act", "store")
+
+#: Characters that a key has at least.
+SHORTEST_KEY = 16
+
 #: Prints what is typed as it has to be written.
 QUOTING = """python3 -c "from urllib.parse import quote; print(quote(input(), ''))\""""
 
@@ -49,6 +55,9 @@ class Settings:
     log_format: str = "text"
     # Whether enqueues and runs are told to OpenTelemetry.
     otel: bool = False
+    remote_control: str = ACT
+    # What remote control that is more than a look has to be signed with; nothing.
+    remote_control_key: str | None = None
     # Where alerts are told. Both addresses may have a password in them.
     alert_webhook: str | None = None
     alert_mail: str | None = None
@@ -116,6 +125,8 @@ class Settings:
             worker_role=variables.get("WORKER_ROLE") or None,
             log_format=_log_format(variables.get("CELERIAC_LOG_FORMAT") or "text"),
             otel=_otel(variables),
+            remote_control=_remote_control(variables.get("CELERIAC_REMOTE_CONTROL") or ACT),
+            remote_control_key=_remote_control_key(variables.get("CELERIAC_REMOTE_CONTROL_KEY") or None),
             metrics_address=_checked_address(variables.get("CELERIAC_METRICS_ADDRESS") or None),
             flower_url=_flower_url(variables.get("CELERIAC_FLOWER_URL") or None),
             **more,
@@ -125,6 +136,21 @@ class Settings:
 def _log_format(value: str) -> str:
     if value not in ("text", "json"):
         raise ConfigurationError(f"CELERIAC_LOG_FORMAT={value!r} is not usable: give text or json")
+    return value
+
+
+def _remote_control(value: str) -> str:
+    if value not in REMOTE:
+        raise ConfigurationError(f"CELERIAC_REMOTE_CONTROL={value!r} is not usable: give {', '.join(REMOTE)}")
+    return value
+
+
+def _remote_control_key(value: str | None) -> str | None:
+    if value is not None and len(value) < SHORTEST_KEY:
+        raise ConfigurationError(
+            f"CELERIAC_REMOTE_CONTROL_KEY is not usable: give {SHORTEST_KEY} characters or more, the same everywhere; "
+            "`openssl rand -hex 32` makes one"
+        )
     return value
 
 

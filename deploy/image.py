@@ -3,11 +3,13 @@
     python deploy/image.py [NAME=VALUE ...]     the Dockerfile's build arguments: BASE, CHROMIUM, EXTRAS
 
 Built twice with buildah, which needs no daemon, it is the same image, byte for byte: its files have the commit's time.
-It is kept as celeriac:<version>; the programs that services are started with run in it, as its user.
+It is kept as celeriac:<version>, and what is in it is listed in `dist/` (CycloneDX). The programs that services are
+started with run in it, as its user.
 """
 
 from __future__ import annotations
 
+import json
 import shutil
 import sys
 import tempfile
@@ -57,8 +59,20 @@ def try_out() -> None:
         for command in STARTS:
             run("buildah", "run", container, "--", *command)
             say(f"{' '.join(command)}: starts")
+        list_contents(container)
     finally:
         run("buildah", "rm", container)
+
+
+def list_contents(container: str) -> None:
+    """What is in it, Debian's packages as well, in `dist/`."""
+    here = Path(__file__).parent
+    mounted = f"{here / 'contents.py'}:/contents.py:ro"
+    listed = run("buildah", "run", "--volume", mounted, container, "--", "python", "/contents.py", __version__)
+    file = here.parent / "dist" / f"celeriac-{__version__}.image.cdx.json"
+    file.parent.mkdir(exist_ok=True)
+    file.write_text(listed)
+    say(f"{file.name} lists {len(json.loads(listed)['components'])} components")
 
 
 if __name__ == "__main__":

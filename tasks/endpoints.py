@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session
 
 from celeriac import insights
 from celeriac.api.app import App
-from celeriac.api.callers import Admin, Enqueuer, Reader
+from celeriac.api.callers import Admin, AnyEnqueuer, Reader
 from celeriac.api.enqueue import WAS_THERE, Accepted
 from celeriac.api.fields import AS_TEXT, Flag, IdInPath, Name, Whole
 from celeriac.api.problems import invalid, not_found
@@ -76,7 +76,7 @@ class ActiveTask(BaseModel):
 
 
 @generating.post("/resync", status_code=201)
-def generate_resync(app: App, caller: Enqueuer, body: Annotated[Resyncs, Body(default_factory=Resyncs)]) -> Created:
+def generate_resync(app: App, caller: AnyEnqueuer, body: Annotated[Resyncs, Body(default_factory=Resyncs)]) -> Created:
     """A resync for each store, staggered over the day in batches. Repeated, it creates only what is missing."""
 
     def generate(session: Session) -> dict[str, Any]:
@@ -87,7 +87,7 @@ def generate_resync(app: App, caller: Enqueuer, body: Annotated[Resyncs, Body(de
 
 @generating.post("/discovery", status_code=201, responses=WAS_THERE)
 def generate_discovery(
-    app: App, caller: Enqueuer, response: Response, body: Annotated[Discovery, Body(default_factory=Discovery)]
+    app: App, caller: AnyEnqueuer, response: Response, body: Annotated[Discovery, Body(default_factory=Discovery)]
 ) -> Accepted:
     """Finds a platform's stores, of one state or all. One that waits or runs already is found instead."""
     if body.platform not in PLATFORMS:
@@ -141,7 +141,7 @@ def get_active_task_of_store(store: IdInPath, app: App, _: Reader) -> ActiveTask
 
 
 @of_a_store.post("/{store}/run-now", status_code=201, responses=WAS_THERE)
-def run_store_now(store: IdInPath, app: App, caller: Enqueuer, response: Response) -> Accepted:
+def run_store_now(store: IdInPath, app: App, caller: AnyEnqueuer, response: Response) -> Accepted:
     """The store's resync, ahead of others; one that waits or runs already is found instead, and goes ahead."""
     try:
         task = stores.run_now(store)

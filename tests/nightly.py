@@ -19,10 +19,14 @@ SHORT_MATRIX = (
     "tests/postgres/test_locks.py", "tests/postgres/test_migrations.py", "tests/end_to_end/test_worker.py",
 )  # fmt: skip
 
+#: All that may be installed, by what is known of it; of what nothing is known is no success.
+AUDITED = ("--strict", "--no-deps", "--disable-pip", "--requirement", "constraints.txt")
+
 PARTS = (
     Part("tests by night", python("pytest", "-n", "3", "--nightly")),
     Part("properties", python("pytest", "-n", "2", "-m", "hypothesis", "tests"), {"EXAMPLES": str(EXAMPLES)}),
     Part("calls drawn from the API's document", python("pytest", "-n", "2", "--full", CONTRACT)),
+    Part("known vulnerabilities", python("pip_audit", *AUDITED)),
     Part("the short matrix", python("tests.matrix", *SHORT_MATRIX)),
 )
 

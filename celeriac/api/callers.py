@@ -2,6 +2,7 @@
 
 view      see everything but what tasks were called with, what came of them and what their errors say
 read      see everything
+submit    add tasks, and see nothing
 enqueue   read, and add tasks
 operate   read, and steer what is there: tasks, roles, accounts, workers, schedules on and off
 admin     all of it, and define schedules and migrate
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 from typing import Annotated
 
-from fastapi import Request, Security
+from fastapi import Depends, Request, Security
 from fastapi.openapi.models import HTTPBearer as BearerModel
 from fastapi.security import SecurityScopes
 from fastapi.security.base import SecurityBase
@@ -45,5 +46,14 @@ _scoped = Scoped()
 
 Reader = Annotated[Bearer, Security(_scoped, scopes=[READ])]
 Enqueuer = Annotated[Bearer, Security(_scoped, scopes=[ENQUEUE])]
+
+
+async def _unlimited(bearer: Enqueuer) -> Bearer:
+    bearer.refuse_if_limited()
+    return bearer
+
+
+#: Of an endpoint that chooses role, account and keys itself.
+AnyEnqueuer = Annotated[Bearer, Depends(_unlimited)]
 Operator = Annotated[Bearer, Security(_scoped, scopes=[OPERATE])]
 Admin = Annotated[Bearer, Security(_scoped, scopes=[ADMIN])]

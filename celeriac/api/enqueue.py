@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from datetime import datetime
 from typing import TYPE_CHECKING, Annotated, Any
-from uuid import UUID, uuid5
 
 from fastapi import APIRouter, Depends, Header, Response
 from pydantic import BaseModel, ConfigDict, Field
@@ -14,7 +13,7 @@ from sqlalchemy import Connection
 from celeriac.api.app import App, write
 from celeriac.api.callers import Enqueuer
 from celeriac.api.fields import Moment, Name, Number, Priority, Text, Whole
-from celeriac.api.problems import Problem, from_refusal
+from celeriac.api.problems import from_refusal
 from celeriac.enqueue.bulk import refuse_different
 from celeriac.enqueue.insert import as_they_stand, enqueue
 from celeriac.enqueue.intake import new_task
@@ -35,9 +34,6 @@ router = APIRouter(tags=["tasks"])
 
 #: Tasks a request may enqueue.
 MOST = 1000
-
-#: Of ids made from Idempotency-Keys.
-OF_KEYS = UUID("6f6f2b0e-5a0c-4c63-9c3a-3f8f4a3b7a11")
 
 
 class TaskToBe(BaseModel):
@@ -147,17 +143,18 @@ def create_tasks(body: TasksToBe, app: App, caller: Enqueuer, traced: Traced, ke
 def _task(
     app: Celeriac, body: TaskToBe, caller: Bearer, key: str | None, traced: dict[str, Any], within: str = ""
 ) -> NewTask:
-    task_id = body.task_id or (fresh_id() if key is None else str(uuid5(OF_KEYS, f"{caller.id} {within} {key}")))
+    task_id = body.task_id or (fresh_id() if key is None else caller.id_of(f"{within} {key}"))
+    caller.refuse_role(body.role)
     try:
         role, signature = app.role_named(body.role)
-        if why := caller.refusal(role.name):
-            raise Problem(403, why)
-        return new_task(
+        task = new_task(
             role, signature, task_id, body.args, body.arguments(),
             limit=app.settings.max_argument_bytes, enqueued_by=caller.name, **body.options(), **traced,
         )  # fmt: skip
     except EnqueueRefused as error:
         raise from_refusal(error, within) from error
+    caller.refuse(task, body.task_id)
+    return task
 
 
 def _enqueue(app: Celeriac, tasks: list[NewTask], by: str) -> list[Receipt]:

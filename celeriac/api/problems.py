@@ -21,6 +21,7 @@ from celeriac.errors import (
     IdTaken,
     IllegalMove,
     NotReady,
+    TokenLimited,
     Unknown,
     UnknownRole,
 )
@@ -161,6 +162,8 @@ def from_engine(error: CeleriacError, where: str) -> Problem:
         return Problem(409, str(error), kind="id-taken")
     if isinstance(error, Unknown):
         return Problem(404, str(error))
+    if isinstance(error, TokenLimited):
+        return Problem(403, str(error))
     if isinstance(error, NotReady) and error.because:
         return from_database(error.because)
     if isinstance(error, BadValue):

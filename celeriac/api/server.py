@@ -52,6 +52,7 @@ from celeriac.api import (
 )
 from celeriac.api.access import Access
 from celeriac.api.app import Figures
+from celeriac.api.callers import too_narrow
 from celeriac.api.gate import VERIFIERS, Gate
 from celeriac.api.listener import AT_ONCE, run
 from celeriac.api.mounted import Mounted
@@ -198,9 +199,20 @@ def _of_the_application(app: Celeriac) -> Sequence[APIRouter]:
 async def _tell(request: Request, error: Exception) -> Response:
     """FastAPI would answer these itself, in its own form; whatever else is raised goes to the gate."""
     problem = from_exception(error)
+    if problem.status_code in (400, 422):
+        problem = _beyond_scope(request) or problem
     if problem.status_code == 405 and not isinstance(error, Problem):
         problem.headers = {"Allow": _allowed(request)}
     return problem.response(asked_path(request.scope))
+
+
+def _beyond_scope(request: Request) -> Problem | None:
+    """What was sent is read before the token's scope is looked at, and is nothing to tell one that lacks it."""
+    bearer, method = getattr(request.state, "bearer", None), request.scope["method"].lower()
+    path = request.scope["route"].path_format if "route" in request.scope else ""
+    needed = document.document(request.app)["paths"].get(path, {}).get(method, {}).get("security", ())
+    missing = {scope for one in needed for scope in one["token"]} - (bearer.may if bearer else set())
+    return too_narrow(bearer, *missing) if bearer and missing else None
 
 
 def _allowed(request: Request) -> str:

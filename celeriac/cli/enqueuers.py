@@ -1,15 +1,41 @@
-"""Logins of Postgres that enqueue certain roles only."""
+"""Logins of Postgres that enqueue certain calls only."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
+from typing import Any, TypeVar
 
 import click
 
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp, Group
 from celeriac.errors import Unknown
+from celeriac.insights import ranges
 from celeriac.operate import enqueuers
+from celeriac.operate.allowed import Allowed
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+#: What `limits` gives, and tables show.
+LIMITS = ("roles", "accounts", "keys", "priorities")
+
+
+def limits(command: F) -> F:
+    """The options that say what may be enqueued."""
+    options = (
+        click.option("--role", "roles", multiple=True, help="It enqueues this role only; may be repeated."),
+        click.option("--account", "accounts", multiple=True, help="Of this account only; acme* is all that begin so."),
+        click.option("--key", "keys", multiple=True, help="With these lock keys, unique keys and task ids only."),
+        click.option("--priority", "priorities", callback=_range, help="From the lowest to the highest: 0..50, ..50."),
+    )
+    for option in reversed(options):
+        command = option(command)
+    return command
+
+
+def _range(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int | None, int | None] | None:
+    return None if value is None else ranges.ends("priority", value)
 
 
 @click.group(cls=Group)
@@ -19,25 +45,27 @@ def enqueuer() -> None:
 
 @enqueuer.command("limit", cls=Command)
 @click.argument("login")
-@click.option("--role", "roles", multiple=True, required=True, help="It enqueues this role only; may be repeated.")
+@limits
 @click.pass_obj
-def limit(find: FindApp, /, login: str, roles: tuple[str, ...]) -> None:
-    """Let a login enqueue these roles only, from now on."""
+def limit(find: FindApp, /, login: str, **limited: Any) -> None:
+    """Let a login enqueue this only, from now on."""
+    allowed = Allowed.of(**limited)
     with find().database.transaction() as connection:
-        enqueuers.limit(connection, login, roles, by=output.by())
-    now = sorted(set(roles))
-    output.tell({"login": login, "roles": now}, f"{login} enqueues {', '.join(now)} only")
+        enqueuers.limit(connection, login, allowed, by=output.by())
+    now = allowed.limits()
+    said = ", ".join(f"{name}: {' '.join(map(str, value))}" for name, value in now.items())
+    output.tell({"login": login, **now}, f"{login} enqueues this only: {said}")
 
 
 @enqueuer.command("free", cls=Command)
 @click.argument("login")
 @click.pass_obj
 def free(find: FindApp, /, login: str) -> None:
-    """Let a login enqueue every role again."""
+    """Let a login enqueue everything again."""
     with find().database.transaction() as connection:
         if not enqueuers.free(connection, login, by=output.by()):
             raise Unknown(f"the login {login!r} is not limited")
-    output.tell({"login": login, "roles": None}, f"{login} enqueues every role")
+    output.tell({"login": login, "roles": None}, f"{login} enqueues what it likes")
 
 
 @enqueuer.command("list", cls=Command)
@@ -46,7 +74,7 @@ def list_(find: FindApp, /) -> None:
     """List the logins that are limited."""
     with find().database.statement() as connection:
         rows = [asdict(row) for row in enqueuers.every(connection)]
-    output.tell(rows, output.table(rows, ("login", "roles", "by", "updated_at")) if rows else "no login is limited")
+    output.tell(rows, output.table(rows, ("login", *LIMITS, "by", "updated_at")) if rows else "no login is limited")
 
 
 COMMANDS = (enqueuer,)

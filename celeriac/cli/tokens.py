@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from typing import Any
 
 import click
 
 from celeriac.cli import output
+from celeriac.cli.enqueuers import LIMITS, limits
 from celeriac.cli.group import Command, FindApp, Group
 from celeriac.errors import Unknown
 from celeriac.operate import audit
 from celeriac.operate import tokens as verb
+from celeriac.operate.allowed import Allowed
 from celeriac.operate.audit import Change
 
 
@@ -24,15 +27,16 @@ def token() -> None:
 @click.option(
     "--scope", "scopes", multiple=True, required=True, type=click.Choice(list(verb.IMPLIED)), help="May be repeated."
 )
-@click.option("--role", "roles", multiple=True, help="It enqueues this role only; may be repeated.")
+@limits
 @click.option("--days", type=float, help="How long it lasts; for ever if not given.")
 @click.pass_obj
-def create(find: FindApp, /, name: str, scopes: tuple[str, ...], roles: tuple[str, ...], days: float | None) -> None:
+def create(find: FindApp, /, name: str, scopes: tuple[str, ...], days: float | None, **limited: Any) -> None:
     """Create a token and print it, this once."""
     with find().database.transaction() as connection:
         seconds = None if days is None else days * 86_400
-        made = verb.create(connection, name, scopes, by=output.by(), seconds=seconds, roles=roles)
-        now = {"scopes": sorted(scopes)} | ({"roles": sorted(set(roles))} if roles else {})
+        allowed = Allowed.of(**limited)
+        made = verb.create(connection, name, scopes, by=output.by(), seconds=seconds, allowed=allowed)
+        now = {"scopes": sorted(set(scopes))} | allowed.limits()
         audit.write(connection, "create", "token", [Change(name, None, now)], by=output.by())
     output.tell({"name": name, "token": made}, made)
 
@@ -58,9 +62,8 @@ def list_(find: FindApp, /) -> None:
     with find().database.statement() as connection:
         tokens = verb.every(connection)
     rows = [asdict(one) for one in tokens]
-    output.tell(
-        rows, output.table(rows, ("name", "scopes", "roles", "valid", "created_by", "expires_at", "last_used_at"))
-    )
+    columns = ("name", "scopes", *LIMITS, "valid", "created_by", "expires_at", "last_used_at")
+    output.tell(rows, output.table(rows, columns))
 
 
 COMMANDS = (token,)

@@ -14,7 +14,7 @@ from celeriac.dashboard.page import Page
 from celeriac.enqueue.insert import enqueue
 from celeriac.enqueue.intake import new_task
 from celeriac.enqueue.rows import NewTask, Receipt
-from celeriac.errors import CeleriacError, TokenRefused, Unknown
+from celeriac.errors import CeleriacError, Unknown
 from celeriac.insights import ARGUMENT
 from celeriac.insights.parameters import parameters, registered
 from celeriac.insights.tasks import call as call_of
@@ -88,11 +88,11 @@ def _enqueued(page: Page, name: str, back: str, call: Any) -> Response:
 
 def _enqueue(page: Page, name: str, call: dict[str, Any]) -> Receipt:
     role, signature = page.celeriac.role_named(name)
-    if why := page.bearer.refusal(role.name):
-        raise TokenRefused(why)
+    page.bearer.refuse_role(role.name)
     limit, by = page.celeriac.settings.max_argument_bytes, page.bearer.name
     args, kwargs = call.pop("args", []), call.pop("kwargs")
     task = new_task(role, signature, fresh_id(), args, kwargs, limit=limit, enqueued_by=by, **call)
+    page.bearer.refuse(task)
     receipt: Receipt = page.write(lambda connection: _insert(connection, task, by))
     page.celeriac.kick([role.name] if receipt.is_new else [])
     return receipt

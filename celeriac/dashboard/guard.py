@@ -1,7 +1,7 @@
 """The guard: who comes in, what they may do, where a form was sent from, and the headers of every answer.
 
-A session is an API token in a cookie that no script can read: revoked or expired, it opens nothing from the next
-request on, whichever server process answers.
+A session is a random id in a cookie that no script can read. It ends as one signs out, and with the token it was begun
+with: from the next request on it opens nothing, whichever server process answers.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from celeriac.dashboard.page import Page, Repeated, Site
 from celeriac.errors import BadValue
-from celeriac.operate import tokens
+from celeriac.operate import sessions
 from celeriac.operate.tokens import ADMIN, CALLS, ENQUEUE, OPERATE, READ, Bearer
 
 #: What one may do, and the scope of a token that lets do it.
@@ -27,9 +27,6 @@ PERMISSIONS: Final = {
     "schedules": OPERATE, "roles": OPERATE, "accounts": OPERATE, "workers": OPERATE,
     "define": ADMIN, "views": OPERATE,
 }  # fmt: skip
-
-#: How long (seconds) a browser keeps a session.
-SESSION = 12 * 3600
 
 #: The names of a session: over TLS, and over plain HTTP.
 COOKIES: Final = ("__Host-celeriac", "celeriac")
@@ -94,11 +91,11 @@ class May:
 
 
 def bearer_of(request: Request) -> Bearer | None:
-    """Whose session it is. What has a token's form is always looked up: others' failures lock nobody out."""
+    """Whose session it is. What has the form of one is always looked up: others' failures lock nobody out."""
     presented = next((cookie for name in COOKIES if (cookie := request.cookies.get(name))), None)
     if not presented:
         return None
-    bearer = verify(request, presented) if tokens.has_form(presented) else None
+    bearer = _verify(request, presented) if sessions.has_form(presented) else None
     if bearer is None:
         refuse_until(failed(request), "Too many sessions that are none came from this address.")
     return bearer
@@ -116,10 +113,10 @@ def refuse_until(seconds: float, why: str) -> None:
         raise HTTPException(429, f"{why} Wait {wait} s.", {"Retry-After": str(wait)})
 
 
-def verify(request: Request, presented: str) -> Bearer | None:
+def _verify(request: Request, presented: str) -> Bearer | None:
     site: Site = request.app.state.site
     with site.celeriac.database.statement() as connection:
-        return tokens.verify(connection, presented)
+        return sessions.verify(connection, presented)
 
 
 def is_tls(request: Request) -> bool:

@@ -7,13 +7,15 @@ from typing import Annotated
 from urllib.parse import quote
 
 from fastapi import APIRouter, Depends, Request, Response
+from sqlalchemy import Connection
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from celeriac.dashboard.address import root_of, zone_of
 from celeriac.dashboard.forms import Sent, SentUnknown
-from celeriac.dashboard.guard import COOKIES, SESSION, May, cookie_of, failed, keep, verify
-from celeriac.dashboard.page import THEMES, Page
-from celeriac.operate import tokens
+from celeriac.dashboard.guard import COOKIES, May, cookie_of, failed, keep
+from celeriac.dashboard.page import THEMES, Page, Site
+from celeriac.operate import sessions, tokens
+from celeriac.store.connections import Database
 
 router = APIRouter()
 
@@ -29,8 +31,8 @@ def form(request: Request, to: str = "") -> Response:
 @router.post("/sign-in")
 def sign_in(request: Request, sent: SentUnknown) -> Response:
     """The only form that needs no permission; an address may present so many wrong tokens a minute."""
-    known = tokens.has_form(sent["token"]) and verify(request, sent["token"]) is not None
-    if not known:
+    bearer = _verify(request, sent["token"]) if tokens.has_form(sent["token"]) else None
+    if bearer is None:
         seconds = failed(request)
         if seconds > 0:
             said = f"Too many wrong tokens came from this address. Wait {math.ceil(seconds)} s."
@@ -38,17 +40,23 @@ def sign_in(request: Request, sent: SentUnknown) -> Response:
             answer.headers["Retry-After"] = str(math.ceil(seconds))
             return answer
         return _form(request, sent["to"], "This token is not valid, or no longer.", 401)
+    if tokens.READ not in bearer.may:
+        return _form(request, sent["to"], "This token only enqueues: it opens no page.", 403)
     # Relative, whatever it says: it leads nowhere but here.
     answer = RedirectResponse("./" + sent["to"].lstrip("/"), 303)
     name = cookie_of(request)
     _forget(request, answer, *(other for other in COOKIES if other != name))
-    keep(request, answer, name, sent["token"], SESSION)
+    with _database(request).transaction() as connection:
+        _end_all(request, connection)
+        keep(request, answer, name, sessions.begin(connection, bearer), sessions.LONGEST)
     return answer
 
 
 @router.post("/sign-out")
 def sign_out(page: Annotated[Page, Depends(May("view"))]) -> Response:
     answer = RedirectResponse(page.to("sign-in"), 303)
+    with page.celeriac.database.transaction() as connection:
+        _end_all(page.request, connection)
     _forget(page.request, answer, *COOKIES)
     return answer
 
@@ -62,6 +70,23 @@ def looks(page: Annotated[Page, Depends(May("view"))], sent: Sent) -> Response:
     if zone_of(sent["zone"]):
         keep(page.request, answer, "celeriac-zone", quote(sent["zone"], safe=""), YEAR)
     return answer
+
+
+def _database(request: Request) -> Database:
+    site: Site = request.app.state.site
+    return site.celeriac.database
+
+
+def _verify(request: Request, presented: str) -> tokens.Bearer | None:
+    with _database(request).statement() as connection:
+        return tokens.verify(connection, presented)
+
+
+def _end_all(request: Request, connection: Connection) -> None:
+    """The sessions that the browser has."""
+    for name in COOKIES:
+        if sessions.has_form(cookie := request.cookies.get(name, "")):
+            sessions.end(connection, cookie)
 
 
 def _forget(request: Request, answer: Response, *names: str) -> None:

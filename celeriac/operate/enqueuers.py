@@ -1,59 +1,67 @@
-"""Logins of Postgres that may enqueue certain roles only, through `celeriac.enqueue`.
+"""Logins of Postgres that may enqueue certain calls only, through `celeriac.enqueue`.
 
 A login's other rights are Postgres's own grants: one that may write the tables themselves is not limited by this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 
 from sqlalchemy import Connection, text
 
 from celeriac.errors import BadValue
 from celeriac.operate import audit
+from celeriac.operate.allowed import Allowed
 from celeriac.operate.audit import Change
 
 LIMIT = text("""
-WITH before AS (SELECT roles FROM celeriac.enqueuers WHERE login = :login)
-INSERT INTO celeriac.enqueuers (login, roles, by) VALUES (:login, CAST(:roles AS text[]), :by)
-ON CONFLICT (login) DO UPDATE SET roles = excluded.roles, by = excluded.by, updated_at = statement_timestamp()
-RETURNING (SELECT roles FROM before) AS before
+WITH before AS (SELECT roles, accounts, keys, priorities FROM celeriac.enqueuers WHERE login = :login), now AS (
+    INSERT INTO celeriac.enqueuers (login, roles, accounts, keys, priorities, by)
+    VALUES (:login, CAST(:roles AS text[]), CAST(:accounts AS text[]), CAST(:keys AS text[]),
+        CAST(:priorities AS integer[]), :by)
+    ON CONFLICT (login) DO UPDATE SET roles = excluded.roles, accounts = excluded.accounts, keys = excluded.keys,
+        priorities = excluded.priorities, by = excluded.by, updated_at = statement_timestamp())
+SELECT roles, accounts, keys, priorities FROM before
 """)
 
-FREE = text("DELETE FROM celeriac.enqueuers WHERE login = :login RETURNING roles")
+FREE = text("DELETE FROM celeriac.enqueuers WHERE login = :login RETURNING roles, accounts, keys, priorities")
 
-LIST = text("SELECT login, roles, by, updated_at FROM celeriac.enqueuers ORDER BY login")
+LIST = text("SELECT login, roles, accounts, keys, priorities, by, updated_at FROM celeriac.enqueuers ORDER BY login")
 
 
 @dataclass(frozen=True, slots=True)
 class SqlEnqueuer:
-    """A limited login: the roles it may enqueue, who limited it and when."""
+    """A limited login: what it may enqueue, who limited it and when."""
 
     login: str
-    roles: list[str]
+    roles: list[str] | None
+    accounts: list[str] | None
+    keys: list[str] | None
+    priorities: list[int] | None
     by: str
     updated_at: datetime
 
 
-def limit(connection: Connection, login: str, roles: Collection[str], *, by: str) -> None:
-    """From now on that login enqueues these roles only; neither need exist yet. Raises BadValue."""
+def limit(connection: Connection, login: str, allowed: Allowed, *, by: str) -> None:
+    """From now on that login enqueues this only; no role of it need exist yet. Raises BadValue."""
     if not login.strip() or not login.isprintable():
         raise BadValue(f"login={login!r:.120}: give the name of a login of Postgres")
-    if not roles or not all(role.strip() and role.isprintable() for role in roles):
-        raise BadValue(f"roles={sorted(roles)!r:.120}: give one name of a role, or more")
-    now = sorted(set(roles))
-    before = connection.execute(LIMIT, {"login": login, "roles": now, "by": by}).scalar_one()
-    audit.write(connection, "limit", "enqueuer", [Change(login, before and {"roles": before}, {"roles": now})], by=by)
+    if not allowed.limits():
+        raise BadValue("give a role, an account, a key or priorities that it is limited to")
+    if wrong := allowed.wrong():
+        raise BadValue(wrong)
+    row = connection.execute(LIMIT, {"login": login, "by": by} | asdict(allowed)).one_or_none()
+    before = None if row is None else Allowed(*row).limits()
+    audit.write(connection, "limit", "enqueuer", [Change(login, before, allowed.limits())], by=by)
 
 
 def free(connection: Connection, login: str, *, by: str) -> bool:
-    """Whether it was limited. From now on it enqueues every role."""
-    before = connection.execute(FREE, {"login": login}).scalar_one_or_none()
-    if before is not None:
-        audit.write(connection, "free", "enqueuer", [Change(login, {"roles": before}, None)], by=by)
-    return before is not None
+    """Whether it was limited. From now on it enqueues whatever its grants let it."""
+    row = connection.execute(FREE, {"login": login}).one_or_none()
+    if row is not None:
+        audit.write(connection, "free", "enqueuer", [Change(login, Allowed(*row).limits(), None)], by=by)
+    return row is not None
 
 
 def every(connection: Connection) -> list[SqlEnqueuer]:

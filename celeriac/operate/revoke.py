@@ -6,7 +6,7 @@ Every worker hears of a revoke that is broadcast and says it here: said again, i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, text
@@ -42,6 +42,8 @@ WHERE headers #> '{canvas,stamps}' IS NOT NULL AND EXISTS (
 ORDER BY id
 """)
 
+Note = Callable[[Connection, Mapping[str, Cancelled]], None]
+
 #: Tasks a transaction.
 BATCH = 200
 
@@ -50,24 +52,31 @@ MOST_NAMED = 200
 
 
 def revoke(
-    database: Database, task_ids: Sequence[str], *, by: str, terminate: bool, why: str = "revoked"
-) -> dict[str, Cancelled]:
-    """What became of each that was cancelled, or asked to stop. Those that are over, or run and may, are left out."""
+    database: Database, task_ids: Sequence[str], *, by: str, terminate: bool, why: str = "revoked",
+    note: Note | None = None,
+) -> dict[str, Cancelled]:  # fmt: skip
+    """What became of each that was cancelled, or asked to stop. Those that are over, or run and may, are left out.
+
+    `note`: writes in the same transaction who had it done.
+    """
     done: dict[str, Cancelled] = {}
     for some in _batches(task_ids):
-        done |= retry_deadlocks(lambda: _revoke(database, some, by=by, terminate=terminate, why=why))  # noqa: B023
+        done |= retry_deadlocks(lambda: _revoke(database, some, by=by, terminate=terminate, why=why, note=note))  # noqa: B023
     return done
 
 
 def _revoke(
-    database: Database, task_ids: Sequence[str], *, by: str, terminate: bool, why: str
+    database: Database, task_ids: Sequence[str], *, by: str, terminate: bool, why: str, note: Note | None
 ) -> Mapping[str, Cancelled]:
     with database.transaction() as connection:
         with lookups(connection):
             connection.execute(HOLD, {"task_ids": list(task_ids)})
             wanted = {"task_ids": list(task_ids), "terminate": terminate}
             revocable = list(connection.execute(REVOCABLE, wanted).scalars())
-        return cancel_all(connection, revocable, by=by, why=why) if revocable else {}
+        done = cancel_all(connection, revocable, by=by, why=why) if revocable else {}
+        if done and note is not None:
+            note(connection, done)
+        return done
 
 
 def in_words(done: Mapping[str, Cancelled]) -> str:

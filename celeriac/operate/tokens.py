@@ -11,17 +11,20 @@ import hmac
 import re
 import secrets
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
+from uuid import UUID
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, Row, text
 
-from celeriac.errors import TokenRefused
+from celeriac.errors import TokenLimited, TokenRefused
+from celeriac.operate.allowed import ANYTHING, Allowed, Call
 from celeriac.roles.bounds import LONGEST_DELAY
 
 VIEW: Final = "view"
 READ: Final = "read"
+SUBMIT: Final = "submit"
 ENQUEUE: Final = "enqueue"
 OPERATE: Final = "operate"
 ADMIN: Final = "admin"
@@ -29,10 +32,11 @@ ADMIN: Final = "admin"
 #: No scope to ask for: to see what tasks were called with, what came of them, and what their errors say.
 CALLS: Final = "calls"
 
-#: What each scope lets do. `view` sees what `read` sees, but for the calls.
+#: What each scope lets do. `view` sees what `read` sees, but for the calls; `submit` sees nothing.
 IMPLIED: Final = {
     VIEW: {READ},
     READ: {READ, CALLS},
+    SUBMIT: {ENQUEUE},
     ENQUEUE: {READ, CALLS, ENQUEUE},
     OPERATE: {READ, CALLS, OPERATE},
     ADMIN: {READ, CALLS, ENQUEUE, OPERATE, ADMIN},
@@ -46,8 +50,9 @@ _PREFIX = "celeriac_"
 _FORM = re.compile(rf"{_PREFIX}[0-9a-f]{{16}}_[\w-]{{43}}", re.ASCII)
 
 CREATE = text("""
-INSERT INTO celeriac.api_tokens (id, name, hash, scopes, roles, created_by, expires_at)
-VALUES (:id, :name, :hash, CAST(:scopes AS text[]), CAST(:roles AS text[]), :by,
+INSERT INTO celeriac.api_tokens (id, name, hash, scopes, roles, accounts, keys, priorities, created_by, expires_at)
+VALUES (:id, :name, :hash, CAST(:scopes AS text[]), CAST(:roles AS text[]), CAST(:accounts AS text[]),
+    CAST(:keys AS text[]), CAST(:priorities AS integer[]), :by,
     statement_timestamp() + CAST(:seconds AS double precision) * interval '1 second')
 ON CONFLICT (name) DO NOTHING
 RETURNING id
@@ -58,14 +63,14 @@ UPDATE celeriac.api_tokens SET revoked_at = statement_timestamp() WHERE name = :
 """)
 
 LIST = text("""
-SELECT id, name, scopes, roles, created_by, created_at, expires_at, last_used_at, revoked_at,
-    revoked_at IS NULL AND (expires_at IS NULL OR expires_at > statement_timestamp()) AS valid
+SELECT id, name, scopes, roles, accounts, keys, priorities, created_by, created_at, expires_at, last_used_at,
+    revoked_at, revoked_at IS NULL AND (expires_at IS NULL OR expires_at > statement_timestamp()) AS valid
 FROM celeriac.api_tokens ORDER BY name
 """)
 
 # `valid` and not a condition, so that a token that is over costs the same as one that never was.
 FIND = text("""
-SELECT name, hash, scopes, roles,
+SELECT id, name, hash, scopes, roles, accounts, keys, priorities,
     revoked_at IS NULL AND (expires_at IS NULL OR expires_at > statement_timestamp()) AS valid,
     last_used_at IS NULL OR last_used_at < statement_timestamp() - interval '1 minute' AS rested
 FROM celeriac.api_tokens WHERE id = :id
@@ -85,6 +90,9 @@ class Token:
     name: str
     scopes: list[str]
     roles: list[str] | None
+    accounts: list[str] | None
+    keys: list[str] | None
+    priorities: list[int] | None
     created_by: str
     created_at: datetime
     expires_at: datetime | None
@@ -97,38 +105,50 @@ class Token:
 class Bearer:
     """Who presented a valid token. `may` lists every scope it has, the implied ones included.
 
-    `roles`: those it may enqueue, None for all.
+    `key` makes ids of its Idempotency-Keys: the hash of the token, which is shown to nobody.
     """
 
     id: str
     name: str
     may: frozenset[str]
-    roles: frozenset[str] | None = None
+    allowed: Allowed = ANYTHING
+    key: bytes = field(default=b"", repr=False)
 
-    def refusal(self, role: str) -> str | None:
-        """Why it may not enqueue that role; None if it may."""
-        if self.roles is None or role in self.roles:
-            return None
-        return (
-            f"the token {self.name!r} may not enqueue the role {role!r}, only {', '.join(sorted(self.roles))}: "
-            f"use a token made with `--role {role}`"
-        )
+    def id_of(self, key: str) -> str:
+        """A task's id of an Idempotency-Key, which nobody knows who does not have the token: so none takes it first."""
+        return str(UUID(bytes=hmac.digest(self.key, key.encode(errors="replace"), "sha256")[:16], version=5))
+
+    def refuse_role(self, role: str) -> None:
+        """Raises TokenLimited if it may not enqueue that role, whatever the call."""
+        self._refuse(self.allowed.of_role(role))
+
+    def refuse(self, call: Call, task_id: str | None = None) -> None:
+        """Raises TokenLimited if it may not enqueue that. `task_id`: if the caller chose it."""
+        self._refuse(self.allowed.refusal(call, task_id))
+
+    def refuse_if_limited(self) -> None:
+        """Raises TokenLimited if it may enqueue some calls only."""
+        if limits := self.allowed.limits():
+            self._refuse(f"is limited to certain {', '.join(limits)}, and this chooses its calls itself")
+
+    def _refuse(self, why: str | None) -> None:
+        if why:
+            raise TokenLimited(f"the token {self.name!r} {why}")
 
 
 def create(
     connection: Connection, name: str, scopes: Collection[str], *, by: str, seconds: float | None = None,
-    roles: Collection[str] = (),
+    allowed: Allowed = ANYTHING,
 ) -> str:  # fmt: skip
     """The token, which nobody can read again. `seconds`: how long it lasts, None for ever. Raises TokenRefused.
 
-    `roles`: those it may enqueue, all if there are none; they need not be registered yet.
+    `allowed`: what it may enqueue; roles need not be registered yet.
     """
     _refuse_bad(name, scopes, seconds)
-    _refuse_bad_roles(scopes, roles)
+    _refuse_bad_limits(scopes, allowed)
     token_id, secret = secrets.token_hex(8), secrets.token_urlsafe(32)
     row = {"id": token_id, "name": name, "hash": _hash(secret), "scopes": sorted(set(scopes)), "by": by}
-    limits = {"roles": sorted(set(roles)) or None, "seconds": seconds}
-    if connection.execute(CREATE, row | limits).one_or_none() is None:
+    if connection.execute(CREATE, row | asdict(allowed) | {"seconds": seconds}).one_or_none() is None:
         raise TokenRefused(
             f"there is or was a token named {name!r}: choose another name, the audit trail keeps this one"
         )
@@ -151,16 +171,22 @@ def has_form(presented: str) -> bool:
 
 
 def verify(connection: Connection, presented: str) -> Bearer | None:
-    """Whose token that is, if it is one, and neither revoked nor expired. Notes the use, at most once a minute."""
+    """Whose token that is, if it is one, and neither revoked nor expired."""
     token_id, _, secret = presented.removeprefix(_PREFIX).partition("_")
     row = connection.execute(FIND, {"id": token_id}).one_or_none() if token_id.isalnum() else None
     known = bytes(row.hash) if row else bytes(32)
     if not hmac.compare_digest(known, _hash(secret)) or row is None or not row.valid:
         return None
+    return bearer_of(connection, row)
+
+
+def bearer_of(connection: Connection, row: Row[Any]) -> Bearer:
+    """Who that is, by the row of a valid token. Notes the use, at most once a minute."""
     if row.rested:
-        connection.execute(USED, {"id": token_id})
+        connection.execute(USED, {"id": row.id})
     may = frozenset().union(*(IMPLIED[scope] for scope in row.scopes))
-    return Bearer(token_id, row.name, may, None if row.roles is None else frozenset(row.roles))
+    allowed = Allowed(row.roles, row.accounts, row.keys, row.priorities)
+    return Bearer(row.id, row.name, may, allowed, bytes(row.hash))
 
 
 def _hash(secret: str) -> bytes:
@@ -176,8 +202,9 @@ def _refuse_bad(name: str, scopes: Collection[str], seconds: float | None) -> No
         raise TokenRefused(f"seconds={seconds:g}: give how long it lasts, above 0 and at most 100 years")
 
 
-def _refuse_bad_roles(scopes: Collection[str], roles: Collection[str]) -> None:
-    if not all(role.strip() and role.isprintable() for role in roles):
-        raise TokenRefused(f"roles={sorted(roles)!r:.120}: give names of roles")
-    if roles and not any(ENQUEUE in IMPLIED[scope] for scope in scopes):
-        raise TokenRefused(f"roles={sorted(roles)!r:.120}: they limit the scope {ENQUEUE}, which this token lacks")
+def _refuse_bad_limits(scopes: Collection[str], allowed: Allowed) -> None:
+    if wrong := allowed.wrong():
+        raise TokenRefused(wrong)
+    if (limits := allowed.limits()) and not any(ENQUEUE in IMPLIED[scope] for scope in scopes):
+        said = ", ".join(f"{name}={value!r:.120}" for name, value in limits.items())
+        raise TokenRefused(f"{said}: they limit what a token enqueues, and this one lacks the scope {ENQUEUE}")

@@ -1,4 +1,8 @@
-"""Saved views: filters of the list of tasks that somebody gave a name, for themselves or for all."""
+"""Saved views: filters of the list of tasks that somebody gave a name, for themselves or for all.
+
+The audit trail has those of all: one's own change nothing for anybody else, and whoever only sees saves as many as he
+likes.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +45,8 @@ def save(connection: Connection, owner: str, name: str, conditions: Mapping[str,
     parameters = {"owner": owner, "name": name, "filter": json.dumps(dict(conditions)), "most": MOST}
     if connection.execute(SAVE, parameters).scalar_one_or_none() is None:
         raise BadValue(f"name={name!r}: there are {MOST} views already: forget one first")
-    audit.write(connection, "save", "view", [Change(_target(owner, name), None, dict(conditions))], by=by)
+    if owner == ALL:
+        audit.write(connection, "save", "view", [Change(name, None, dict(conditions))], by=by)
 
 
 def forget(connection: Connection, owner: str, name: str, *, by: str) -> None:
@@ -49,8 +54,5 @@ def forget(connection: Connection, owner: str, name: str, *, by: str) -> None:
     was = connection.execute(FORGET, {"owner": owner, "name": name}).scalar_one_or_none()
     if was is None:
         raise Unknown(f"there is no view {name!r}")
-    audit.write(connection, "forget", "view", [Change(_target(owner, name), was, None)], by=by)
-
-
-def _target(owner: str, name: str) -> str:
-    return f"{owner}: {name}" if owner else name
+    if owner == ALL:
+        audit.write(connection, "forget", "view", [Change(name, was, None)], by=by)

@@ -14,10 +14,15 @@ from click import ClickException
 from celeriac.errors import BadArguments, NotSupported
 from celeriac.operate.policies import limits_in_words, set_limits
 from celeriac.operate.revoke import in_words, revoke, stamped
+from celeriac.operate.sealed import SEAL, seal
 from celeriac.seam.app import SeamApp
 
 #: What stock Celery has and rows have no use for: a signal is for the process, which goes on here.
 Ignored = Any
+
+
+#: Of `broadcast`, beside the command's own arguments.
+_OPTIONS = ("reply", "timeout", "limit", "callback", "channel", "pattern", "matcher")
 
 
 class PurgeRefused(ClickException, NotSupported):
@@ -28,6 +33,16 @@ class Control(StockControl):
     """`revoke` needs no worker: it is done when it returns, and raises if Postgres does not answer."""
 
     app: SeamApp
+
+    def broadcast(
+        self, command: str, arguments: Any = None, destination: Any = None, connection: Any = None, **options: Any
+    ) -> Any:
+        """As Celery's, signed where `CELERIAC_REMOTE_CONTROL_KEY` is set. Celery's other options go on as they are."""
+        known = {name: options.pop(name) for name in _OPTIONS if name in options}
+        arguments = {**(arguments or {}), **options}
+        if (key := self.app.settings.remote_control_key) is not None:
+            arguments[SEAL] = seal(key, command, arguments, destination)
+        return super().broadcast(command, arguments, destination, connection, **known)
 
     def revoke(
         self, task_id: Any, destination: Ignored = None, terminate: bool = False, signal: Ignored = None,  # noqa: ARG002

@@ -3,7 +3,8 @@
     <prefix>_enqueue    may call `celeriac.enqueue`, and nothing else: it sees no table
     <prefix>_worker     what workers and beat do: tasks and the record of them, the application's tables; it cannot
                         steer accounts, read tokens or touch the audit trail
-    <prefix>_admin      what the HTTP API and the command line do as well; even it only adds to the audit trail
+    <prefix>_admin      what the HTTP API and the command line do as well; even it only adds to the audit trail,
+                        which has the login and the time, and makes no token that is not in there
 
 Migrations stay with the login that owns the tables. Run the step again after migrating: new tables have no grants yet.
 """
@@ -28,7 +29,7 @@ WORKER = {
     "task_events": "SELECT, INSERT, DELETE",
     "ticks": "SELECT, INSERT, DELETE",
     "task_logs": "SELECT, INSERT, DELETE",
-    "roles": "SELECT, INSERT, UPDATE",
+    "roles": "SELECT, INSERT, UPDATE",  # a trigger keeps what is secret
     "role_limits": "SELECT, INSERT, UPDATE",
     "alert_silences": "SELECT, DELETE",
     "bulk_actions": "SELECT, DELETE",
@@ -45,6 +46,7 @@ WORKER = {
     "dropped_days": "SELECT, DELETE",
     **dict.fromkeys(SEGMENTS, f"{_ALL}, TRUNCATE"),
     "api_tokens": "",
+    "dashboard_sessions": "",
     "enqueuers": "",
     "audit": "",
 }
@@ -52,7 +54,9 @@ WORKER = {
 #: What an admin may.
 ADMIN = {
     **dict.fromkeys(SEGMENTS, f"{_ALL}, TRUNCATE"),
-    "audit": "SELECT, INSERT", "api_tokens": "SELECT, INSERT, UPDATE", "version": "SELECT",
+    # When and by which login a row of the trail was written is not for its writer to say; nor what a token may later.
+    "audit": "SELECT, INSERT (by, action, kind, target, before, after, why, via)",
+    "api_tokens": "SELECT, INSERT, UPDATE (last_used_at, revoked_at)", "version": "SELECT",
     "afterwards": "SELECT", "ended": "SELECT, DELETE", "unlisted": "SELECT", "dropped_days": "SELECT, DELETE",
     "days_begun": "SELECT", "routines": "SELECT",
 }  # fmt: skip

@@ -31,8 +31,7 @@ def install(app: WorkerApp) -> None:
     pools.offer()
     app.events.dispatcher_cls = "celeriac.worker.consumer:Teller"
     app.steps["worker"].add(LifelineStep)
-    if app.settings.log_format == "json":
-        logs.as_json()
+    logs.exchange(app.settings.log_format)
     app.steps["consumer"].update((AloneStep, GateStep, ListenersStep, PanelStep, PulseStep))
 
     def ticket(role: str, ids: list[int], token: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from celeriac.errors import ConfigurationError
 from celeriac.roles.declare import Roles
 from celeriac.roles.role import Role
 from celeriac.roles.rules import TICKET
+from celeriac.settings import OFF
 from celeriac.store.built_in import is_built_in
 from celeriac.worker import garbage, pools
 from celeriac.worker.app import WorkerApp
@@ -44,6 +45,8 @@ class Worker(StockWorker):
 
     def setup_instance(self, **options: Any) -> None:
         _ = self.app.redis_url, self.app.database
+        if self.app.settings.remote_control == OFF:
+            self.app.conf.worker_enable_remote_control = False
         self.quiet = self.quiet or self.app.settings.log_format == "json"  # a banner is no object
         if options.get("beat"):  # in a process of its own, whose end nobody would notice
             check = getattr(symbol_by_name(self.scheduler), "check", None)

@@ -1,4 +1,7 @@
-"""Log lines as JSON objects, on request: `CELERIAC_LOG_FORMAT=json`. Their events stand in `celeriac.logged`."""
+"""Log lines: text, in which nothing but a record begins a line, or JSON objects (`CELERIAC_LOG_FORMAT=json`).
+
+Their events stand in `celeriac.logged`.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ import json
 import logging
 import re
 from collections.abc import Mapping
+from copy import copy
 from datetime import UTC, datetime
 from typing import Any
 
@@ -61,6 +65,34 @@ def _without_parameters(said: str) -> str:
     return _PARAMETERS.sub("[parameters are not told]", said)
 
 
+#: Characters that move a terminal's cursor, or that somebody takes for the end of a line.
+_CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
+
+#: Before each line of a record but the first, so that none that a task wrote passes for a record of its own.
+_CONTINUED = "\n    "
+
+
+class AsText(logging.Formatter):
+    """As the formatter that was there writes it, with nothing in it that only looks like a line of the log."""
+
+    def __init__(self, inner: logging.Formatter) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def format(self, record: logging.LogRecord) -> str:
+        shown = copy(record)
+        shown.msg, shown.args = in_one_record(record.getMessage()), ()
+        error = record.exc_text or (self.inner.formatException(record.exc_info) if record.exc_info else None)
+        shown.exc_text = error and in_one_record(error)
+        return self.inner.format(shown)
+
+
+def in_one_record(said: str) -> str:
+    """Its further lines are indented, and control characters written out."""
+    lines = said.replace("\r\n", "\n").replace("\n", _CONTINUED)
+    return _CONTROLS.sub(lambda one: f"\\x{ord(one[0]):02x}", lines)
+
+
 def configure() -> None:
     """Of a process that Celery does not set up: everything from INFO on, as JSON objects."""
     handler = logging.StreamHandler()
@@ -69,12 +101,19 @@ def configure() -> None:
     logging.captureWarnings(True)
 
 
-def as_json() -> None:
-    """From when Celery sets its logging up, in workers and beats."""
-    signals.after_setup_logger.connect(_exchange, weak=False, dispatch_uid="celeriac json")
-    signals.after_setup_task_logger.connect(_exchange, weak=False, dispatch_uid="celeriac json")
+def exchange(kind: str) -> None:
+    """`json` or `text`, from when Celery sets its logging up, in workers and beats."""
+    exchanged = _to_json if kind == "json" else _to_safe_text
+    for signal in (signals.after_setup_logger, signals.after_setup_task_logger):
+        signal.connect(exchanged, weak=False, dispatch_uid="celeriac log")
 
 
-def _exchange(logger: logging.Logger, **_: Any) -> None:
+def _to_json(logger: logging.Logger, **_: Any) -> None:
     for handler in logger.handlers:
         handler.setFormatter(AsJson())
+
+
+def _to_safe_text(logger: logging.Logger, **_: Any) -> None:
+    for handler in logger.handlers:
+        if handler.formatter is not None and not isinstance(handler.formatter, AsText):
+            handler.setFormatter(AsText(handler.formatter))

@@ -6,27 +6,37 @@ This worker's mailbox alone gets these commands; Celery's registry stays as it i
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from celery import bootsteps
 from celery.utils.functional import maybe_list
 from celery.worker import control as stock
 from celery.worker.consumer.control import Control
+from sqlalchemy import Connection
 
 from celeriac.errors import BadValue, NotAllowed, Unknown
+from celeriac.operate import audit
+from celeriac.operate.audit import Change
+from celeriac.operate.cancel import Cancelled
 from celeriac.operate.policies import limits_in_words, set_limits
 from celeriac.operate.revoke import in_words, revoke, stamped
+from celeriac.operate.sealed import SEAL, Seals
 from celeriac.roles import limits
 from celeriac.roles.rules import TICKET
 from celeriac.run import shared
-from celeriac.worker import listeners
+from celeriac.settings import LOOK
+from celeriac.worker import listeners, remote
 from celeriac.worker.desk import SILENT_YET, Desk
 from celeriac.worker.holdings import Holdings
 
 logger = logging.getLogger(__name__)
 
 Command = Callable[..., Any]
+
+#: Commands whose change is noted where it is made.
+_NOTED_THEMSELVES = frozenset({"revoke", "terminate", "revoke_by_stamped_headers", "rate_limit", "time_limit"})
 
 
 class PanelStep(bootsteps.StartStopStep):
@@ -37,8 +47,8 @@ class PanelStep(bootsteps.StartStopStep):
     def create(self, c: Any) -> None:
         for step in c.steps:
             if isinstance(step, Control):
-                node = step.box.node
-                node.handlers = {**node.handlers, **Panel(c).commands()}
+                node, panel = step.box.node, Panel(c)
+                node.handlers = panel.guarded({**node.handlers, **panel.commands()})
 
 
 class Panel:
@@ -49,6 +59,41 @@ class Panel:
         self.app = consumer.app
         self.desk = Desk()
         self.holdings = Holdings(consumer, self.desk)
+
+    def guarded(self, handlers: Mapping[str, Command]) -> dict[str, Command]:
+        """Each of them, for whom the settings let."""
+        settings = self.app.settings
+        key, hostname = settings.remote_control_key, self.consumer.hostname
+        seals = None if key is None else Seals(key, hostname)
+        return {
+            name: partial(self._guarded, name, handler, settings.remote_control, seals)
+            for name, handler in handlers.items()
+        }
+
+    def _guarded(
+        self, name: str, handler: Command, level: str, seals: Seals | None, state: Any, **arguments: Any
+    ) -> Any:
+        signature, acts = arguments.pop(SEAL, None), remote.level_of(name) != LOOK
+        why = remote.refused(name, level)
+        if why is None and seals is not None and acts:
+            why = seals.wrong(name, arguments, signature)
+        if why is not None:
+            logger.warning("Remote control: %s", why)
+            return stock.nok(why)
+        if acts and name not in _NOTED_THEMSELVES:
+            self._note_of_worker(name, arguments)
+        return handler(state, **arguments)
+
+    def _note_of_worker(self, name: str, arguments: Mapping[str, Any]) -> None:
+        """In the audit trail, if Postgres answers in time: where it does not, the log alone has it."""
+        logger.warning("Remote control: %s %s", name, dict(arguments) or "")
+        change = Change(self.consumer.hostname, None, {key: str(value)[:100] for key, value in arguments.items()})
+
+        def note() -> None:
+            with self.app.database.transaction() as connection:
+                audit.note_remote_control(connection, name, "worker", [change], by=shared.worker_id())
+
+        self.desk.ask(note)
 
     def commands(self) -> dict[str, Command]:
         ours = (self.enable_events, self.disable_events, self.registered, self.revoke, self.terminate,
@@ -82,6 +127,7 @@ class Panel:
         return self.desk.ask(lambda: self._set(task_name, timeout=soft or None, hard_timeout=hard or None), SILENT_YET)
 
     def _set(self, role: Any, **changes: Any) -> Any:
+        audit.VIA.set("remote control")
         try:
             with self.app.database.transaction() as connection:
                 change = set_limits(connection, role, by=shared.worker_id(), **changes)
@@ -110,7 +156,7 @@ class Panel:
         return self.desk.ask(lambda: self._revoke_stamped(headers, bool(terminate)), SILENT_YET)
 
     def _revoke(self, ids: Any, terminate: bool) -> Any:
-        done = revoke(self.app.database, ids, by=shared.worker_id(), terminate=terminate)
+        done = revoke(self.app.database, ids, by=shared.worker_id(), terminate=terminate, note=_note_of_tasks)
         if done:
             logger.info("Revoked by remote control: %s", in_words(done))
         return stock.ok(in_words(done))
@@ -119,3 +165,8 @@ class Panel:
         with self.app.database.reading() as connection:
             ids = stamped(connection, headers)
         return self._revoke(ids, terminate)
+
+
+def _note_of_tasks(connection: Connection, done: Mapping[str, Cancelled]) -> None:
+    changes = [Change(task_id, None, {"status": how}) for task_id, how in done.items()]
+    audit.note_remote_control(connection, "revoke", "task", changes, by=shared.worker_id())

@@ -12,7 +12,8 @@ import httpx
 import psutil
 
 from celeriac.local.valkey import free_port
-from celeriac.operate import tokens
+from celeriac.operate import sessions, tokens
+from celeriac.operate.allowed import Allowed
 from celeriac.store.connections import Database
 from tests.processes import ROOT, Rows, process, until
 
@@ -45,9 +46,13 @@ class Api:
         if answer.is_success:
             self.called.append((answer.request.method, answer.request.url.path))
 
-    def token(self, name: str, *scopes: str, roles: tuple[str, ...] = ()) -> str:
+    def token(self, name: str, *scopes: str, **limited: Any) -> str:
         with self.database.transaction() as connection:
-            return tokens.create(connection, name, scopes, by="test", roles=roles)
+            return tokens.create(connection, name, scopes, by="test", allowed=Allowed.of(**limited))
+
+    def session(self, scope: str = "admin") -> str:
+        """Of the dashboard: what the browser has of whoever signed in with that token."""
+        return signed_in(self.database, self.tokens[scope])
 
     def ask(self, method: str, path: str, *, scope: str = "admin", **given: Any) -> httpx.Response:
         return self.ask_with(self.tokens[scope], method, path, **given)
@@ -72,6 +77,14 @@ class Api:
         """The problem document of a request that is refused with this status."""
         answer = self.ask(method, path, **given)
         return problem(answer, status)
+
+
+def signed_in(database: Database, token: str) -> str:
+    """The session of a browser that signed in with that token."""
+    with database.transaction() as connection:
+        bearer = tokens.verify(connection, token)
+        assert bearer is not None
+        return sessions.begin(connection, bearer)
 
 
 def _fine(answer: httpx.Response) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from uuid import UUID, uuid5
 
 import httpx
 import pytest
@@ -11,6 +12,7 @@ from fastapi import Response
 
 from celeriac import Celeriac
 from celeriac.api.enqueue import TaskToBe, create_task
+from celeriac.operate import tokens
 from celeriac.operate.tokens import Bearer
 from tests.api.server import Api, problem
 from tests.api.works import audited
@@ -157,6 +159,20 @@ def test_a_request_sent_again_with_its_key_finds_its_rows(api: Api) -> None:
     rows = [[task["id"] for task in send("/api/tasks/bulk", many).json()["tasks"]] for _ in range(2)]
     assert rows[0] == rows[1]
     assert send("/api/tasks", build(125), "admin").status_code == 201, "another token's key"
+
+
+def test_nobody_takes_the_id_of_anothers_idempotency_key_first(api: Api) -> None:
+    """It is made of the token, of which whoever knows all that is shown knows nothing."""
+    token = api.token("key 126", "enqueue")
+    shown = api.rows("SELECT id, name FROM celeriac.api_tokens WHERE name = 'key 126'")[0]
+    with api.database.statement() as connection:
+        bearer = tokens.verify(connection, token)
+    assert bearer is not None
+    headers = {"Idempotency-Key": "once"}
+    mine = api.ask_with(token, "POST", "/api/tasks", json=build(126), headers=headers).json()["task_id"]
+    space = UUID("6f6f2b0e-5a0c-4c63-9c3a-3f8f4a3b7a11")
+    assert mine not in {str(uuid5(space, f"{one}  once")) for one in shown}
+    assert mine == bearer.id_of(" once")
 
 
 def test_one_bad_task_of_many_leaves_none(api: Api) -> None:

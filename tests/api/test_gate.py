@@ -134,7 +134,7 @@ def test_the_dashboard_is_served_beside_the_api_and_guards_itself(api: Api) -> N
     """A session opens the dashboard, a header the API, and neither the other one."""
     asked = api.http.get("/admin")
     assert (asked.status_code, asked.headers["location"]) == (303, "admin/sign-in")
-    cookie = {"Cookie": f"celeriac={api.tokens['read']}"}
+    cookie = {"Cookie": f"celeriac={api.session('read')}"}
     page = api.http.get("/admin", headers=cookie)
     assert "Task Queue Summary" in page.text
     assert "script-src 'self'" in page.headers["content-security-policy"]

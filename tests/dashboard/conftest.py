@@ -62,7 +62,7 @@ def page(browser: Browser, site: Site, request: pytest.FixtureRequest) -> Iterat
     """Signed in as an operator."""
     options = {"viewport": {"width": 1400, "height": 900}} | getattr(request, "param", {})
     with browser.new_context(base_url=site.url + "/", **options) as context:
-        context.add_cookies([{"name": "celeriac", "value": site.tokens["operate"], "url": site.url}])
+        context.add_cookies([{"name": "celeriac", "value": site.session("operate"), "url": site.url}])
         with silent(context) as page:
             yield page
 
@@ -78,7 +78,7 @@ def stack(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[Stack]:
 def context(stack: Stack, browser: Browser) -> Iterator[BrowserContext]:
     """Signed in as an admin of the stack. What the browser says of servers that are away is meant."""
     with browser.new_context(base_url=f"{stack.url}/admin/") as context:
-        context.add_cookies([{"name": "celeriac", "value": stack.api.tokens["admin"], "url": stack.url}])
+        context.add_cookies([{"name": "celeriac", "value": stack.api.session(), "url": stack.url}])
         yield context
 
 

@@ -27,7 +27,7 @@ def test_all_pages_have_their_picture_taken(
     FOLDER.mkdir(parents=True, exist_ok=True)
     size = {"width": width, "height": 900}
     with browser.new_context(base_url=f"{site.url}/", viewport=size, color_scheme=scheme) as context:  # type: ignore[arg-type]
-        context.add_cookies([{"name": "celeriac", "value": site.tokens["admin"], "url": site.url}])
+        context.add_cookies([{"name": "celeriac", "value": site.session("admin"), "url": site.url}])
         page = context.new_page()
         for path in (*PAGES, *ONE, *FORMS):
             answer = page.goto(filled(path, furnished))

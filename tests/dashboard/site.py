@@ -17,6 +17,7 @@ from celeriac.api.server import create
 from celeriac.local.valkey import free_port
 from celeriac.operate import tokens
 from celeriac.store.connections import Database
+from tests.api.server import signed_in
 from tests.api.works import task
 from tests.processes import Rows, until
 
@@ -80,6 +81,7 @@ class Site:
         self.host = f"127.0.0.1:{served.port}"
         self.url = f"http://{self.host}/admin"
         self.tokens = {scope: self.token(scope, scope) for scope in ("read", "operate", "admin")}
+        self.sessions: dict[str, str] = {}
         self.http = httpx.Client(base_url=self.url, timeout=30)
 
     def close(self) -> None:
@@ -91,9 +93,15 @@ class Site:
         with self.app.database.transaction() as connection:
             return tokens.create(connection, name, scopes, by="test")
 
+    def session(self, scope: str) -> str:
+        """Of whoever has signed in with that token."""
+        if scope not in self.sessions:
+            self.sessions[scope] = signed_in(self.app.database, self.tokens[scope])
+        return self.sessions[scope]
+
     def ask(self, method: str, path: str, scope: str | None = "admin", **given: Any) -> httpx.Response:
         self.http.cookies.clear()
-        headers = {"Cookie": f"celeriac={self.tokens[scope]}"} if scope else {}
+        headers = {"Cookie": f"celeriac={self.session(scope)}"} if scope else {}
         address = self.url + (f"/{path}" if path else "")
         return self.http.request(method, address, headers=headers | given.pop("headers", {}), **given)
 
@@ -114,7 +122,7 @@ class Site:
         assert answer.status_code == 303, f"{path}: {answer.status_code} {answer.text[:2000]}"
         cookie = answer.headers["set-cookie"].partition(";")[0]
         following = httpx.URL(str(answer.request.url)).join(answer.headers["location"])
-        page = self.http.get(following, headers={"Cookie": f"celeriac={self.tokens['operate']}; {cookie}"})
+        page = self.http.get(following, headers={"Cookie": f"celeriac={self.session('operate')}; {cookie}"})
         said = page.text.partition('<p class="told" role="status">')[2].partition("</p>")[0]
         assert said, page.text[:3000]
         return said

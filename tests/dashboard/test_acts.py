@@ -10,6 +10,7 @@ from urllib.parse import unquote
 import pytest
 
 from celeriac.operate import tokens
+from celeriac.operate.allowed import Allowed
 from tests.api.works import audited, row, task
 from tests.dashboard.site import Site, worker
 
@@ -98,7 +99,9 @@ def test_a_task_is_enqueued_by_the_same_rules_and_another_like_it(site: Site) ->
         assert refused.headers["location"] == "../roles/crawl", wrong
     assert site.post("enqueue/crawl", "operate", kwargs="{}").status_code == 403
     with site.app.database.transaction() as connection:
-        site.tokens["limited"] = tokens.create(connection, "limited", ["enqueue"], by="test", roles=["resync"])
+        site.tokens["limited"] = tokens.create(
+            connection, "limited", ["enqueue"], by="test", allowed=Allowed.of(["resync"])
+        )
     refused = unquote(site.post("enqueue/crawl", "limited", kwargs='{"store_id": 7}').headers["set-cookie"])
     assert "may not enqueue the role 'crawl', only resync" in refused
     assert site.rows("SELECT FROM worker_tasks WHERE enqueued_by = 'limited'") == []

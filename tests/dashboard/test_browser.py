@@ -123,7 +123,7 @@ def test_no_page_is_wider_than_a_small_screen(site: Site, page: Page, furnished:
     long = task(site, "failed", "r" * 200, account="a" * 200, lock_key="k" * 200)
     site.rows("UPDATE celeriac.history SET error_message = repeat('e', 300) WHERE id = :id", id=long)
     worker(site, "w" * 200)
-    page.context.add_cookies([{"name": "celeriac", "value": site.tokens["admin"], "url": site.url}])
+    page.context.add_cookies([{"name": "celeriac", "value": site.session("admin"), "url": site.url}])
     of_one = [filled(path, furnished) for path in (*ONE, *FORMS)]
     for path in (*PAGES, *of_one, f"tasks/{long}", f"accounts/{'a' * 200}"):
         answer = page.goto(path)
@@ -216,7 +216,7 @@ def test_one_boosts_a_task_and_runs_a_schedule_now(site: Site, page: Page) -> No
 
 @pytest.mark.parametrize("page", [OFF], indirect=True)
 def test_without_javascript_a_schedule_is_made_once_it_is_right(site: Site, page: Page) -> None:
-    page.context.add_cookies([{"name": "celeriac", "value": site.tokens["admin"], "url": site.url}])
+    page.context.add_cookies([{"name": "celeriac", "value": site.session("admin"), "url": site.url}])
     page.goto("schedules")
     page.get_by_role("link", name="New schedule…").click()
     page.get_by_label("Name").fill("nightly")

@@ -41,7 +41,7 @@ def page(own: Stack, browser: Browser) -> Iterator[Page]:
     """What the browser says of servers that are away is meant."""
     own.serve()
     with browser.new_context(base_url=f"{own.url}/admin/") as context:
-        context.add_cookies([{"name": "celeriac", "value": own.api.tokens["admin"], "url": own.url}])
+        context.add_cookies([{"name": "celeriac", "value": own.api.session(), "url": own.url}])
         yield context.new_page()
 
 

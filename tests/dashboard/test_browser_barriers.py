@@ -51,7 +51,7 @@ OPEN = "document.querySelectorAll('details').forEach(part => { part.open = true 
 def page(site: Site, browser: Browser) -> Iterator[Page]:
     """An admin's, with axe-core in it."""
     with browser.new_context(base_url=site.url + "/", bypass_csp=True) as context:
-        context.add_cookies([{"name": "celeriac", "value": site.tokens["admin"], "url": site.url}])
+        context.add_cookies([{"name": "celeriac", "value": site.session("admin"), "url": site.url}])
         context.add_init_script(AXE.read_text())
         yield context.new_page()
 

@@ -63,7 +63,7 @@ def test_while_the_server_is_away_the_page_says_since_when_and_keeps_what_it_has
     """What the browser says of it on its console is meant."""
     number = task(site, "running", "crawl")
     with browser.new_context(base_url=site.url + "/") as context:
-        context.add_cookies([{"name": "celeriac", "value": site.tokens["operate"], "url": site.url}])
+        context.add_cookies([{"name": "celeriac", "value": site.session("operate"), "url": site.url}])
         page = context.new_page()
         page.goto("tasks")
         page.locator(f"#task-{number} input").check()

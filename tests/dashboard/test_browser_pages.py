@@ -98,7 +98,7 @@ def test_a_list_is_the_same_to_whoever_comes_back_and_to_whom_its_address_is_giv
     until(lambda: page.evaluate("window.scrollY") == scrolled, "the place one had scrolled to")
     expect(page.locator("tbody input:checked")).to_have_count(0)
     with browser.new_context() as another:
-        another.add_cookies([{"name": "celeriac", "value": site.tokens["read"], "url": site.url}])
+        another.add_cookies([{"name": "celeriac", "value": site.session("read"), "url": site.url}])
         theirs = another.new_page()
         theirs.goto(page.url)
         assert theirs.locator("tbody tr").evaluate_all("rows => rows.map(row => row.id)") == shown
@@ -108,7 +108,7 @@ def test_another_site_neither_frames_a_page_nor_sends_its_forms(site: Site, brow
     """What the browser says of it on its console is meant."""
     failed = task(site, "failed", "crawl")
     with browser.new_context() as context:
-        context.add_cookies([{"name": "celeriac", "value": site.tokens["admin"], "url": site.url}])
+        context.add_cookies([{"name": "celeriac", "value": site.session("admin"), "url": site.url}])
         page = context.new_page()
         page.set_content(f"""<iframe src="{site.url}/tasks"></iframe>
             <form method="post" action="{site.url}/tasks/{failed}/retry"><button>Win a prize</button></form>""")

@@ -120,6 +120,30 @@ def test_a_token_opens_a_session_and_its_revocation_ends_it(site: Site) -> None:
     assert site.get("tasks", None, headers=given).status_code == 303
 
 
+def test_a_session_is_not_the_token_and_ends_as_one_signs_out_or_after_its_time(site: Site) -> None:
+    token, cookies = site.token("mine", "read"), []
+    for _ in range(2):
+        answer = site.post("sign-in", None, token=token)
+        cookies.append({"Cookie": answer.headers["set-cookie"].partition(";")[0], "Sec-Fetch-Site": "same-origin"})
+    (first, second), opened = cookies, "SELECT count(*) FROM celeriac.dashboard_sessions"
+    assert token[-20:] not in str(cookies)
+    assert site.get("tasks", None, headers={"Cookie": f"celeriac={token}"}).status_code == 303
+    (stored,) = site.rows("SELECT string_agg(s::text, '') FROM celeriac.dashboard_sessions s")
+    assert first["Cookie"].partition("=")[2] not in stored[0]
+    assert site.ask("POST", "sign-out", None, headers=first).status_code == 303
+    assert [site.get("tasks", None, headers=one).status_code for one in cookies] == [303, 200]
+    site.rows("UPDATE celeriac.dashboard_sessions SET expires_at = now()")
+    assert site.get("tasks", None, headers=second).status_code == 303
+    site.post("sign-in", None, token=token)
+    assert site.rows.one(opened) == 1, "those that are over are gone"
+
+
+def test_a_token_that_only_enqueues_opens_no_page(site: Site) -> None:
+    answer = site.post("sign-in", None, token=site.token("submits", "submit"))
+    assert (answer.status_code, "only enqueues" in answer.text) == (403, True)
+    assert "set-cookie" not in answer.headers
+
+
 @pytest.mark.parametrize("to", ["//evil.example", "https://evil.example/", "/\\evil.example", "javascript:alert(1)"])
 def test_signing_in_leads_nowhere_else(site: Site, to: str) -> None:
     answer = site.post("sign-in", None, token=site.tokens["read"], to=to)
@@ -138,7 +162,7 @@ def test_wrong_tokens_are_throttled(site: Site, served: Served, monkeypatch: pyt
 
 
 def test_cookies_that_are_no_session_are_throttled(site: Site, served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = {"Cookie": f"celeriac={site.tokens['read'][:-1]}"}
+    wrong = {"Cookie": f"celeriac={site.session('read')[:-3]}AAA"}
     assert site.get("tasks", None, headers=wrong).status_code == 303
     monkeypatch.setattr(served.state.throttle, "burst", 0.0)
     monkeypatch.setattr(served.state.throttle, "rate", 0.001)
@@ -204,6 +228,7 @@ def contents(site: Site) -> str:
 
 
 def test_no_look_changes_anything(site: Site, furnished: dict[str, int]) -> None:
+    site.session("admin")
     before = contents(site)
     for path in (*PAGES, *(filled(path, furnished) for path in ONE)):
         site.html(path)

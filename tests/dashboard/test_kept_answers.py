@@ -55,7 +55,7 @@ def test_fifty_who_look_at_the_same_second_cost_one_query(site: Site, monkeypatc
         return real(*given, **named)
 
     monkeypatch.setattr(insights, "list_tasks", counted)
-    headers = {"Cookie": f"celeriac={site.tokens['read']}", "Live": "1"}
+    headers = {"Cookie": f"celeriac={site.session('read')}", "Live": "1"}
     with ThreadPoolExecutor(50) as viewers:
         answers = list(viewers.map(lambda _: httpx.get(f"{site.url}/tasks", headers=headers, timeout=30), range(50)))
     assert {answer.status_code for answer in answers} == {200}
@@ -79,17 +79,17 @@ def test_fifty_who_look_at_the_same_second_cost_one_rendering(site: Site, monkey
         given = {"Cookie": f"celeriac={token}", "Live": "1"} | headers
         return httpx.get(f"{site.url}/tasks", headers=given, timeout=30)
 
-    first = look(site.tokens["read"])
-    again = [look(site.tokens["read"]) for _ in range(10)]
+    first = look(site.session("read"))
+    again = [look(site.session("read")) for _ in range(10)]
     assert {answer.text for answer in again} == {first.text}
-    assert look(site.tokens["read"], **{"If-None-Match": first.headers["etag"]}).status_code == 304
+    assert look(site.session("read"), **{"If-None-Match": first.headers["etag"]}).status_code == 304
     assert len(rendered) == 1
     assert "Retry ticked tasks" not in first.text
-    assert "Retry ticked tasks" in look(site.tokens["admin"]).text
-    other_zone = f"celeriac={site.tokens['read']}; celeriac-zone=Asia%2FTokyo"
+    assert "Retry ticked tasks" in look(site.session("admin")).text
+    other_zone = f"celeriac={site.session('read')}; celeriac-zone=Asia%2FTokyo"
     assert look("", Cookie=other_zone).text != first.text
     site.reading.forget()
-    look(site.tokens["read"])
+    look(site.session("read"))
     assert len(rendered) == 4, "new figures, a new rendering"
 
 
@@ -112,28 +112,28 @@ def test_who_looks_again_in_the_same_moment_is_answered_before_the_handler(
         given = {"Cookie": f"celeriac={token}", "Live": "1"} | headers
         return httpx.get(f"{site.url}/tasks", headers=given, timeout=30)
 
-    first = look(site.tokens["admin"])
-    packed, plain = (look(site.tokens["admin"], **{"Accept-Encoding": how}) for how in ("gzip", "identity"))
+    first = look(site.session("admin"))
+    packed, plain = (look(site.session("admin"), **{"Accept-Encoding": how}) for how in ("gzip", "identity"))
     assert packed.headers["content-encoding"] == "gzip"
     assert (packed.text, plain.text) == (first.text, first.text)
-    assert look(site.tokens["admin"], **{"If-None-Match": first.headers["etag"]}).status_code == 304
+    assert look(site.session("admin"), **{"If-None-Match": first.headers["etag"]}).status_code == 304
     assert len(shown) == 1
-    assert look(site.tokens["read"]).text != first.text
+    assert look(site.session("read")).text != first.text
     site.told(f"tasks/{made}/priority", priority=7)
-    assert look(site.tokens["admin"]).text != first.text
+    assert look(site.session("admin")).text != first.text
     looks = len(shown)
-    assert look(site.tokens["admin"], Accept="application/json").headers["content-type"] == "application/json"
+    assert look(site.session("admin"), Accept="application/json").headers["content-type"] == "application/json"
     assert len(shown) == looks + 1
     with site.app.database.transaction() as connection:
         connection.execute(text("UPDATE celeriac.api_tokens SET revoked_at = now() WHERE name = 'admin'"))
-    assert look(site.tokens["admin"]).status_code == 401
+    assert look(site.session("admin")).status_code == 401
 
 
 def test_nobody_is_shown_the_address_that_another_came_by(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """A task's page tells how it is asked for by HTTP, from the request's own Host."""
     monkeypatch.setattr(reading, "SERVES", 1e9)
     made = task(site, "pending", "crawl")
-    headers = {"Cookie": f"celeriac={site.tokens['admin']}", "Live": "1"}
+    headers = {"Cookie": f"celeriac={site.session('admin')}", "Live": "1"}
     strange = httpx.get(f"{site.url}/tasks/{made}", headers=headers | {"Host": "elsewhere.example"}, timeout=30)
     usual = httpx.get(f"{site.url}/tasks/{made}", headers=headers, timeout=30)
     assert "elsewhere.example/api/" in strange.text

@@ -172,3 +172,9 @@ def test_a_task_is_found_by_its_id_and_by_its_task_id(site: Site) -> None:
     assert site.get("go?q=abc").headers["location"] == f"./tasks/{made}"
     gone = site.get("tasks/88123")
     assert (gone.status_code, "There is no task" in gone.text) == (404, True)
+
+
+def test_an_address_that_no_page_wrote_is_a_page_all_the_same(site: Site) -> None:
+    for seen in ("[" * 7_000, '{"a": 1}', "1" * 5_000, '[["a"]]', "\ud800"):
+        answer = site.get("tasks", params={"seen": seen.encode(errors="surrogatepass"), "after": "1"})
+        assert answer.status_code < 500, seen[:20]

@@ -79,6 +79,7 @@ def test_an_insight_that_takes_too_long_leaves_its_place_to_a_sentence(
 
 
 def test_without_postgres_a_new_page_says_so_and_no_more(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    site.session("read")
     away = Database("postgresql://nobody@127.0.0.1:9/none")
     monkeypatch.setitem(site.app.__dict__, "database", away)
     answer = site.get("tasks")
@@ -99,7 +100,7 @@ def test_the_one_insight_of_a_page_that_takes_too_long_is_said_to(site: Site, mo
 def test_times_are_told_in_one_zone_that_is_named(site: Site) -> None:
     made = task(site, "pending", "crawl")
     site.rows("UPDATE celeriac.tasks SET created_at = '2026-07-01 10:00Z'")
-    headers = {"Cookie": f"celeriac={site.tokens['read']}; celeriac-zone=Europe%2FBerlin"}
+    headers = {"Cookie": f"celeriac={site.session('read')}; celeriac-zone=Europe%2FBerlin"}
     said = site.get(f"tasks/{made}", None, headers=headers).text
     assert "01 Jul 2026 12:00:00" in said
     assert "</time> Europe/Berlin" in said

@@ -101,7 +101,7 @@ def kinds(path: str) -> tuple[str, ...]:
 
 
 def shown(api: Api, path: str) -> str:
-    headers = {"Cookie": f"celeriac={api.tokens['admin']}"} if path.startswith("/admin") else {}
+    headers = {"Cookie": f"celeriac={api.session()}"} if path.startswith("/admin") else {}
     answer = api.ask("GET", path, headers=headers, follow_redirects=True)
     assert answer.status_code in (200, 404, 422), f"{path}: {answer.status_code} {answer.text[:500]}"
     return answer.text
@@ -170,7 +170,7 @@ def test_no_list_is_narrowed_by_a_secret(stack: Stack) -> None:
     bulk = {"move": "cancel", "filter": {"role": "login", "arguments": {"password": CANARY}}}
     assert "keeps it secret" in stack.api.refused(422, "POST", "/api/bulk", json=bulk)["detail"]
     assert not stack.rows("SELECT FROM bulk_actions")
-    page = httpx.Client(base_url=f"{stack.url}/admin", cookies={"celeriac": stack.api.tokens["admin"]})
+    page = httpx.Client(base_url=f"{stack.url}/admin", cookies={"celeriac": stack.api.session()})
     assert "keeps it secret" in page.get(f"/tasks?arg.password={CANARY}").text
     headers = {"Sec-Fetch-Site": "same-origin"}
     page.post("/views/mine", data={"name": "ann's", "arg.password": CANARY}, headers=headers)
@@ -183,7 +183,7 @@ def test_no_list_is_narrowed_by_a_secret(stack: Stack) -> None:
 def test_another_like_it_and_an_edited_schedule_keep_what_nobody_sees(stack: Stack) -> None:
     stack.serve()
     made = stack.api.post("/api/tasks", {"role": "login", "kwargs": {"user": "ann", "password": CANARY}})
-    page = httpx.Client(base_url=f"{stack.url}/admin", cookies={"celeriac": stack.api.tokens["admin"]})
+    page = httpx.Client(base_url=f"{stack.url}/admin", cookies={"celeriac": stack.api.session()})
     headers = {"Sec-Fetch-Site": "same-origin"}
     assert page.post(f"/tasks/{made['id']}/duplicate", headers=headers).status_code == 303
     assert stack.rows("SELECT kwargs ->> 'password' FROM tasks") == [(CANARY,), (CANARY,)]

@@ -27,6 +27,7 @@ def test_a_view_is_a_link_for_oneself_or_for_all(site: Site) -> None:
     assert list(links(site, "operate")) == ["stores"]
     assert site.post("views/shared", "read", name="x", state="failed").status_code == 403
     assert [a[:2] for a in audited(site, "view", "stores")] == [("operate", "save")]
+    assert site.rows("SELECT FROM audit WHERE by = 'read'") == [], "one's own concern nobody else"
 
 
 def test_a_view_is_saved_anew_under_its_name_and_forgotten(site: Site) -> None:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import glob
+import json
+import os
 import re
 import shlex
+import shutil
 import subprocess
+import sys
 import tomllib
 from pathlib import Path
 
@@ -109,3 +113,39 @@ def test_what_the_engine_reads_beside_its_modules_is_packed() -> None:
     packed = {name for pattern in data for name in glob.glob(pattern, root_dir=engine)}
     there = {path for path in engine.rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc")}
     assert {str(path.relative_to(engine)) for path in there} == packed
+
+
+@pytest.mark.parametrize(
+    ("environ", "starts"),
+    [
+        ({}, True),
+        ({"FLOWER_HOST": "::1", "FLOWER_BASIC_AUTH": "celeriac:celeriac"}, True),
+        ({"FLOWER_HOST": "0.0.0.0", "FLOWER_BASIC_AUTH": "ann:secret"}, True),
+        ({"FLOWER_HOST": "0.0.0.0", "FLOWER_BASIC_AUTH": "ann:secret,celeriac:celeriac"}, False),
+        ({"FLOWER_HOST": "192.0.2.7"}, False),
+    ],
+)
+def test_flower_is_not_published_with_the_password_everybody_knows(
+    environ: dict[str, str], starts: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "celery").write_text("#!/bin/sh\necho started $*\n")
+    (tmp_path / "celery").chmod(0o755)
+    given = {"PATH": f"{tmp_path}:{os.environ['PATH']}", **environ}
+    done = subprocess.run(
+        [sys.executable, "deploy/flower.py"], cwd=ROOT, env=given, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode == 0, done.stdout) == (starts, "started -A tasks flower\n" if starts else "")
+    assert starts or "FLOWER_BASIC_AUTH" in done.stderr
+
+
+def test_what_is_in_an_image_is_listed() -> None:
+    """By the program that `make image` runs in it, here: Python's packages, and Debian's where there are such."""
+    done = subprocess.run(
+        [sys.executable, "deploy/contents.py", "9.9"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    listed = json.loads(done.stdout)
+    purls = [one["purl"] for one in listed["components"]]
+    assert (listed["bomFormat"], listed["metadata"]["component"]["version"]) == ("CycloneDX", "9.9")
+    assert [one for one in purls if one.startswith("pkg:pypi/sqlalchemy@2.")]
+    assert bool(shutil.which("dpkg-query")) == any(one.startswith("pkg:deb/debian/") for one in purls)
+    assert purls == sorted(set(purls))

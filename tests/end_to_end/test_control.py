@@ -22,6 +22,9 @@ Worker = Callable[..., Running]
 #: A busy machine's worker answers late.
 ANSWER: Any = {"reply": True, "timeout": PATIENCE, "limit": 1}
 
+#: Of a worker that takes limits from whoever may write to Redis.
+STORES = {"CELERIAC_REMOTE_CONTROL": "store"}
+
 STATUS = "SELECT status FROM worker_tasks WHERE task_id = :id"
 
 
@@ -73,6 +76,12 @@ def test_a_stock_app_on_the_same_broker_cancels_rows(
     assert told == {"ok": f"asked to stop: {task.id}"}
     until(lambda: status(rows, task) == "cancelled", "the cancellation")
     assert "nothing to cancel" in only(other.control.terminate(task.id, **ANSWER))["ok"]
+    trail = "SELECT via, action, target, after ->> 'status' FROM audit WHERE by LIKE 'remote control at %' ORDER BY id"
+    assert rows(trail) == [
+        ("remote control", "revoke", planned.id, "cancelled"), ("remote control", "revoke", task.id, "asked"),
+    ]  # fmt: skip
+    assert "it needs store" in only(other.control.rate_limit("add", "1/h", **ANSWER))["error"]
+    assert rows("SELECT FROM role_limits WHERE rate_limit IS NOT NULL") == []
     assert rows.one("SELECT count(*) FROM task_events WHERE kind = 'cancel'") == 2
 
 
@@ -187,7 +196,7 @@ def test_a_ticket_is_nobodys_task_to_inspect(shop: ModuleType, worker: Worker, o
 
 
 def test_a_rate_that_is_set_holds_for_the_role(shop: ModuleType, worker: Worker, rows: Rows, other: Celery) -> None:
-    worker("-c", "2")
+    worker("-c", "2", **STORES)
     until(lambda: other.control.ping(timeout=1, limit=1), "it to hear")
     assert only(other.control.rate_limit("add", "1/h", **ANSWER)) == {"ok": "add: rate_limit=1/h, timeout=300.0"}
     for _ in range(3):
@@ -208,7 +217,7 @@ def test_a_rate_that_is_set_holds_for_the_role(shop: ModuleType, worker: Worker,
 def test_time_limits_that_are_set_hold_for_the_role(
     shop: ModuleType, worker: Worker, rows: Rows, other: Celery
 ) -> None:
-    worker("-c", "1")
+    worker("-c", "1", **STORES)
     until(lambda: other.control.ping(timeout=1, limit=1), "it to hear")
     assert only(other.control.time_limit("slow", soft=0.2, **ANSWER)) == {"ok": "slow: timeout=0.2"}
     task = shop.slow.apply_async((30.0,), max_retries=0)
@@ -217,7 +226,7 @@ def test_time_limits_that_are_set_hold_for_the_role(
 
 
 def test_limits_of_no_role_and_no_limits_are_refused(shop: ModuleType, worker: Worker, other: Celery) -> None:
-    worker("-c", "1")
+    worker("-c", "1", **STORES)
     until(lambda: other.control.ping(timeout=1, limit=1), "it to hear")
     assert only(other.control.rate_limit("nobody", "1/m", **ANSWER))["error"].startswith("no role 'nobody'")
     assert "give a number a second" in only(other.control.rate_limit("add", "often", **ANSWER))["error"]

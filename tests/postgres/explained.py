@@ -27,7 +27,8 @@ FEW = 1_000
 #: Tables that have a row for each role, schedule, process, ticket or token, and the engine's own bookkeeping.
 SHORT = {
     "account_policies", "afterwards", "alert_deliveries", "alert_silences", "alerts", "alerts_pending", "api_tokens",
-    "batchers", "beats", "bulk_actions", "days_begun", "dropped_days", "enqueuers", "failure_marks", "group_results",
+    "batchers", "beats", "bulk_actions", "dashboard_sessions", "days_begun", "dropped_days", "enqueuers",
+    "failure_marks", "group_results",
     "history_days", "minutes_in_all", "minutes_until", "outcomes", "queue_states", "repairs", "ring", "role_limits",
     "roles", "routines", "saved_views",
     "scheduled_jobs", "sweep_runs", "tickets", "unlisted", "unparking", "workers",

@@ -99,6 +99,12 @@ PAST = {
     "created_at": NOW,
 }  # fmt: skip
 
+#: What limits nobody.
+NO_LIMITS: list[tuple[str, dict[str, Any]]] = [
+    *((f"{name}_some", {name: []}) for name in ("roles", "accounts", "keys")),
+    ("priorities_in_order", {"priorities": [2, 1]}),
+]
+
 IMPOSSIBLE_ROWS: list[tuple[str, str, dict[str, Any]]] = [
     *(("tasks_counts_positive", "tasks", TASK_ROW | {count: -1}) for count in ("retry_count", "tries", "losses")),
     ("tickets_ids_check", "tickets", TICKET | {"ids": [], "accounts": []}),
@@ -163,10 +169,15 @@ IMPOSSIBLE_ROWS: list[tuple[str, str, dict[str, Any]]] = [
         for check, row in (
             ("hash_is_sha256", {"hash": b"short", "scopes": ["read"]}),
             ("scopes_known", {"scopes": ["?"]}),
-            ("roles_some", {"scopes": ["read"], "roles": []}),
+            *((check, {"scopes": ["read"]} | row) for check, row in NO_LIMITS),
         )
     ),
-    ("enqueuers_roles_some", "enqueuers", {"login": "l", "by": "b", "roles": []}),
+    (
+        "dashboard_sessions_hash_is_sha256",
+        "dashboard_sessions",
+        {"hash": b"short", "token": "t", "expires_at": NOW},
+    ),
+    *((f"enqueuers_{check}", "enqueuers", {"login": "l", "by": "b"} | row) for check, row in NO_LIMITS),
     *(
         (f"dead_letters_{check}", "dead_letters", {"digest": b"0" * 32, "reason": "why", "message": b"hello"} | row)
         for check, row in (

@@ -143,6 +143,7 @@ def test_what_is_not_applied_is_told(empty: Engine) -> None:
             "celeriac_0001",
             "celeriac_0002",
             "celeriac_0003",
+            "celeriac_0004",
             *(f"app_{version:04}" for version in range(1, 8)),
         }
 

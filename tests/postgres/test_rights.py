@@ -15,7 +15,8 @@ from celeriac import Celeriac, Settings, insights
 from celeriac.cli import within_celery
 from celeriac.dispatch import parking
 from celeriac.errors import BadValue, ConfigurationError, NotAllowed
-from celeriac.operate import audit, enqueuers, policies, steer
+from celeriac.operate import audit, enqueuers, policies, steer, tokens
+from celeriac.operate.allowed import Allowed
 from celeriac.repair import SWEEPS, sweep
 from celeriac.roles import limits
 from celeriac.roles.role import Role
@@ -145,10 +146,29 @@ def test_a_limited_login_enqueues_its_roles_only(login: Login, rows: Rows, app: 
     ]
 
 
+def test_a_limited_login_enqueues_with_its_account_keys_and_priorities(login: Login, rows: Rows, app: Celeriac) -> None:
+    database = login("enqueue").database
+    allowed = Allowed.of(accounts=["acme*"], keys=["acme:*"], priorities=(0, 5))
+    with app.database.transaction() as connection:
+        enqueuers.limit(connection, f"{PREFIX}_login_enqueue", allowed, by="ann")
+    ask = "SELECT is_new FROM celeriac.enqueue('sync', '[1]', {})"
+    own = {"account": "acme-1", "unique_key": "acme:1", "priority": 5}
+
+    def call(**options: object) -> str:
+        return ask.format(", ".join(f"{name} => '{value}'" for name, value in (own | options).items()))
+
+    with database.transaction() as connection:
+        assert connection.exec_driver_sql(call(task_id="acme:t", lock_key="acme:l")).scalar_one()
+    other = ({"account": "x"}, {"lock_key": "x"}, {"unique_key": "x"}, {"task_id": "x"}, {"priority": 6})
+    assert {denied(database, call(**options)) for options in other} == {"42501"}
+    assert denied(database, ask.format("account => 'acme', priority => 0")) == "42501", "its unique key is derived"
+    assert rows("SELECT account FROM worker_tasks") == [("acme-1",)]
+
+
 @pytest.mark.parametrize(("login_name", "roles"), [("", ["sync"]), ("a\nb", ["sync"]), ("anna", []), ("anna", [" "])])
 def test_who_cannot_be_limited_is_refused(app: Celeriac, rows: Rows, login_name: str, roles: list[str]) -> None:
     with pytest.raises(BadValue), app.database.transaction() as connection:
-        enqueuers.limit(connection, login_name, roles, by="ann")
+        enqueuers.limit(connection, login_name, Allowed.of(roles), by="ann")
     assert rows("SELECT FROM celeriac.enqueuers") == []
 
 
@@ -268,6 +288,55 @@ def test_an_admin_login_steers_and_only_adds_to_the_audit_trail(login: Login, ro
         assert insights.history(connection, task)
     for statement in ("DELETE FROM {}", "UPDATE {} SET by = 'bob'", "TRUNCATE {}", "DROP TABLE {}"):
         assert denied(admin, statement.format("celeriac.audit")) == "42501"
+
+
+def test_an_admin_login_makes_no_token_and_frees_no_login_that_the_trail_does_not_tell(
+    login: Login, rows: Rows, app: Celeriac
+) -> None:
+    """Not even by a row that says something else, as somebody else or as of another time."""
+    admin, mine = login("admin").database, f"{PREFIX}_login_admin"
+    insert = """INSERT INTO celeriac.api_tokens (id, name, hash, scopes, created_by)
+        VALUES (:name, :name, sha256('x'), '{admin}', 'x')"""
+    with admin.transaction() as connection:
+        connection.execute(text(insert), {"name": "quiet"})
+        connection.execute(text(insert), {"name": "false"})
+        audit.write(connection, "create", "token", [audit.Change("false", None, {"scopes": ["view"]})], by="bob")
+        tokens.create(connection, "told", ["read"], by="ann")
+        audit.write(connection, "create", "token", [audit.Change("told", None, {"scopes": ["read"]})], by="ann")
+    with admin.transaction() as connection:
+        enqueuers.limit(connection, "shop", Allowed.of(["sync"]), by="ann")
+    with admin.transaction() as connection:
+        connection.exec_driver_sql("DELETE FROM celeriac.enqueuers")
+        tokens.revoke(connection, "quiet")
+    trail = rows("SELECT target, action, by, after -> 'scopes', login FROM audit ORDER BY target, id")
+    assert {one[4] for one in trail} == {mine}
+    assert [one[:4] for one in trail] == [
+        ("false", "create", "bob", ["view"]), ("false", "insert", mine, ["admin"]),
+        ("quiet", "insert", mine, ["admin"]), ("quiet", "update", mine, ["admin"]),
+        ("shop", "limit", "ann", None), ("shop", "delete", mine, None), ("told", "create", "ann", ["read"]),
+    ]  # fmt: skip
+    for statement in (
+        "INSERT INTO celeriac.audit (by, action, kind, target, at) VALUES ('x', 'x', 'x', 'x', '2020-01-01')",
+        "INSERT INTO celeriac.audit (by, action, kind, target, login) VALUES ('x', 'x', 'x', 'x', 'x')",
+        "UPDATE celeriac.api_tokens SET scopes = '{admin}' WHERE name = 'told'",
+        "UPDATE celeriac.api_tokens SET revoked_at = NULL WHERE name = 'quiet'",
+    ):
+        assert denied(admin, statement) == "42501", statement
+
+
+def test_for_a_worker_login_a_role_s_secrets_only_grow(login: Login, rows: Rows, app: Celeriac) -> None:
+    worker = login("worker").database
+    rows("""UPDATE celeriac.roles SET definition = definition || '{"sensitive": ["pin"]}'""")
+    for said in ("[]", '["card"]', "null"):
+        with worker.transaction() as connection:
+            emptied = f"""definition || '{{"sensitive": {said}}}'"""
+            connection.exec_driver_sql(f"UPDATE celeriac.roles SET definition = {emptied}, role = role || 'x'")
+    assert rows("SELECT role, definition -> 'sensitive' FROM celeriac.roles WHERE role LIKE 'sync%'") == [
+        ("sync", ["card", "pin"])
+    ]
+    with app.database.transaction() as connection:
+        connection.exec_driver_sql("""UPDATE celeriac.roles SET definition = definition || '{"sensitive": []}'""")
+    assert rows.one("SELECT definition -> 'sensitive' FROM celeriac.roles WHERE role = 'sync'") == []
 
 
 def test_every_table_of_the_engine_is_for_workers_or_expressly_not(login: Login, rows: Rows) -> None:

@@ -11,6 +11,7 @@ from celeriac import Celeriac
 from celeriac.cli import within_celery
 from celeriac.errors import TokenRefused
 from celeriac.operate import tokens
+from celeriac.operate.allowed import Allowed
 from celeriac.store.connections import Database
 from tests.processes import Rows
 
@@ -116,11 +117,12 @@ def test_the_list_tells_everything_but_the_secret(database: Database, token: str
 
 
 def test_the_command_limits_a_token_to_roles(app: Celeriac, database: Database) -> None:
-    asked = ["token", "create", "shop", "--scope", "enqueue", "--role", "work", "--role", "later"]
+    limits = ["--role", "work", "--role", "later", "--account", "a", "--key", "a:*", "--priority", "..5"]
+    asked = ["token", "create", "shop", "--scope", "submit", *limits]
     told = CliRunner().invoke(within_celery, asked, obj=SimpleNamespace(app=app))
     bearer = who(database, told.stdout.strip())
     assert bearer is not None
-    assert bearer.roles == {"work", "later"}
-    assert bearer.refusal("work") is None
+    assert bearer.may == {"enqueue"}
+    assert bearer.allowed == Allowed(["later", "work"], ["a"], ["a:*"], [-1_000_000, 5])
     listed = CliRunner().invoke(within_celery, ["token", "list"], obj=SimpleNamespace(app=app))
     assert "later" in listed.stdout

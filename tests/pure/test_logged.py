@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import logging
 import re
+import sys
 import threading
 from typing import Any
 
 import pytest
+from celery.utils.log import ColorFormatter
 
 from celeriac import logged
 from celeriac.run import shared
 from celeriac.settings import Settings
 from celeriac.settle.release import EVENTS as OF_KINDS
 from celeriac.worker.governor import Governor
-from celeriac.worker.logs import AsJson
+from celeriac.worker.logs import AsJson, AsText
 from tests.processes import ROOT
 
 PAGE = (ROOT / "docs" / "observability.md").read_text()
@@ -69,6 +71,22 @@ def test_every_line_is_one_object(odd: object) -> None:
     told = AsJson().format(record)
     assert "\n" not in told
     json.loads(told.encode(errors="surrogatepass"))
+
+
+def test_no_text_of_a_tenant_is_a_line_of_the_log() -> None:
+    """Nor moves the cursor of a terminal, be it in the message or in what an error says."""
+    forged = "x\n[2026-11-29 04:00:00,000: INFO/MainProcess] Task sync succeeded\r\x1b[2J\x1b]0;t\x07\x9b1A\u2028y"
+    try:
+        raise ValueError(forged)
+    except ValueError:
+        record = logging.LogRecord("a.logger", logging.ERROR, __file__, 1, "of %s", (forged,), sys.exc_info())
+    written = AsText(ColorFormatter("[%(asctime)s] %(message)s", use_color=False)).format(record)
+    first, *others = written.split("\n")
+    assert first.endswith("of x")
+    assert all(line.startswith("    ") for line in others if "Traceback" not in line)
+    assert not re.search("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028]", written)
+    assert r"\x1b[2J" in written
+    assert record.args == (forged,), "others have the record as it was"
 
 
 def test_a_worker_that_drains_says_so_once(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:

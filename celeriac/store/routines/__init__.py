@@ -8,7 +8,7 @@ from pathlib import Path
 #: In the order in which they need one another.
 NAMES = (
     "ids", "history", "hand_over", "barriers", "leases", "release", "rooms", "worker_tasks", "cancel", "arguments",
-    "enqueue", "policies", "limits", "schedules", "window", "backlog",
+    "enqueue", "policies", "audit", "limits", "schedules", "window", "backlog",
 )  # fmt: skip
 
 

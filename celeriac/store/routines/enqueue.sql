@@ -59,6 +59,13 @@ CREATE OR REPLACE FUNCTION celeriac.is_instants(task_id text) RETURNS boolean LA
 SELECT task_id ~ '@[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}([.][0-9]+)?Z$'
 $$;
 
+-- Whether one of these means it: by name, or by its beginning where the entry ends in `*`.
+CREATE OR REPLACE FUNCTION celeriac.is_among(value text, entries text[]) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
+SELECT EXISTS (
+    SELECT FROM unnest(entries) AS entry
+    WHERE value = entry OR right(entry, 1) = '*' AND starts_with(value, left(entry, -1)))
+$$;
+
 CREATE OR REPLACE FUNCTION celeriac.enqueue(
     role text,
     args jsonb DEFAULT '{}',
@@ -82,9 +89,11 @@ DECLARE
     is_named CONSTANT boolean := enqueue.task_id IS NOT NULL;
     receipt celeriac.receipt;
     differs boolean;
+    limited celeriac.enqueuers;
     century CONSTANT double precision := 100 * 365 * 86400.0;
 BEGIN
-    IF EXISTS (SELECT FROM celeriac.enqueuers e WHERE e.login = session_user AND enqueue.role <> ALL (e.roles)) THEN
+    SELECT e.* INTO limited FROM celeriac.enqueuers e WHERE e.login = session_user;
+    IF enqueue.role <> ALL (limited.roles) THEN
         PERFORM celeriac.refuse('42501', 'the login ' || quote_literal(session_user) || ' may not enqueue the role '
             || quote_literal(enqueue.role), 'Ask for it: celeriac enqueuer limit ' || session_user || ' --role ...');
     END IF;
@@ -140,6 +149,20 @@ BEGIN
         'Give a time in the years 1 to 9999.')
     FROM (VALUES ('scheduled_for', task.scheduled_for), ('expires_at', enqueue.expires_at))
         AS t (option, given);
+    IF limited.login IS NOT NULL THEN
+        PERFORM celeriac.refuse('42501', 'the login ' || quote_literal(session_user) || ' may not enqueue with '
+            || k.option || '=' || left(quote_literal(k.given), 100), 'It may with ' || array_to_string(k.entries, ', ')
+            || '; see celeriac enqueuer list.')
+        FROM (VALUES ('account', task.account, limited.accounts), ('lock_key', task.lock_key, limited.keys),
+            ('unique_key', task.unique_key, limited.keys), ('task_id', enqueue.task_id, limited.keys)
+        ) AS k (option, given, entries)
+        WHERE NOT celeriac.is_among(k.given, k.entries) AND k.entries IS NOT NULL AND k.given IS NOT NULL;
+        IF task.priority NOT BETWEEN limited.priorities[1] AND limited.priorities[2] THEN
+            PERFORM celeriac.refuse('42501', 'the login ' || quote_literal(session_user)
+                || ' may not enqueue with priority=' || task.priority, 'It may with ' || limited.priorities[1] || ' to '
+                || limited.priorities[2] || '; see celeriac enqueuer list.');
+        END IF;
+    END IF;
 
     receipt.task_id := task.task_id;
     FOR attempt IN 1..100 LOOP

@@ -1,0 +1,101 @@
+"""What a token or a login of Postgres may enqueue: its roles, accounts, keys and priorities, by allow-lists.
+
+An entry means a name, or with `*` at its end all names that begin so. Keys are lock keys, unique keys and task ids of
+the caller's own. `celeriac.enqueue` decides alike for logins, in SQL.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, fields
+from typing import Any, Protocol
+
+from celeriac.roles.bounds import ANY_PRIORITY
+
+#: Entries a list may have.
+MOST = 1_000
+
+
+class Call(Protocol):
+    """What a task to be is judged by."""
+
+    role: str
+    account: str
+    lock_key: str | None
+    unique_key: str | None
+    priority: int
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """Each None where nothing is limited. `priorities`: the lowest and the highest."""
+
+    roles: list[str] | None = None
+    accounts: list[str] | None = None
+    keys: list[str] | None = None
+    priorities: list[int] | None = None
+
+    @classmethod
+    def of(
+        cls, roles: Collection[str] = (), accounts: Collection[str] = (), keys: Collection[str] = (),
+        priorities: tuple[int | None, int | None] | None = None,
+    ) -> Allowed:  # fmt: skip
+        """What these options say; an empty list and an open end limit nothing."""
+        names = [sorted(set(one)) or None for one in (roles, accounts, keys)]
+        if priorities is None:
+            return cls(names[0], names[1], names[2])
+        ends = zip(priorities, ANY_PRIORITY, strict=True)
+        return cls(names[0], names[1], names[2], [end if wanted is None else wanted for wanted, end in ends])
+
+    def limits(self) -> dict[str, Any]:
+        """What is limited, by name."""
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
+
+    def wrong(self) -> str | None:
+        """What cannot be meant, if there is such."""
+        lists = {"roles": self.roles, "accounts": self.accounts, "keys": self.keys}
+        for name, entries in lists.items():
+            if entries and (len(entries) > MOST or not all(_is_entry(name, entry) for entry in entries)):
+                return f"{name}={entries!r:.120}: give at most {MOST:,} printable names of {name}"
+        if self.priorities and not ANY_PRIORITY[0] <= self.priorities[0] <= self.priorities[1] <= ANY_PRIORITY[1]:
+            return f"priorities={self.priorities}: give the lowest and the highest, within a million of 0"
+        return None
+
+    def refusal(self, call: Call, task_id: str | None = None) -> str | None:
+        """What of the call is not allowed, and what is. `task_id`: if the caller chose it."""
+        return self.of_role(call.role) or next(self._beyond(call, task_id), None)
+
+    def of_role(self, role: str) -> str | None:
+        if self.roles is None or role in self.roles:
+            return None
+        return f"may not enqueue the role {role!r}, only {', '.join(self.roles)}: use one made with `--role {role}`"
+
+    def _beyond(self, call: Call, task_id: str | None) -> Iterator[str]:
+        keys = {"lock_key": call.lock_key, "unique_key": call.unique_key, "task_id": task_id}
+        if self.accounts is not None and not _is_among(call.account, self.accounts):
+            yield _not_that("account", call.account, self.accounts, "--account")
+        for name, key in keys.items():
+            if self.keys is not None and key is not None and not _is_among(key, self.keys):
+                yield _not_that(name, key, self.keys, "--key")
+        if self.priorities is not None and not self.priorities[0] <= call.priority <= self.priorities[1]:
+            low, high = self.priorities
+            yield f"may not enqueue with the priority {call.priority}, only with {low} to {high}: see `--priority`"
+
+
+def _is_among(value: str, entries: list[str]) -> bool:
+    return any(value == entry or (entry.endswith("*") and value.startswith(entry[:-1])) for entry in entries)
+
+
+def _not_that(name: str, value: str, entries: list[str], option: str) -> str:
+    allowed = ", ".join(map(repr, entries[:10])) + (", …" if len(entries) > 10 else "")
+    return f"may not enqueue with the {name} {value!r:.120}, only with {allowed}: see `{option}`"
+
+
+#: Whatever the roles take.
+ANYTHING = Allowed()
+
+
+def _is_entry(name: str, entry: str) -> bool:
+    """The empty account is that of tasks without one."""
+    return entry.isprintable() and (bool(entry.strip()) or (name, entry) == ("accounts", ""))

@@ -1,0 +1,64 @@
+-- What a worker did as remote control said, which is whoever may write to Redis. A worker's login writes nothing else into
+-- the audit trail, and cannot say that it was somebody else.
+CREATE OR REPLACE FUNCTION celeriac.note_remote_control(command text, kind text, changes jsonb, heard_by text)
+RETURNS void LANGUAGE sql SECURITY DEFINER AS $$
+INSERT INTO celeriac.audit (by, action, kind, target, after, via)
+SELECT 'remote control at ' || heard_by, command, kind, c.target, c.after, 'remote control'
+FROM jsonb_to_recordset(changes) AS c (target text, after jsonb)
+$$;
+ALTER FUNCTION celeriac.note_remote_control SET search_path = celeriac, pg_temp;
+REVOKE ALL ON FUNCTION celeriac.note_remote_control FROM PUBLIC;
+
+-- Whether the login has all rights on that table anyhow, as its owner or a superuser.
+CREATE OR REPLACE FUNCTION celeriac.is_owner(of_table oid) RETURNS boolean LANGUAGE sql STABLE AS $$
+SELECT pg_has_role(session_user, relowner, 'USAGE') FROM pg_class WHERE oid = of_table
+$$;
+
+-- Of tokens and limited logins: whoever may write them but not the trail's past leaves a row there, too, whether he wrote
+-- one or not. `kind` and the column that names the target are the trigger's arguments. A row of the same transaction that
+-- says the same is enough.
+CREATE OR REPLACE FUNCTION celeriac.note_unsaid() RETURNS trigger LANGUAGE plpgsql
+SECURITY DEFINER SET search_path = celeriac, pg_temp
+AS $$
+DECLARE
+    hidden CONSTANT text[] := ARRAY['hash', 'last_used_at'];
+    was CONSTANT jsonb := CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) - hidden END;
+    is_now CONSTANT jsonb := CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) - hidden END;
+    named CONSTANT text := coalesce(is_now, was) ->> TG_ARGV[1];
+BEGIN
+    IF celeriac.is_owner(TG_RELID) OR EXISTS (
+        SELECT FROM celeriac.audit a WHERE a.kind = TG_ARGV[0] AND a.target = named AND a.at = now()
+            AND (TG_OP <> 'INSERT' OR a.after -> 'scopes' IS NOT DISTINCT FROM is_now -> 'scopes'))
+    THEN
+        RETURN NULL;
+    END IF;
+    INSERT INTO celeriac.audit (by, action, kind, target, before, after, why, via)
+    VALUES (session_user, lower(TG_OP), TG_ARGV[0], named, was, is_now, 'written to the table itself', 'SQL');
+    RETURN NULL;
+END $$;
+
+-- What is revoked stays so, and a role's secrets grow only, but for the owner: `celeriac migrate` takes names away.
+CREATE OR REPLACE FUNCTION celeriac.keep_revoked() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    IF OLD.revoked_at IS NOT NULL AND NEW.revoked_at IS DISTINCT FROM OLD.revoked_at
+        AND NOT celeriac.is_owner(TG_RELID)
+    THEN
+        RAISE 'the token % is revoked', quote_literal(OLD.name) USING ERRCODE = '42501', HINT = 'Make another.';
+    END IF;
+    RETURN NEW;
+END $$;
+
+CREATE OR REPLACE FUNCTION celeriac.keep_sensitive() RETURNS trigger LANGUAGE plpgsql AS $$
+DECLARE
+    before CONSTANT jsonb := coalesce(nullif(OLD.definition -> 'sensitive', 'null'), '[]');
+    now_said CONSTANT jsonb := coalesce(nullif(NEW.definition -> 'sensitive', 'null'), '[]');
+BEGIN
+    IF now_said @> before AND NEW.role = OLD.role OR celeriac.is_owner(TG_RELID) THEN
+        RETURN NEW;
+    END IF;
+    NEW.role := OLD.role;
+    NEW.definition := NEW.definition || jsonb_build_object('sensitive', (
+        SELECT jsonb_agg(name ORDER BY name)
+        FROM (SELECT jsonb_array_elements(before) UNION SELECT jsonb_array_elements(now_said)) AS u (name)));
+    RETURN NEW;
+END $$;

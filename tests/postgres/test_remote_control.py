@@ -1,0 +1,84 @@
+"""Remote control does what the settings let whoever may write to Redis, and leaves a trail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from celery.app.control import Control as StockControl
+
+from celeriac import Celeriac
+from celeriac.errors import ConfigurationError
+from celeriac.operate import sealed
+from celeriac.settings import Settings
+from celeriac.worker import remote
+from celeriac.worker.panel import Panel
+from tests.processes import Rows
+
+KEY = "a key that nobody has"
+
+#: A command of each level.
+COMMANDS = {"look": "ping", "act": "pool_grow", "store": "rate_limit"}
+
+
+def ask(app: Celeriac, command: str, **arguments: Any) -> Any:
+    """What a worker of this app answers."""
+    panel = Panel(SimpleNamespace(app=app, hostname="celery@here"))
+    handlers = panel.guarded({name: lambda state, **given: {"ok": given} for name in COMMANDS.values()})  # noqa: ARG005
+    return handlers[command](None, **arguments)
+
+
+@pytest.mark.parametrize(
+    ("level", "lets"), [("look", ["look"]), ("act", ["look", "act"]), ("store", ["look", "act", "store"])]
+)
+def test_a_level_lets_those_up_to_it(app: Celeriac, level: str, lets: list[str]) -> None:
+    app.settings = replace(app.settings, remote_control=level)
+    answers = {level: ask(app, command) for level, command in COMMANDS.items()}
+    assert [level for level, answer in answers.items() if "ok" in answer] == lets
+    assert all("CELERIAC_REMOTE_CONTROL=" in answer["error"] for answer in answers.values() if "ok" not in answer)
+
+
+def test_without_a_setting_flowers_buttons_work_and_nothing_is_stored() -> None:
+    level = Settings().remote_control
+    buttons = {
+        "shutdown", "pool_restart", "pool_grow", "pool_shrink", "autoscale", "add_consumer", "cancel_consumer",
+        "revoke", "terminate", "enable_events",
+    }  # fmt: skip
+    assert not [name for name in buttons if remote.refused(name, level)]
+    assert remote.refused("rate_limit", level)
+    assert remote.refused("time_limit", level)
+    assert remote.level_of("one of the application's") == "act"
+    for wrong in ({"CELERIAC_REMOTE_CONTROL": "yes"}, {"CELERIAC_REMOTE_CONTROL_KEY": "short"}):
+        with pytest.raises(ConfigurationError, match=next(iter(wrong))):
+            Settings.from_environ(wrong)
+
+
+def test_what_changes_a_worker_is_in_the_trail_as_what_it_is(app: Celeriac, rows: Rows) -> None:
+    assert ask(app, "pool_grow", n=2) == {"ok": {"n": 2}}
+    ((by, via, *what),) = rows("SELECT by, via, action, kind, target, after FROM audit")
+    assert (by.split(" at ")[0], via) == ("remote control", "remote control")
+    assert what == ["pool_grow", "worker", "celery@here", {"n": "2"}]
+
+
+def test_with_a_key_what_is_more_than_a_look_is_signed_once_and_for_whom_it_is(
+    app: Celeriac, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app.settings = replace(app.settings, remote_control_key=KEY)
+    sent: list[dict[str, Any]] = []
+    monkeypatch.setattr(StockControl, "broadcast", lambda _self, _command, given, *_, **__: sent.append(given))
+    app.control.broadcast("pool_grow", {"n": 3}, destination=["celery@here"])
+    app.control.pool_grow(n=3, destination=["celery@there"])
+    mine, others = sent
+    assert "not signed" in ask(app, "pool_grow", n=3)["error"]
+    assert "another key" in ask(app, "pool_grow", **mine | {"n": 30})["error"]
+    assert "for others" in ask(app, "pool_grow", **others)["error"]
+    assert ask(app, "ping") == {"ok": {}}
+    panel = Panel(SimpleNamespace(app=app, hostname="celery@here"))
+    grow = panel.guarded({"pool_grow": lambda state, n: {"ok": n}})["pool_grow"]  # noqa: ARG005
+    assert grow(None, **mine) == {"ok": 3}
+    assert "was used" in grow(None, **mine)["error"]
+    monkeypatch.setattr(sealed, "FRESH", -1.0)
+    assert "not of the last" in ask(app, "pool_grow", **mine)["error"]
+    assert rows("SELECT action FROM audit") == [("pool_grow",)]
