@@ -30,6 +30,7 @@ from celeriac.run.held_up import HeldUp
 from celeriac.run.late import late
 from celeriac.run.lease import WorkerState
 from celeriac.run.places import places
+from celeriac.run.traces import forget, spare_neighbours, traces
 from celeriac.settle import release
 from celeriac.settle.outcome import Outcome
 from celeriac.store import look
@@ -201,6 +202,7 @@ class Lifeline(threading.Thread):
                 done |= self._unless_locked(lambda: self._report(renews=False))
         if done:
             shared.renew(begins)
+        self._unless_locked(partial(spare_neighbours, self.database))
 
     def _report(self, *, renews: bool) -> None:
         with self.database.transaction() as connection:
@@ -261,7 +263,7 @@ class Lifeline(threading.Thread):
             return
         with self.database.transaction() as connection:
             tokens = [token for pid in self.lost for token in release.of_process(connection, shared.worker_id(), pid)]
-            orphans = parting.release_lost(connection, [*self.orphans, *tokens])
+            orphans = parting.release_lost(connection, self.database.url, [*self.orphans, *tokens])
         self.lost.clear()
         self.orphans = orphans
 
@@ -344,6 +346,8 @@ class Lifeline(threading.Thread):
                 self.join(LAST_LOOK)
             self._report_end()
         finally:
+            traces.keep(on=False)
+            forget(self.database.url, shared.worker_id())
             self.over.set()
 
     def _report_end(self) -> None:

@@ -1,7 +1,7 @@
 """Overdue: past its hard limit a process has to go.
 
-Its task counts as timed out, its ticket's other tasks as lost. It goes also while Postgres is away; then all count as
-lost.
+Its task counts as timed out; others of its ticket that have run and are not settled count as lost. It goes also while
+Postgres is away; then its task counts as lost as well.
 """
 
 from __future__ import annotations

@@ -20,6 +20,7 @@ from celeriac.errors import ConfigurationError
 from celeriac.roles.declare import Roles
 from celeriac.roles.role import Role
 from celeriac.run import shared
+from celeriac.run.traces import traces
 from celeriac.store.built_in import is_built_in
 from celeriac.store.connections import Database
 from celeriac.store.failures import once_postgres_serves
@@ -52,6 +53,7 @@ class LifelineStep(bootsteps.StartStopStep):
         self.heard: list[tuple[Any, Callable[..., None]]] = []
         # They are forked with these, too; another worker that was forked with this one has its own.
         shared.make_own()
+        traces.keep(on=True)
         COUNTERS.turn(on=bool(worker.app.settings.metrics_address))
         shared.drain(on=False)
         shared.back_off(on=False)

@@ -248,6 +248,14 @@ def suspect(self: Task[..., Any], deadly: bool = False) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
+@app.task(shared=False, bind=True, role="deadly", chunk=10, max_losses=1, stale_after=2)
+def deadly(self: Task[..., Any], kills: bool = False) -> None:
+    """Shares its ticket, and runs once at most."""
+    tell(self, "begin")
+    if kills:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 @app.task(shared=False, bind=True, role="hog", chunk=1)
 def hog(self: Task[..., Any], megabytes: int) -> None:
     """Holds so much memory until somebody writes 'leave' into `ran`."""
