@@ -192,9 +192,12 @@ class TicketRun:
 
     def _next(self) -> Started | None:
         with self.lock:
-            while self.waiting and (closed() or self.handing_back or not (self.limits.let_all() or self._may_begin())):
+            while self.waiting and (self._is_over() or not (self.limits.let_all() or self._may_begin())):
                 self._part_with_waiting()
             return self.waiting.pop(0) if self.waiting else None
+
+    def _is_over(self) -> bool:
+        return self.handing_back or self.place.stopping or closed()
 
     def _may_begin(self) -> bool:
         """By the role's rate, if it has one: what may not waits again, for a pass that may give it out."""

@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -58,6 +59,13 @@ def slow(self: Task[..., Any], seconds: float) -> str:
         time.sleep(0.02)
     tell(self, "end")
     return "done"
+
+
+@app.task(shared=False, bind=True, role="starting", chunk=1, max_losses=1)
+def starting(self: Task[..., Any], seconds: float) -> None:
+    """Starts a process that outlasts it."""
+    tell(self, str(subprocess.Popen(["sleep", "300"]).pid))
+    time.sleep(seconds)
 
 
 @app.task(shared=False, bind=True, role="awaiting", chunk=1, stale_after=3, max_losses=5)
