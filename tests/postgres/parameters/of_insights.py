@@ -39,6 +39,7 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
         "insights.burning.MINUTES": [work],
         "insights.burning.HIT": [{"ids": failed}],
         "insights.watched.LETTERS": [{"most": SELECTED}],
+        "insights.watched.DRAINING_ON": [{"forgotten": 3600, "most": SELECTED}],
         "insights.watched.TROUBLE": [{"most": SELECTED}],
         "insights.watched.OLDEST": [{"most": SELECTED}],
         "insights.watched.ROLES": [{"samples": 0, "most": SELECTED, "newest": SELECTED}],
