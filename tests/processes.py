@@ -23,6 +23,9 @@ from tests.matrix.pooled import around
 ROOT = Path(__file__).parent.parent
 T = TypeVar("T")
 
+#: In an environment: the command is executed, and not forked from what has imported its libraries.
+EXECUTED = "EXECUTED"
+
 #: Waiting is bounded by this (seconds); a condition that holds ends it at once.
 PATIENCE = 60.0
 
@@ -74,7 +77,7 @@ class Running:
         self.log = log
         given = {**({} if alone else os.environ), **environ}
         self.process: Forked | subprocess.Popen[bytes]
-        if can_be_forked(command):
+        if can_be_forked(command) and EXECUTED not in environ:
             self.process = Forked(command, given, ROOT, log)
         else:
             with log.open("ab") as output:

@@ -64,7 +64,8 @@ def _schedules(_: Celeriac, connection: Connection) -> Iterable[Measured]:
 
 def _workers(app: Celeriac, connection: Connection) -> Iterable[Measured]:
     silent = watched.silent_workers(connection, app.settings.alert_heartbeat)
-    return [Measured("heartbeat_age", row.worker_id, row.age) for row in silent]
+    yield from (Measured("heartbeat_age", row.worker_id, row.age) for row in silent)
+    yield from (Measured("drain_overdue", row.worker_id, row.overdue) for row in watched.draining_on(connection))
 
 
 def _redis(app: Celeriac, _: Connection) -> Iterable[Measured]:
@@ -107,7 +108,7 @@ GROUPS: Mapping[Group, Sequence[str]] = {
     _burning: ("failing_now",),
     _oldest: ("oldest_ready", "left_ready"),
     _schedules: ("late", "skipped", "beat_silence"),
-    _workers: ("heartbeat_age",),
+    _workers: ("heartbeat_age", "drain_overdue"),
     _redis: ("redis_silent",),
     _trouble: ("lost_tickets", "late_finishes"),
     _fairness: ("fairness_lag",),

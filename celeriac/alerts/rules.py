@@ -104,6 +104,11 @@ RULES = (
         promql="max by (role) (celeriac_worker_silence_seconds) > $threshold",
     ),
     Rule(
+        name="drains_on", of="a worker", measure="drain_overdue", threshold=0,
+        says="takes nothing more and should have ended {value:.0f} s ago",
+        promql="max(celeriac_worker_drain_overdue_seconds) > $threshold",
+    ),
+    Rule(
         name="long_wait", of="a role", measure="oldest_ready", threshold="alert_wait", lasts=300,
         says="a task that could start waits for {value:.0f} s, longer than it should",
         promql=(

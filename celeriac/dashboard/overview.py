@@ -47,7 +47,7 @@ CURES = {
         ),
         ("roles", True),
     ),
-    "dead_worker": ("workers", False), "dead_letters": ("dead-letters", False),
+    **dict.fromkeys(("dead_worker", "drains_on"), ("workers", False)), "dead_letters": ("dead-letters", False),
 }  # fmt: skip
 
 

@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from celeriac import insights
 from celeriac.app import Celeriac
 from celeriac.doctor.findings import LATE, SILENT, Seen, Trouble, age, counted, error_text, named
-from celeriac.insights import condition
+from celeriac.insights import condition, watched
 from celeriac.insights.blockers import blockers
 from celeriac.insights.condition import FEW_DEAD, OLD
 from celeriac.settle import release
@@ -138,6 +138,7 @@ def clock(app: Celeriac) -> Seen:
 def workers(app: Celeriac) -> Seen:
     with app.database.reading() as connection:
         silent = condition.silent_workers(connection, SILENT)
+        draining_on = watched.draining_on(connection)
         alive = _alive(insights.workers(connection))
     return Seen(
         f"{len(alive)} report, none that holds tasks is silent",
@@ -147,6 +148,13 @@ def workers(app: Celeriac) -> Seen:
                 f"if it is dead, run `celeriac recover {shlex.quote(w.worker_id)}`; the sweep does by itself, later",
             )
             for w in silent
+        ]
+        + [
+            Trouble(
+                f"{w.worker_id} takes nothing more and should have ended {age(w.overdue)} ago",
+                "end its process (`kill -9`) and start it again; what it held waits again already, or will",
+            )
+            for w in draining_on
         ],
     )
 

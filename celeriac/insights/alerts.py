@@ -40,8 +40,8 @@ MOST = 1_000
 #: what delays it, and what somebody should look at.
 DAMAGE = (
     "redis_away", "beat_silent", "no_worker", "fails_now", "idle_while_ready", "missed_schedule", "held_lock",
-    "unfair", "held_snapshot", "dead_worker", "failed_rate", "lost_tickets", "long_wait", "long_running", "queue_depth",
-    "late_finish", "skipped_instants", "dead_letters",
+    "unfair", "held_snapshot", "dead_worker", "drains_on", "failed_rate", "lost_tickets", "long_wait", "long_running",
+    "queue_depth", "late_finish", "skipped_instants", "dead_letters",
 )  # fmt: skip
 
 

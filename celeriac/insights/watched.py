@@ -112,6 +112,16 @@ WHERE since < statement_timestamp() - :late * interval '1 second'
 ORDER BY since DESC LIMIT :most
 """)
 
+# Its own heartbeat says so, in which it would not say that it ended.
+DRAINING_ON = text("""
+SELECT worker_id, CAST(resources ->> 'drain_overdue' AS double precision)
+    + CAST(extract(epoch FROM statement_timestamp() - last_heartbeat_at) AS double precision) AS overdue
+FROM celeriac.workers
+WHERE status = 'draining' AND resources ? 'drain_overdue'
+    AND last_heartbeat_at > statement_timestamp() - :forgotten * interval '1 second'
+ORDER BY last_heartbeat_at DESC LIMIT :most
+""")
+
 TROUBLE = text("""
 SELECT role, count(*) FILTER (WHERE kind = 'ticket_lost') AS lost, count(*) FILTER (WHERE kind = 'late_finish') AS late
 FROM (
@@ -165,6 +175,11 @@ def beat_silence(connection: Connection) -> float | None:
 def silent_workers(connection: Connection, late: float) -> Sequence[Row[Any]]:
     """Worker, and the seconds it has been silent, of those beyond `late` seconds."""
     return connection.execute(HEARTBEATS, {"late": late, "forgotten": FORGOTTEN, "most": MOST_WORKERS}).all()
+
+
+def draining_on(connection: Connection) -> Sequence[Row[Any]]:
+    """Worker, and for how long (seconds) it should have ended, of those that drain and do not end."""
+    return connection.execute(DRAINING_ON, {"forgotten": FORGOTTEN, "most": MOST_WORKERS}).all()
 
 
 def trouble(connection: Connection) -> Sequence[Row[Any]]:

@@ -158,6 +158,7 @@ METRICS = (
         values=MEANS,
     ),
     Metric("worker_draining", "1 from when it was told to stop", source="worker"),
+    Metric("worker_drain_overdue_seconds", "For how long it should have ended; else 0", source="worker"),
     Metric("worker_memory_ratio", "Memory, as a share of its limit", source="worker"),
     Metric("worker_cpu_ratio", "CPU, as a share of what it may use", source="worker"),
     Metric("worker_heartbeat_age_seconds", "Since the leases were last renewed", source="worker"),

@@ -121,6 +121,7 @@ def worker_figures(lifeline: Lifeline) -> Samples:
     for means in MEANS:
         samples.put("worker_backing_off", means in governor.back_off.short, means)
     samples.put("worker_draining", lifeline.drain_until is not None)
+    samples.put("worker_drain_overdue_seconds", PULSE.overdue())
     samples.put("worker_memory_ratio", governor.usage.memory)
     samples.put("worker_cpu_ratio", governor.usage.cpu)
     samples.put("worker_heartbeat_age_seconds", max(0.0, time.monotonic() - shared.renewed()))

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from celeriac.operate import audit
 from celeriac.operate.audit import Change
+from celeriac.run.traces import spare_neighbours
 from celeriac.settle import release
 from celeriac.store.connections import Database
 from celeriac.store.states import RUNNING
@@ -30,6 +31,7 @@ def rescue_by_role(
     database: Database, process: str, *, minutes: float | None = None, operator: str | None = None
 ) -> Counter[str]:
     """How many of each role were freed; `process`: who does it, for their histories, where no operator asked."""
+    spare_neighbours(database)
     rescued: Counter[str] = Counter()
     while True:
         with database.transaction() as connection:

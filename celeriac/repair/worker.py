@@ -10,6 +10,7 @@ from celeriac.errors import IllegalMove, Unknown
 from celeriac.operate import audit
 from celeriac.operate.audit import Change
 from celeriac.repair.rescue import TICKETS
+from celeriac.run import traces
 from celeriac.settle import release
 from celeriac.store.connections import Database
 from celeriac.store.states import RUNNING
@@ -55,7 +56,8 @@ def rescue_worker(
             if not freed:
                 held(connection, worker_id, silent=silent)
             tokens = release.of_process(connection, worker_id, None)[:TICKETS]
-            done = release.release(
+            done = traces.spare(connection, database.url, tokens)
+            done += release.release(
                 connection, tokens, started=True, kind="rescue", why="its worker is dead", by=operator, loss=True
             )
             changes = [Change(str(f.id), {"status": RUNNING}, {"status": f.becomes}) for f in done]

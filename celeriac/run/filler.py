@@ -26,6 +26,7 @@ from celeriac.run.reporting import reporter
 from celeriac.run.requests import Requests
 from celeriac.run.run import Run
 from celeriac.run.ticket import hand_back
+from celeriac.run.traces import traces
 from celeriac.run.watch import LOOK_EVERY
 from celeriac.store.failures import RETRY_EVERY, Away, in_a_line, is_gone, is_locked, log_error
 from celeriac.store.patience import patient
@@ -148,6 +149,7 @@ class Filler:
         ask = Ask(role, fresh_token(), asked=True)
         own = Own(Holder(shared.worker_id(), os.getpid()), ask.token, read, is_whole=True)
         self.doubts.append(ask)
+        ask.begin = traces.opened(self.app.database, ask.token)
         try:
             with patient(PASS):
                 done = self.app.dispatcher.run_pass(replace(role, batch_size=min(most, role.batch_size)), own)
@@ -173,6 +175,8 @@ class Filler:
         """Starts what a ticket holds; or asks what was started by what had no answer."""
         self._limits(ask.role)
         again, ask.asked = ask.asked, True
+        if not again:
+            ask.begin = traces.opened(self.app.database, ask.token)
         me, pid = shared.worker_id(), os.getpid()
         with self.app.database.statement() as connection:
             started = start.start(

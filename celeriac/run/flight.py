@@ -19,11 +19,15 @@ from celeriac.run.run import Run
 from celeriac.run.ticket import LEASE_USED
 
 
+def _nothing(_: int) -> None:
+    """Of a ticket that has not been asked for."""
+
+
 @dataclass(eq=False, slots=True)
 class Ask:
     """A ticket that may be this process's. It is in doubt from the first statement to the first answer.
 
-    `ended`: told what became of a ticket that Redis brought.
+    `ended`: told what became of a ticket that Redis brought. `begin` notes each of its tasks as it begins.
     """
 
     role: Role
@@ -31,6 +35,7 @@ class Ask:
     ids: Sequence[int] = ()
     ended: Callable[[dict[str, Any]], None] | None = None
     asked: bool = False
+    begin: Callable[[int], None] = _nothing
 
 
 @dataclass(eq=False, slots=True)

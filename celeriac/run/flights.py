@@ -195,6 +195,7 @@ class Flights:
         """Whatever the handler does, it lands."""
         run = flight.run
         flight.began = run.began = run.limited_since = time.monotonic()
+        flight.ticket.ask.begin(run.task.id)
         try:
             if flight.ticket.reporter is not None:
                 flight.ticket.reporter.started(run.task)

@@ -13,9 +13,13 @@ from itertools import count
 from typing import Any, Protocol
 
 from billiard.pool import EX_RECYCLE
+from billiard.process import current_process
 
 from celeriac.run import shared
 from celeriac.run.run import Run
+
+#: Signals that ask a process to end.
+STOPS = (signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
 
 
 class OpenTicket(Protocol):
@@ -26,11 +30,14 @@ class OpenTicket(Protocol):
 
 
 class Place(ABC):
-    """`number`: which of the slots that the worker's parent reads is this place's. `current`: what runs there."""
+    """`number`: which of the slots that the worker's parent reads is this place's. `current`: what runs there.
+    `stopping`: nothing more begins there.
+    """
 
     def __init__(self, number: int) -> None:
         self.number = number
         self.current: tuple[OpenTicket, Run] | None = None
+        self.stopping = False
 
     def stop(self, run: Run, error: BaseException) -> bool:
         """Cancels a coroutine; interrupts any other handler, and a coroutine that blocks or takes no notice."""
@@ -49,6 +56,7 @@ class Process(Place):
         super().__init__(number)
         self.interrupting: tuple[Run, BaseException] | None = None
         self.leaving = self.hears = False
+        self.before: dict[int, Any] = {}
         self.listen()
 
     def listen(self) -> None:
@@ -58,7 +66,27 @@ class Process(Place):
         hears = threading.current_thread() is threading.main_thread()
         if hears and signal.getsignal(signal.SIGUSR2) != self._interrupted:
             signal.signal(signal.SIGUSR2, self._interrupted)
+        if hears and current_process().daemon:
+            self._outlast_stops()
         self.hears = hears
+
+    def _outlast_stops(self) -> None:
+        """In a pool's process: what asks it to end while it has a ticket (all of its group is asked) is heard once that
+        has ended. If it takes too long, its parent ends it.
+        """
+        for number in STOPS:
+            before = signal.getsignal(number)
+            if before not in (self._told_to_stop, signal.SIG_IGN):
+                self.before[number] = before
+                signal.signal(number, self._told_to_stop)
+
+    def _told_to_stop(self, number: int, frame: Any) -> None:
+        if places.idle_since is None:
+            self.stopping = True
+        elif callable(before := self.before[number]):
+            before(number, frame)
+        else:
+            sys.exit(0)
 
     def interrupt(self, run: Run, error: BaseException) -> bool:
         """Nothing where tasks run in another thread (an embedded worker's): there the signal would end the process."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,7 +14,8 @@ from typing import Any, Protocol
 
 from celery.exceptions import Reject
 from celery.utils.serialization import UnpickleableExceptionWrapper
-from sqlalchemy import event
+from psycopg2.extensions import TRANSACTION_STATUS_IDLE, TRANSACTION_STATUS_INERROR
+from sqlalchemy import Connection, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
@@ -47,20 +49,56 @@ logger = logging.getLogger(__name__)
 PATIENCE = 0.5
 
 
+#: What ends or begins a transaction in SQL; a savepoint's `ROLLBACK TO` does not.
+_ENDS = re.compile(
+    r"(?:\s|--[^\n]*\n|/\*.*?\*/)*+(?:COMMIT|END|ABORT|BEGIN|START\s+TRANSACTION|PREPARE\s+TRANSACTION"
+    r"|ROLLBACK(?!\s+(?:WORK\s+|TRANSACTION\s+)?TO\b))\b",
+    re.IGNORECASE | re.DOTALL,
+)
+
+#: What to do instead.
+EARLY = (
+    "self.session commits with the task's outcome, or not at all: for what has to be committed while the task goes on, "
+    "use `with self.early_commit() as session:`"
+)
+
+
 class HandlersSession(Session):
-    """`self.session`: the settle commits it."""
+    """`self.session`: the settle commits it. `said`: whether a statement has begun its transaction on the server."""
 
     is_settling = False
+    said = False
+
+    def refuse_ended(self) -> None:
+        """Raises CeleriacError where the handler's transaction cannot commit with its outcome any more."""
+        driver: Any = self.connection().connection.dbapi_connection
+        status = driver.get_transaction_status()
+        if status == TRANSACTION_STATUS_INERROR:
+            raise CeleriacError(
+                "a statement of self.session failed and the handler went on, but its transaction cannot: put what may "
+                "fail into `with self.session.begin_nested():`, or call self.session.rollback()"
+            )
+        if status == TRANSACTION_STATUS_IDLE and self.said:
+            raise CeleriacError(f"the handler has ended the transaction of self.session: {EARLY}")
+
+
+@event.listens_for(HandlersSession, "after_begin")
+def _watch(session: HandlersSession, _: Any, connection: Connection) -> None:
+    session.said = False
+
+    def note(_: Any, __: Any, statement: str, *more: Any) -> None:  # noqa: ARG001
+        session.said = True
+        if not session.is_settling and _ENDS.match(statement):
+            raise CeleriacError(f"a handler ran {statement.split(None, 1)[0].upper()}: {EARLY}")
+
+    event.listen(connection, "before_cursor_execute", note)
 
 
 @event.listens_for(HandlersSession, "before_commit")
 def _refuse_commit(session: HandlersSession) -> None:
     """A savepoint's release commits nothing yet."""
     if not session.is_settling and not session.in_nested_transaction():
-        raise CeleriacError(
-            "self.session commits with the task's outcome, or not at all: for what has to be committed while the task "
-            "goes on, use `with self.early_commit() as session:`"
-        )
+        raise CeleriacError(EARLY)
 
 
 class Run:

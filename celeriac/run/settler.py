@@ -6,17 +6,14 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
 
-from psycopg2.extensions import TRANSACTION_STATUS_INERROR
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
-from sqlalchemy.orm import Session
 
 from celeriac.counters import COUNTERS
 from celeriac.enqueue import outbox
 from celeriac.enqueue.rows import NewTask
-from celeriac.errors import CeleriacError, LeaseLost, NotSettled
+from celeriac.errors import LeaseLost, NotSettled
 from celeriac.operate.cancel import cancel_all
 from celeriac.run import lease, lines
 from celeriac.run.run import HandlersSession, Run
@@ -43,16 +40,6 @@ def _is_simple(run: Run) -> bool:
 def _parts(run: Run) -> list[NewTask]:
     """What it has enqueued of its workflow: its links, and what its handler did."""
     return [task for task in run.follow_ups if task.workflow is not None]
-
-
-def _refuse_aborted(session: Session) -> None:
-    """Raises CeleriacError where a statement of the handler's failed, and the handler went on: nothing can commit."""
-    driver: Any = session.connection().connection.dbapi_connection
-    if driver.get_transaction_status() == TRANSACTION_STATUS_INERROR:
-        raise CeleriacError(
-            "a statement of self.session failed and the handler went on, but its transaction cannot: put what may fail "
-            "into `with self.session.begin_nested():`, or call self.session.rollback()"
-        )
 
 
 class _Unwritten(Exception):
@@ -163,7 +150,7 @@ class Settler:
         """
         try:
             session.flush()
-            _refuse_aborted(session)
+            session.refuse_ended()
             session.is_settling = True
             written, keys = self._write_in(session.connection(), run)
             # A refused settle leaves its event in a transaction of its own: this one goes with the handler's writes.

@@ -27,6 +27,7 @@ from celeriac.run.places import Place, places
 from celeriac.run.reporting import reporter
 from celeriac.run.run import Run
 from celeriac.run.shared import closed, limiting, noting, renewed, worker_id
+from celeriac.run.traces import traces
 from celeriac.run.watch import LOOK_EVERY, watch
 from celeriac.settle import release
 from celeriac.store.failures import (
@@ -101,6 +102,7 @@ class TicketRun:
         self.limits: Heeded
         self.place: Place
         self.note: Callable[[int], None]
+        self.begin: Callable[[int], None]
         self.limit: Callable[[int, float], None]
 
     def run(self, wanted: int = 0) -> dict[str, Any]:
@@ -109,6 +111,7 @@ class TicketRun:
         try:
             with watch.place() as self.place:
                 self.note, self.limit = noting(self.place.number), limiting(self.place.number)
+                self.begin = traces.opened(self.app.database, self.token)
                 try:
                     started, expired = self._start()
                 except DBAPIError as error:
@@ -189,9 +192,12 @@ class TicketRun:
 
     def _next(self) -> Started | None:
         with self.lock:
-            while self.waiting and (closed() or self.handing_back or not (self.limits.let_all() or self._may_begin())):
+            while self.waiting and (self._is_over() or not (self.limits.let_all() or self._may_begin())):
                 self._part_with_waiting()
             return self.waiting.pop(0) if self.waiting else None
+
+    def _is_over(self) -> bool:
+        return self.handing_back or self.place.stopping or closed()
 
     def _may_begin(self) -> bool:
         """By the role's rate, if it has one: what may not waits again, for a pass that may give it out."""
@@ -217,6 +223,7 @@ class TicketRun:
         self._limit(run)
         self.place.current = (self, run)
         self.note(task.id)
+        self.begin(task.id)
         if self.reporter is not None:
             self.reporter.started(task)
         try:
@@ -365,10 +372,11 @@ class TicketRun:
             return False
 
     def _release(self, error: BaseException) -> bool:
-        """Whether somebody has it locked just now. What Postgres refused for now is no loss of the task's."""
+        """Whether somebody has it locked just now. Unbegun is no loss, nor what Postgres refused for now."""
         why, loss = f"its process broke off: {in_a_line(error)}"[:500], not is_refused_for_now(error)
         with self.lock, self.app.database.transaction() as connection:
             mine = None if self.owned is None else list(self.owned - self.late)
+            hand_back(connection, [self.token], started=True, only=[task.id for task in self.waiting])
             release.release(
                 connection, [self.token], only=mine, started=True, kind="abandoned", by=worker_id(), loss=loss, why=why
             )

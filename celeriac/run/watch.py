@@ -87,17 +87,18 @@ class RunWatch:
             run.stopped = place.stop(run, SoftTimeLimitExceeded(run.timeout))
 
     def make_room(self) -> None:
-        """Ends a pool's process that ran tasks and runs none, if those are to be replaced: the pool starts another.
+        """Ends a pool's process that ran tasks and runs none, if those are to be replaced, or it was told to end.
 
         Its last ticket is over for so long that the pool knows.
         """
         since, process = places.idle_since, places.only
         if process is None or process.leaving or since is None:
             return
-        if not (shared.replacing_idle() and process.hears and current_process().daemon):
+        if not ((shared.replacing_idle() or process.stopping) and process.hears and current_process().daemon):
             return
         if time.monotonic() - since > LOOK_EVERY:
-            logger.warning("Memory stays short: this process ran tasks before, and makes room for another")
+            if not process.stopping:
+                logger.warning("Memory stays short: this process ran tasks before, and makes room for another")
             process.leave()
 
 

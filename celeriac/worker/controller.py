@@ -19,6 +19,7 @@ from celeriac.worker import garbage, pools
 from celeriac.worker.app import WorkerApp
 from celeriac.worker.limits import tasks_that_fit
 from celeriac.worker.memory import memory
+from celeriac.worker.stops import Stops
 
 logger = logging.getLogger(__name__)
 
@@ -61,6 +62,10 @@ class Worker(StockWorker):
         """What it can run; the ticket is no task of anybody's."""
         lines = super().tasklist(*args, **more).splitlines()
         return "\n".join(line for line in lines if not line.endswith(f" {TICKET}"))
+
+    def install_platform_tweaks(self, worker: Any) -> None:
+        super().install_platform_tweaks(worker)
+        Stops(worker).listen()
 
     def on_init_blueprint(self) -> None:
         super().on_init_blueprint()

@@ -18,6 +18,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
+from celery.bootsteps import CLOSE, RUN, TERMINATE
 from sqlalchemy.exc import DBAPIError
 
 from celeriac.counters import COUNTERS
@@ -30,6 +31,7 @@ from celeriac.run.held_up import HeldUp
 from celeriac.run.late import late
 from celeriac.run.lease import WorkerState
 from celeriac.run.places import places
+from celeriac.run.traces import forget, spare_neighbours, traces
 from celeriac.settle import release
 from celeriac.settle.outcome import Outcome
 from celeriac.store import look
@@ -37,10 +39,11 @@ from celeriac.store.connections import Database
 from celeriac.store.failures import in_a_line, is_down, is_gone, is_locked, is_passing
 from celeriac.store.patience import patient
 from celeriac.version import described
-from celeriac.worker import overdue, parting, stopped
+from celeriac.worker import overdue, parting, stopped, stops
 from celeriac.worker.app import WorkerApp
 from celeriac.worker.governor import Governor
 from celeriac.worker.holdings import processes
+from celeriac.worker.pulse import PULSE
 from celeriac.worker.sampler import Sampler
 
 logger = logging.getLogger(__name__)
@@ -68,6 +71,9 @@ TURN = 0.9
 #: How often the end of a worker tries to hand back what somebody has locked.
 LOOKS = 5
 
+#: A worker should have ended so long (seconds) after the second of its grace periods, which is for its processes.
+SLACK = 15.0
+
 #: How long (seconds) the end of a worker waits for the look under way.
 LAST_LOOK = 5.0
 
@@ -83,7 +89,7 @@ def lost_process(pid: int | None) -> None:
 class Lifeline(threading.Thread):
     """One pass a look (`poll_interval`), a heartbeat every `interval()`.
 
-    `ending`: the worker has stopped. `over`: its row says so, or cannot.
+    `ending`: the worker has stopped. `over`: its row says so, or cannot. `owns_process`: it may end its process.
     """
 
     def __init__(self, app: WorkerApp, worker: Any) -> None:
@@ -103,7 +109,7 @@ class Lifeline(threading.Thread):
         self.lost: set[int] = set()
         self.orphans: list[str] = []
         self.drain_until: float | None = None
-        self.parted = False
+        self.parted = self.owns_process = False
         self.failures = 0
         self.held_up = HeldUp(self.database)
         self.answered = time.monotonic()
@@ -148,6 +154,8 @@ class Lifeline(threading.Thread):
         self._unless_locked(self.stop_overdue)
         self._unless_locked(self.release_lost)
         self._beat_if_due()
+        if self.drain_until is None and self.is_stopping():
+            self.drain()
         if self.drain_until is not None and time.monotonic() >= self.drain_until:
             self.hand_back_running()
         elif not shared.closed():
@@ -201,6 +209,7 @@ class Lifeline(threading.Thread):
                 done |= self._unless_locked(lambda: self._report(renews=False))
         if done:
             shared.renew(begins)
+        self._unless_locked(partial(spare_neighbours, self.database))
 
     def _report(self, *, renews: bool) -> None:
         with self.database.transaction() as connection:
@@ -220,9 +229,13 @@ class Lifeline(threading.Thread):
         return WorkerState(
             worker_id=shared.worker_id(), hostname=socket.gethostname(), pid=os.getpid(), status=status,
             queues=sorted(self.queues()), concurrency=int(self.worker.concurrency or 1),
-            resources=self.governor.resources() | {"node": shared.node(), "processes": self.processes()},
+            resources=self.governor.resources() | self._more_resources(),
             version=described(self.settings.deployment),
         )  # fmt: skip
+
+    def _more_resources(self) -> dict[str, Any]:
+        overdue = {"drain_overdue": round(seconds, 1)} if (seconds := PULSE.overdue()) else {}
+        return {"node": shared.node(), "processes": self.processes()} | overdue
 
     def queues(self) -> set[str]:
         return set(self.app.amqp.queues.consume_from)
@@ -261,7 +274,7 @@ class Lifeline(threading.Thread):
             return
         with self.database.transaction() as connection:
             tokens = [token for pid in self.lost for token in release.of_process(connection, shared.worker_id(), pid)]
-            orphans = parting.release_lost(connection, [*self.orphans, *tokens])
+            orphans = parting.release_lost(connection, self.database.url, [*self.orphans, *tokens])
         self.lost.clear()
         self.orphans = orphans
 
@@ -301,12 +314,20 @@ class Lifeline(threading.Thread):
 
     # -- drain -----------------------------------------------------------------------------------------------------
 
-    def drain(self) -> None:
-        """Called in a signal handler: take nothing more, finish within the grace period."""
+    def drain(self, *, at_once: bool = False) -> None:
+        """Called in a signal handler: take nothing more, finish within the grace period, which another signal does not
+        prolong. `at_once`: it is over.
+        """
         shared.drain()
-        self.drain_until = time.monotonic() + self.settings.drain_grace
+        ends = time.monotonic() + (0.0 if at_once else self.settings.drain_grace)
+        self.drain_until = ends if self.drain_until is None else min(ends, self.drain_until)
+        PULSE.ends = min(PULSE.ends, time.monotonic() + 2 * self.settings.drain_grace + SLACK)
         self.next_heartbeat = 0.0
         _lost.put(None)
+
+    def is_stopping(self) -> bool:
+        """Whether it takes nothing more although no signal said so: `control shutdown`, an error of its consumer."""
+        return shared.draining() or getattr(getattr(self.worker, "blueprint", None), "state", RUN) in (CLOSE, TERMINATE)
 
     def decommissioned(self) -> None:
         """Asked in SQL to end: as on SIGTERM, which Celery answers by draining."""
@@ -323,15 +344,16 @@ class Lifeline(threading.Thread):
         for pid in self.processes():
             if pid != os.getpid():
                 overdue.kill(pid)
-        if places.kind is not None and self.parted:
+        if self.parted and (places.kind is not None or self.owns_process):
             self._end()
         self.parted = True
 
     def _end(self) -> None:
-        """A handler that blocks was not interrupted, and whoever waits for its thread would wait as long."""
+        """A handler that blocks or goes on was not interrupted, and whoever waits for it would wait as long."""
         logger.error("Worker %s ends although a task goes on; the task is handed back", shared.worker_id())
+        overdue.stop_all(overdue.below(os.getpid()))
         self._report_end()
-        os._exit(0)
+        stops.end()
 
     def stopped(self) -> None:
         """After the last heartbeat, which would say otherwise. An embedded worker of before does not stop again."""
@@ -344,6 +366,8 @@ class Lifeline(threading.Thread):
                 self.join(LAST_LOOK)
             self._report_end()
         finally:
+            traces.keep(on=False)
+            forget(self.database.url, shared.worker_id())
             self.over.set()
 
     def _report_end(self) -> None:

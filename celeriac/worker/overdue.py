@@ -1,7 +1,7 @@
 """Overdue: past its hard limit a process has to go.
 
-Its task counts as timed out, its ticket's other tasks as lost. It goes also while Postgres is away; then all count as
-lost.
+Its task counts as timed out; others of its ticket that have run and are not settled count as lost. It goes also while
+Postgres is away; then its task counts as lost as well.
 """
 
 from __future__ import annotations
@@ -12,7 +12,9 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
+import psutil
 from sqlalchemy.exc import DBAPIError
 
 from celeriac.roles.declare import Roles
@@ -70,7 +72,29 @@ def _time_out(database: Database, roles: Roles, limit: HardLimit) -> tuple[Outco
 
 
 def kill(pid: int) -> None:
+    """Stops a process of the pool, and what its handlers have started in its session. What they detached is named."""
+    started = below(pid)
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         logger.info("Process %d had gone already", pid)
+    stop_all(started)
+
+
+def below(pid: int) -> list[psutil.Process]:
+    """What a process, and whatever that started, has started."""
+    try:
+        return list(psutil.Process(pid).children(recursive=True))
+    except psutil.Error:
+        return []
+
+
+def stop_all(processes: Iterable[psutil.Process]) -> None:
+    """Kills those of this session; names all."""
+    for process in processes:
+        with suppress(psutil.Error, OSError):
+            name, mine = process.name(), os.getsid(process.pid) == os.getsid(0)
+            if mine:
+                process.kill()
+            became = "is stopped with it" if mine else "goes on, in a session of its own"
+            logger.warning("A process that is stopped had started %s (%d), which %s", name, process.pid, became)

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 
 from celeriac.insights import held
 from celeriac.insights.held import Row
-from celeriac.run import journal, shared
+from celeriac.run import journal, shared, traces
 from celeriac.run.journal import Journal
 from celeriac.settle import release
 from celeriac.store.connections import Database
@@ -62,8 +62,9 @@ def _tell(events: Journal, rows: Iterable[Row], began: Collection[int]) -> None:
     events.flush()
 
 
-def release_lost(connection: Connection, tokens: Sequence[str]) -> list[str]:
-    """Releases the tickets of lost processes; those that somebody has locked come back."""
+def release_lost(connection: Connection, url: str, tokens: Sequence[str]) -> list[str]:
+    """Releases the tickets of lost processes; those that somebody has locked come back. Unbegun is no loss."""
+    traces.spare(connection, url, tokens)
     release.release(
         connection, tokens, started=True, kind="worker_lost", why="its process was lost", by=shared.worker_id(),
         loss=True,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import Any
 
@@ -12,18 +13,25 @@ EVERY, FRESH = 1.0, 60.0
 
 
 class Pulse:
-    """Of this process' consumer. `consuming`: it is connected and takes tickets."""
+    """Of this process' consumer. `consuming`: it takes tickets. `ends`: when (monotonic) a drain should be over."""
 
     def __init__(self) -> None:
         self.consuming = False
+        self.ends = math.inf
         self._stamped = 0.0
 
     def stamp(self) -> None:
         self._stamped = time.monotonic()
 
     def is_live(self) -> bool:
-        """A worker that waits for Redis or Postgres, or that drains, is; one whose loop stands still is not."""
-        return not self.consuming or time.monotonic() - self._stamped < FRESH
+        """A worker that waits for Redis or Postgres, or drains, is. One whose loop stands still, or whose drain goes on
+        for too long, is not.
+        """
+        return not self.overdue() and (not self.consuming or time.monotonic() - self._stamped < FRESH)
+
+    def overdue(self) -> float:
+        """For how long (seconds) it should have ended; 0 while it may go on."""
+        return max(0.0, time.monotonic() - self.ends)
 
     def is_ready(self) -> bool:
         """Whether it takes tickets."""

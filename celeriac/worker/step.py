@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import math
 import threading
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -20,6 +21,7 @@ from celeriac.errors import ConfigurationError
 from celeriac.roles.declare import Roles
 from celeriac.roles.role import Role
 from celeriac.run import shared
+from celeriac.run.traces import traces
 from celeriac.store.built_in import is_built_in
 from celeriac.store.connections import Database
 from celeriac.store.failures import once_postgres_serves
@@ -29,8 +31,10 @@ from celeriac.worker import pools
 from celeriac.worker.adopter import Adopter
 from celeriac.worker.herald import Herald
 from celeriac.worker.lifeline import LAST_LOOK, Lifeline
+from celeriac.worker.pulse import PULSE
 from celeriac.worker.refills import Refills
 from celeriac.worker.repairs import Repairs
+from celeriac.worker.stops import COLD, WARM
 from celeriac.worker.watchdog import Watchdog
 
 logger = logging.getLogger(__name__)
@@ -52,6 +56,7 @@ class LifelineStep(bootsteps.StartStopStep):
         self.heard: list[tuple[Any, Callable[..., None]]] = []
         # They are forked with these, too; another worker that was forked with this one has its own.
         shared.make_own()
+        traces.keep(on=True)
         COUNTERS.turn(on=bool(worker.app.settings.metrics_address))
         shared.drain(on=False)
         shared.back_off(on=False)
@@ -71,6 +76,8 @@ class LifelineStep(bootsteps.StartStopStep):
         warn_of_queues(worker.app.roles, set(worker.app.amqp.queues.consume_from))
         pools.guard(worker.app.tasks)
         self.lifeline = lifeline = Lifeline(worker.app, worker)
+        lifeline.owns_process = threading.current_thread() is threading.main_thread()
+        PULSE.ends = math.inf
         port = [above.load(above.WORKER_PORT)(lifeline)] if worker.app.settings.metrics_address else []
         for thread in port:
             thread.start()  # whoever probes is answered while Postgres is waited for
@@ -92,8 +99,8 @@ class LifelineStep(bootsteps.StartStopStep):
         for thread in threads:
             thread.start()
         self.threads = [*port, *threads]
-        self._on(signals.worker_shutting_down, lifeline.drain)
-        self._on(signals.worker_shutdown, lambda: stop(lifeline))
+        self._on(signals.worker_shutting_down, lambda how=WARM, **_: lifeline.drain(at_once=how == COLD))
+        self._on(signals.worker_shutdown, lambda **_: stop(lifeline))
 
     def terminate(self, worker: Any) -> None:  # noqa: ARG002 - Celery's signature
         """So ends a worker in a thread (`celery.contrib.testing`), whose process goes on: nothing of it outlives it."""
@@ -108,10 +115,7 @@ class LifelineStep(bootsteps.StartStopStep):
         shared.back_off(on=False)
         shared.note_limits(0)
 
-    def _on(self, signal: Any, act: Callable[[], None]) -> None:
-        def receiver(**_: Any) -> None:
-            act()
-
+    def _on(self, signal: Any, receiver: Callable[..., None]) -> None:
         signal.connect(receiver, weak=False)
         self.heard.append((signal, receiver))
 

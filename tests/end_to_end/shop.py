@@ -6,6 +6,7 @@ import asyncio
 import gc
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -58,6 +59,13 @@ def slow(self: Task[..., Any], seconds: float) -> str:
         time.sleep(0.02)
     tell(self, "end")
     return "done"
+
+
+@app.task(shared=False, bind=True, role="starting", chunk=1, max_losses=1)
+def starting(self: Task[..., Any], seconds: float) -> None:
+    """Starts a process that outlasts it."""
+    tell(self, str(subprocess.Popen(["sleep", "300"]).pid))
+    time.sleep(seconds)
 
 
 @app.task(shared=False, bind=True, role="awaiting", chunk=1, stale_after=3, max_losses=5)
@@ -245,6 +253,14 @@ def suspect(self: Task[..., Any], deadly: bool = False) -> None:
     """Deadly: takes its process, and the tickets of whoever shares it, down."""
     tell(self, "begin")
     if deadly:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@app.task(shared=False, bind=True, role="deadly", chunk=10, max_losses=1, stale_after=2)
+def deadly(self: Task[..., Any], kills: bool = False) -> None:
+    """Shares its ticket, and runs once at most."""
+    tell(self, "begin")
+    if kills:
         os.kill(os.getpid(), signal.SIGKILL)
 
 

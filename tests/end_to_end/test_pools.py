@@ -221,3 +221,4 @@ def test_a_handler_that_exits_takes_no_other_down(shop: ModuleType, worker: Work
     assert running.process.poll() is None
     assert rows("SELECT losses FROM worker_tasks WHERE role = 'meeting'") == [(0,)]
     assert rows("SELECT losses, error_message FROM worker_tasks WHERE role = 'leaver'") == [(0, "SystemExit: 3")]
+    assert shop.add.delay(1, 1).get(timeout=20) == 2

@@ -12,6 +12,7 @@ from celeriac import Celeriac, insights
 from celeriac.alerts import measure
 from celeriac.alerts.measure import GROUPS
 from celeriac.alerts.rules import RULES, Measured, evaluate
+from celeriac.doctor import machinery
 from celeriac.repair import sweep
 from celeriac.settings import Settings
 from celeriac.store.connections import Database
@@ -154,6 +155,15 @@ def test_a_worker_that_is_silent_is_told_until_nobody_expects_it_back(app: Celer
     live_worker(rows, "to come", ago=-1)
     sweep(app, "alerts")
     assert rows(FIRES) == [("dead_worker", "dead")]
+
+
+def test_a_worker_that_drains_and_does_not_end_is_told_and_is_the_doctors_finding(app: Celeriac, rows: Rows) -> None:
+    live_worker(rows, "drains", status="draining")
+    live_worker(rows, "drains on", status="draining", resources='{"drain_overdue": 40}')
+    sweep(app, "alerts")
+    assert rows(FIRES) == [("drains_on", "drains on")]
+    (trouble,) = machinery.workers(app).troubles
+    assert "drains on takes nothing more and should have ended 40 s ago" in trouble.text
 
 
 def test_schedules_without_a_beat_are_told(app: Celeriac, rows: Rows) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from celeriac import Celeriac, Permanent
+from celeriac.errors import CeleriacError
 from celeriac.run.arrive import run_ticket
 from celeriac.store.connections import Database
 from tests.postgres.stages import claimed
@@ -146,6 +148,33 @@ def test_a_commit_of_the_handlers_own_is_refused_and_names_what_to_use(rows: Row
     assert (status, losses) == ("failed", 0)
     assert "early_commit" in message
     assert rows("SELECT FROM mine") == []
+
+
+@pytest.mark.parametrize("way", ["COMMIT", "/* all */ rollback ;", "COMMIT AND CHAIN", "caught", "driver", "later"])
+def test_a_handler_that_ends_its_transaction_by_hand_fails_once(rows: Rows, ran: Ran, way: str) -> None:
+    """Also where it catches what it is told, or does so where nobody is asked."""
+    rows("CREATE TABLE mine (n int)")
+
+    def body(self: Any) -> None:
+        self.session.execute(text("INSERT INTO mine VALUES (1)"))
+        connection = self.session.connection()
+        match way:
+            case "caught":
+                with suppress(CeleriacError):
+                    self.session.execute(text("COMMIT"))
+                raise ValueError("then this")
+            case "driver":
+                connection.connection.dbapi_connection.cursor().execute("COMMIT")
+            case "later":
+                connection.connection.dbapi_connection.cursor().execute("COMMIT")
+                self.session.execute(text("INSERT INTO mine VALUES (2)"))
+            case statement:
+                self.session.execute(text(statement))
+
+    status, losses, _, message = ran(body, max_rounds=1)
+    assert (status, losses) == ("failed", 0)
+    assert message == "ValueError: then this" if way == "caught" else "early_commit" in message
+    assert way in ("driver", "later") or rows("SELECT FROM mine") == []
 
 
 # -- results and retries -----------------------------------------------------------------------------------------------

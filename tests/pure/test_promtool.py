@@ -85,6 +85,10 @@ CASES = {
         {'worker_silence_seconds{role="work"}': 121}, {'worker_silence_seconds{role="work"}': 120}, WORK,
         "a worker of work: has sent no heartbeat for 121 s, more than 120 s",
     ),
+    "drains_on": Case(
+        {"worker_drain_overdue_seconds": 1}, {"worker_drain_overdue_seconds": 0}, {},
+        "a worker: takes nothing more and should have ended 1 s ago",
+    ),
     "long_wait": Case(
         {'oldest_ready_seconds{role="work"}': 61, 'wait_objective_seconds{role="work"}': 60},
         {'oldest_ready_seconds{role="work"}': 60, 'wait_objective_seconds{role="work"}': 60}, WORK,

@@ -41,6 +41,14 @@ def test_one_that_lost_its_connection_is_live_again(clock: list[float]) -> None:
     assert (worker.is_live(), worker.is_ready()) == (True, False)
 
 
+def test_one_that_drains_is_live_until_it_should_have_ended(clock: list[float]) -> None:
+    worker = Pulse()
+    worker.ends = clock[0] + 60
+    assert worker.is_live()
+    clock[0] += 61
+    assert (worker.is_live(), worker.overdue()) == (False, 1)
+
+
 def test_a_step_that_was_never_started_can_be_stopped() -> None:
     """As where Redis goes away while the worker connects for the first time."""
     pulse.PulseStep(None).stop(None)

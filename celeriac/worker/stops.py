@@ -1,0 +1,92 @@
+"""Stops: whichever signal asks a worker to end, it drains; who insists has what runs handed back at once.
+
+In place of Celery's handlers, of which SIGQUIT's (and SIGTERM's with `REMAP_SIGTERM=SIGQUIT`) ends tasks without a
+word, and SIGHUP's knows no grace period. What a process of the pool does stands in `celeriac.run.places`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import signal
+import sys
+import time
+from contextlib import suppress
+from typing import Any
+
+from celery import platforms, signals
+from celery.apps.worker import safe_say
+from celery.platforms import EX_FAILURE, EX_OK
+from celery.utils.log import in_sighandler
+from celery.worker import state
+
+SIGNALS = ("SIGTERM", "SIGQUIT", "SIGINT", "SIGHUP")
+
+#: Which of them insist, after another; a supervisor may repeat SIGTERM.
+INSISTING = ("SIGQUIT", "SIGINT")
+
+#: One that comes sooner (seconds) was sent with the first: to the group, and passed on by who started the worker.
+TOGETHER = 0.5
+
+#: What listeners of `worker_shutting_down` are told: the grace period begins, or it is over.
+WARM, COLD = "Warm", "Cold"
+
+
+_begins_anew = False
+
+
+def begin_anew() -> None:
+    """Executes the worker's command once more, in this process. Celery's own way loses `python -m`."""
+    platforms.close_open_fds([sys.__stdin__, sys.__stdout__, sys.__stderr__])
+    os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606
+
+
+def end() -> None:
+    """Ends the process, whatever its threads do."""
+    if _begins_anew:
+        begin_anew()
+    os._exit(0)
+
+
+class Stops:
+    """Of one worker's main process."""
+
+    def __init__(self, worker: Any) -> None:
+        self.worker = worker
+        self.pid = os.getpid()
+        self.since: float | None = None
+
+    def listen(self) -> None:
+        """Nothing outside of the main thread, where no signals are heard."""
+        for name in SIGNALS:
+            platforms.signals[name] = self._heard
+
+    def _heard(self, number: int, _: Any) -> None:
+        """In the main thread, between any two steps of it: nothing here waits."""
+        if os.getpid() != self.pid:
+            return
+        name, now = signal.Signals(number).name, time.monotonic()
+        insists = self.since is not None and name in INSISTING and now - self.since > TOGETHER
+        status = EX_FAILURE if name == "SIGINT" else EX_OK
+        with in_sighandler():
+            try:
+                self._say(COLD if insists else WARM)
+                signals.worker_shutting_down.send(
+                    sender=self.worker.hostname, sig=name, how=COLD if insists else WARM, exitcode=status
+                )
+            finally:
+                if self.since is None:
+                    self.since, state.should_stop = now, status
+                    if name == "SIGHUP" and self._restarts():
+                        global _begins_anew
+                        _begins_anew = True
+                        atexit.register(begin_anew)
+
+    def _restarts(self) -> bool:
+        """As Celery's does at SIGHUP, where no terminal has been closed."""
+        return not self.worker._isatty and not self.worker.app.IS_macOS
+
+    def _say(self, how: str) -> None:
+        """Its terminal may be gone."""
+        with suppress(OSError, ValueError):
+            safe_say(f"worker: {how} shutdown (MainProcess)", sys.__stdout__)
