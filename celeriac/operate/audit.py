@@ -49,7 +49,7 @@ class Change:
 
 
 @dataclass(slots=True)
-class Many:
+class Filtered:
     """Tasks that share one row of the trail, which has what they have in common instead of what each was before.
 
     `filter`: what means them; `tasks`: how many those are, None where nobody has counted. `is_written`: there is a row.
@@ -69,11 +69,11 @@ class Many:
 #: Characters of what means many.
 LONGEST_TARGET = 200
 
-_MANY: ContextVar[Many | None] = ContextVar("celeriac: tasks that share a row of the audit trail", default=None)
+_MANY: ContextVar[Filtered | None] = ContextVar("celeriac: tasks that share a row of the audit trail", default=None)
 
 
 @contextmanager
-def as_one(many: Many) -> Iterator[None]:
+def as_one(many: Filtered) -> Iterator[None]:
     """What is done to tasks meanwhile, in one transaction, leaves one row in all, unless that is there."""
     token = _MANY.set(many)
     try:
