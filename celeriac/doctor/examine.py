@@ -40,7 +40,7 @@ CHECKS = (
     SystemCheck("redis", machinery.redis, frozenset(), MACHINERY),
     SystemCheck("revision", machinery.revision, _POSTGRES, MACHINERY),
     SystemCheck("schema", machinery.schema, _TABLES, MACHINERY),
-    SystemCheck("old transactions", machinery.transactions, _POSTGRES, MACHINERY),
+    SystemCheck("old transactions", machinery.transactions, _TABLES, MACHINERY),
     SystemCheck("locks", machinery.locks, _TABLES, MACHINERY),
     SystemCheck("dead rows", machinery.dead_rows, _POSTGRES, MACHINERY),
     SystemCheck("connections", machinery.connections, _POSTGRES, MACHINERY),

@@ -61,6 +61,7 @@ MEET_NONE = {
     "note_gap",
     "is_instants",
     "current_window",
+    "note_remote_control",
 }
 
 #: The engine's statements that meet a room, by name.

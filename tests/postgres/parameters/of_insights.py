@@ -41,7 +41,6 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
         "insights.watched.TRANSACTION": [{}],
         "insights.condition.OLD_TRANSACTIONS": [{"seconds": 600, "most": SELECTED}],
         "insights.watched.LETTERS": [{"most": SELECTED}],
-        "insights.watched.DRAINING_ON": [{"forgotten": 3600, "most": SELECTED}],
         "insights.watched.TROUBLE": [{"most": SELECTED}],
         "insights.watched.OLDEST": [{"most": SELECTED}],
         "insights.watched.ROLES": [{"samples": 0, "most": SELECTED, "newest": SELECTED}],

@@ -147,7 +147,6 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
         "run.start.START_FEW": [
             work | w | {"token": TOKEN, "most": most, "few": 10**6, "worth": 1.0, "suspect": 2} for most in (1, 16)
         ],
-        "run.traces.HELD": [{"tokens": [TOKEN, *silent]}],
         "settle.release.RELEASE": [released, released | {"only": running[:10]}],
         "settle.release.STALE": [{"batch": 20, "minutes": None}],
         "settle.write.SETTLE": [{"by": "", "tokens": [TOKEN], "outcomes": outcomes} for outcomes in settled.values()],
