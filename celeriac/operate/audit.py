@@ -46,7 +46,7 @@ class Change:
 
 
 @dataclass(slots=True)
-class Many:
+class AuditedTogether:
     """Tasks that share one row of the trail, which has what they have in common instead of what each was before.
 
     `filter`: what means them; `tasks`: how many those are, None where nobody has counted. `is_written`: there is a row.
@@ -66,11 +66,13 @@ class Many:
 #: Characters of what means many.
 LONGEST_TARGET = 200
 
-_MANY: ContextVar[Many | None] = ContextVar("celeriac: tasks that share a row of the audit trail", default=None)
+_MANY: ContextVar[AuditedTogether | None] = ContextVar(
+    "celeriac: tasks that share a row of the audit trail", default=None
+)
 
 
 @contextmanager
-def as_one(many: Many) -> Iterator[None]:
+def as_one(many: AuditedTogether) -> Iterator[None]:
     """What is done to tasks meanwhile, in one transaction, leaves one row in all, unless that is there."""
     token = _MANY.set(many)
     try:
