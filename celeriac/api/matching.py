@@ -17,7 +17,7 @@ from celeriac.api.changes import Because, RefusedTask, refusals
 from celeriac.api.fields import Flag, Whole
 from celeriac.api.tasks import TaskFilter
 from celeriac.operate import PATIENCE, steer
-from celeriac.operate.audit import Filtered
+from celeriac.operate.audit import AuditedTogether
 from celeriac.operate.steer import Steered
 from celeriac.repair.bulks import conditions, meant
 
@@ -94,7 +94,7 @@ def _steer(app: App, body: MatchRequest, move: str, act: Callable[[Connection, S
     with app.database.reading() as connection:
         matches = insights.matching(connection, wanted, most=body.most + 1)
     ids, complete = matches.ids[: body.most], len(matches.ids) <= body.most and not matches.gave_up
-    many = Filtered(conditions(wanted), len(ids))
+    many = AuditedTogether(conditions(wanted), len(ids))
     batches = steer.in_batches(app.database, ids, act, patience=PATIENCE, many=many)
     done = Steered() if body.dry_run else sum(batches, Steered())
     return Matched(

@@ -15,7 +15,7 @@ from celeriac.insights import Failures
 from celeriac.insights.failures import OLDEST
 from celeriac.operate import failures as verb
 from celeriac.operate import steer
-from celeriac.operate.audit import Filtered
+from celeriac.operate.audit import AuditedTogether
 
 _COLUMNS = (
     "fingerprint",
@@ -89,7 +89,7 @@ def retry(
         return
     if not yes:
         output.ask(f"retry {len(ids):,} tasks?")
-    many = Filtered({"fingerprint": fingerprint} | ({"role": role} if role else {}), len(ids))
+    many = AuditedTogether({"fingerprint": fingerprint} | ({"role": role} if role else {}), len(ids))
     steer_all(app, "retry", ids, lambda c, some: steer.retry(c, some, by=output.by(), why=why), many=many)
 
 

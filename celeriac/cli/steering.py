@@ -12,7 +12,7 @@ from celeriac.cli import choice, output
 from celeriac.cli.group import REFUSED, Command, FindApp
 from celeriac.insights import Filter
 from celeriac.operate import steer
-from celeriac.operate.audit import Filtered
+from celeriac.operate.audit import AuditedTogether
 from celeriac.operate.steer import Move, Steered
 from celeriac.repair.bulks import conditions
 from celeriac.store.states import MOVES, WAITS_FOR_TIME
@@ -93,12 +93,18 @@ def _steer(
     if preview:
         output.tell({"tasks": len(selection.ids), "in_all": selection.in_all}, str(selection))
         return
-    many = Filtered(conditions(wanted), len(selection.ids)) if has_filter and not tasks else None
+    many = AuditedTogether(conditions(wanted), len(selection.ids)) if has_filter and not tasks else None
     steer_all(app, verb, selection.ids, move, in_all=selection.in_all, many=many)
 
 
 def steer_all(
-    app: Celeriac, verb: str, ids: Sequence[int], move: Move, *, in_all: int | None = None, many: Filtered | None = None
+    app: Celeriac,
+    verb: str,
+    ids: Sequence[int],
+    move: Move,
+    *,
+    in_all: int | None = None,
+    many: AuditedTogether | None = None,
 ) -> None:
     """A bounded transaction at a time, with progress. `in_all`: how many were meant, if not all are steered. `many`: as
     `in_batches` has it.

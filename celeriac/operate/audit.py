@@ -35,9 +35,6 @@ SELECT :by, :action, :kind, target, before, after, :why, :via
 FROM jsonb_to_recordset(CAST(:changes AS jsonb)) AS c (target text, before jsonb, after jsonb)
 """)
 
-# A worker's login may write nothing else into the trail.
-NOTE = text("SELECT celeriac.note_remote_control(:command, :kind, CAST(:changes AS jsonb), :by)")
-
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -49,7 +46,7 @@ class Change:
 
 
 @dataclass(slots=True)
-class Filtered:
+class AuditedTogether:
     """Tasks that share one row of the trail, which has what they have in common instead of what each was before.
 
     `filter`: what means them; `tasks`: how many those are, None where nobody has counted. `is_written`: there is a row.
@@ -69,11 +66,13 @@ class Filtered:
 #: Characters of what means many.
 LONGEST_TARGET = 200
 
-_MANY: ContextVar[Filtered | None] = ContextVar("celeriac: tasks that share a row of the audit trail", default=None)
+_MANY: ContextVar[AuditedTogether | None] = ContextVar(
+    "celeriac: tasks that share a row of the audit trail", default=None
+)
 
 
 @contextmanager
-def as_one(many: Filtered) -> Iterator[None]:
+def as_one(many: AuditedTogether) -> Iterator[None]:
     """What is done to tasks meanwhile, in one transaction, leaves one row in all, unless that is there."""
     token = _MANY.set(many)
     try:
@@ -112,11 +111,3 @@ def write(
         fields = {"by": by, "action": action, "kind": kind, "targets": targets, "n": len(rows), "why": why or None}
         message = f"{by}: {action} {kind} {names}"
         logged.after_commit(connection, logger, logging.INFO, message, event="audit", **fields)
-
-
-def note_remote_control(
-    connection: Connection, command: str, kind: str, changes: Iterable[Change], *, by: str
-) -> None:  # fmt: skip
-    """A row each, for what a worker did as somebody said who may write to Redis. `by`: the worker that heard it."""
-    rows = [{"target": c.target, "after": c.after} for c in changes]
-    connection.execute(NOTE, {"command": command, "kind": kind, "changes": json.dumps(rows), "by": by})

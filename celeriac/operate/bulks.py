@@ -17,7 +17,7 @@ from sqlalchemy import Connection, Row, text
 
 from celeriac.errors import BadValue, IllegalMove, Unknown
 from celeriac.operate import audit, steer
-from celeriac.operate.audit import Change, Filtered
+from celeriac.operate.audit import AuditedTogether, Change
 from celeriac.operate.steer import Move, Steered
 from celeriac.roles.bounds import PRIORITY
 from celeriac.store.alike import pattern_of
@@ -127,7 +127,7 @@ def move_some(connection: Connection, bulk: Row[Any]) -> int:
     with lookups(connection):
         ids = sorted(connection.execute(TAKE, taken).scalars())
     if ids:
-        with audit.as_one(Filtered(bulk.filter, is_written=True)):  # the bulk's own
+        with audit.as_one(AuditedTogether(bulk.filter, is_written=True)):  # the bulk's own
             moved = _move(bulk)(connection, ids)
         _note(connection, bulk, moved, ids[-1])
     if len(ids) < steer.BATCH:

@@ -17,7 +17,7 @@ from sqlalchemy.exc import IntegrityError
 
 from celeriac.errors import BadValue, IllegalMove, Unknown
 from celeriac.operate import audit
-from celeriac.operate.audit import Change, Filtered
+from celeriac.operate.audit import AuditedTogether, Change
 from celeriac.operate.cancel import cancel_all
 from celeriac.operate.hasten import hasten as make_due
 from celeriac.operate.prioritise import prioritise
@@ -187,7 +187,12 @@ def set_status(connection: Connection, ids: Sequence[int], status: str, *, by: s
 
 
 def in_batches(
-    database: Database, ids: Iterable[int], move: Move, *, patience: float | None = None, many: Filtered | None = None
+    database: Database,
+    ids: Iterable[int],
+    move: Move,
+    *,
+    patience: float | None = None,
+    many: AuditedTogether | None = None,
 ) -> Iterator[Steered]:
     """The move for many tasks, a bounded transaction at a time; stop between two by not asking for the next.
 
@@ -199,7 +204,7 @@ def in_batches(
 
 
 def _batch(
-    database: Database, ids: Sequence[int], move: Move, patience: float | None, many: Filtered | None
+    database: Database, ids: Sequence[int], move: Move, patience: float | None, many: AuditedTogether | None
 ) -> Steered:
     with database.transaction(patience=patience) as connection:
         if many is None:

@@ -8,7 +8,7 @@ from functools import partial
 from sqlalchemy import text
 
 from celeriac.operate import steer
-from celeriac.operate.audit import Filtered
+from celeriac.operate.audit import AuditedTogether
 from celeriac.operate.steer import Steered
 from celeriac.store.connections import Database
 
@@ -45,7 +45,7 @@ def cancel(
     `Database.transaction` has it.
     """
     move = partial(steer.cancel, by=by, why=why or "its workflow was cancelled")
-    many = Filtered({"workflow": workflow})
+    many = AuditedTogether({"workflow": workflow})
     while True:
         for waiting in (True, False):
             for ids in _open(database, workflow, waiting):

@@ -26,7 +26,7 @@ UNDER_WAY = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class _Refusal:
+class _LastRefusal:
     error: psycopg2.OperationalError
     rest: float
     until: float
@@ -40,7 +40,7 @@ class Attempts:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._failure: _Refusal | None = None
+        self._failure: _LastRefusal | None = None
 
     def connect(self, connect: Callable[[], T]) -> T:
         """Raises what `connect` raised last where it is too early for another attempt."""
@@ -48,12 +48,12 @@ class Attempts:
         if before is not None:
             if self._clock() < before.until:
                 raise type(before.error)(*before.error.args)
-            self._failure = _Refusal(before.error, before.rest, self._clock() + UNDER_WAY)
+            self._failure = _LastRefusal(before.error, before.rest, self._clock() + UNDER_WAY)
         try:
             made = connect()
         except psycopg2.OperationalError as error:
             rest = FIRST if before is None else min(LONGEST, before.rest * 2)
-            self._failure = _Refusal(error, rest, self._clock() + rest * random.uniform(0.5, 1.0))
+            self._failure = _LastRefusal(error, rest, self._clock() + rest * random.uniform(0.5, 1.0))
             raise
         except BaseException:
             self._failure = before

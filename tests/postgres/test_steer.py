@@ -239,12 +239,12 @@ def test_what_a_filter_means_shares_a_row_of_the_audit_trail(
     """Not one for each task of ten thousand. What became of each is among its events."""
     monkeypatch.setattr(steer, "BATCH", 4)
     ids = [in_state(database, state) for state in ["completed"] * 4 + ["pending"] * 9]
-    many = audit.Filtered({"role": "work"}, len(ids))
+    many = audit.AuditedTogether({"role": "work"}, len(ids))
     list(steer.in_batches(database, ids, partial(steer.cancel, by="ann", why="sold"), many=many))
     shared = ("ann", "cancel", "tasks", "role=work", None, {"filter": {"role": "work"}, "tasks": 13}, "sold")
     assert rows(AUDIT) == [shared]
     assert rows("SELECT count(*) FROM celeriac.task_events WHERE by = 'ann' AND why = 'sold'") == [(9,)]
-    list(steer.in_batches(database, ids, partial(steer.retry, by="ann"), many=audit.Filtered({"account": ""})))
+    list(steer.in_batches(database, ids, partial(steer.retry, by="ann"), many=audit.AuditedTogether({"account": ""})))
     assert [row[5] for row in rows(AUDIT)] == [shared[5], {"filter": {"account": ""}}]
 
 
