@@ -295,7 +295,7 @@ class Flights:
             self._end([f for f in flights if f.run.settled])
 
     def _settle_later(self, flights: Iterable[Flight]) -> None:
-        """Somebody's lock kept an outcome, and what its handler wrote, from being written: a thread waits for its end."""
+        """Somebody's lock kept outcomes, and what their handlers wrote, from being written: a thread waits for it."""
         for flight in flights:
             flight.is_late = True
             what = f"the outcome of task {flight.run.task.id} of {flight.ticket.role.name}"
