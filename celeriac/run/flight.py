@@ -61,7 +61,10 @@ class SharedTicket:
 
 @dataclass(eq=False, slots=True)
 class Flight:
-    """One task. `broke`: an error of the engine's own, or one that ends a process. `why_back`: it never began."""
+    """One task. `broke`: an error of the engine's own, or one that ends a process. `why_back`: it never began.
+
+    `is_late`: a thread writes its outcome, with what its handler wrote, once somebody's lock is gone.
+    """
 
     run: Run
     ticket: SharedTicket
@@ -69,6 +72,7 @@ class Flight:
     seconds: float = 0.0
     broke: BaseException | None = None
     why_back: bool = False
+    is_late: bool = False
     task: asyncio.Task[None] | None = None
 
 

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import TypeVar
 
 from celery._state import _task_stack
@@ -30,6 +31,7 @@ from celeriac.run.filler import PIECE, SHARE, Filler
 from celeriac.run.flight import Flight, SharedTicket
 from celeriac.run.flight_watch import FlightWatch
 from celeriac.run.held_up import HeldUp
+from celeriac.run.late import Delayed, late
 from celeriac.run.places import places
 from celeriac.run.run import Run
 from celeriac.run.ticket import OBSERVE_EVERY, hand_back
@@ -254,6 +256,8 @@ class Flights:
         with self.lock:
             flights, self.landed = self.landed, []
         try:
+            self._settle_later(f for f in flights if f.run.late_session is not None)
+            flights = [f for f in flights if not f.is_late]
             done = [f for f in flights if f.run.outcome is not None]
             self._each(self._settle, [done[i : i + PIECE] for i in range(0, len(done), PIECE)])
             self._each(self._release, [f for f in flights if f.run.outcome is None])
@@ -290,6 +294,25 @@ class Flights:
                     flight.broke, flight.run.outcome = error, None
         finally:
             self._end([f for f in flights if f.run.settled])
+
+    def _settle_later(self, flights: Iterable[Flight]) -> None:
+        """Somebody's lock kept outcomes, and what their handlers wrote, from being written: a thread waits for it."""
+        for flight in flights:
+            flight.is_late = True
+            what = f"the outcome of task {flight.run.task.id} of {flight.ticket.role.name}"
+            act, give_up = partial(self._settle_late, flight), partial(self._give_up, flight)
+            late.add(Delayed(what, self.app.database, act, give_up))
+
+    def _settle_late(self, flight: Flight) -> bool:
+        if not self.app.settler.settle_late(flight.run):
+            return False
+        self._end([flight])
+        return True
+
+    def _give_up(self, flight: Flight, error: BaseException) -> None:
+        """Postgres refuses its outcome: it is released as what broke off."""
+        flight.broke, flight.run.outcome, flight.is_late = error, None, False
+        self.land([flight])
 
     def _release(self, flight: Flight) -> None:
         """One that somebody has locked stays for another time."""

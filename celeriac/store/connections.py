@@ -367,6 +367,7 @@ class Database:
 
     def dispose(self) -> None:
         """Closes what is not in use."""
+        self.watch.close()
         self._drop_spare()
         self.engine.dispose()
         self._verbs.dispose()

@@ -47,6 +47,7 @@ class Watch:
         self.awake = False
         self._ended: weakref.WeakSet[Any] = weakref.WeakSet()
         self._guard = threading.Lock()
+        self._over = threading.Event()
 
     def has_ended(self, connection: Any) -> bool:
         """Whether this connection was shut for its time limit."""
@@ -67,22 +68,28 @@ class Watch:
     def wake(self) -> None:
         with self._guard:
             if not self.awake:
-                self.awake = True
-                threading.Thread(target=self._run, name="celeriac-overdue", daemon=True).start()
+                self.awake, self._over = True, threading.Event()
+                args = (self._over,)
+                threading.Thread(target=self._run, args=args, name="celeriac-overdue", daemon=True).start()
 
-    def _run(self) -> None:
+    def close(self) -> None:
+        """Ends the thread. Whoever notes a connection later wakes another."""
+        with self._guard:
+            self.awake = False
+            self._over.set()
+
+    def _run(self, over: threading.Event) -> None:
         seen = time.monotonic()
-        while True:
-            time.sleep(min(EVERY, self.limit / 10))
+        while not over.wait(min(EVERY, self.limit / 10)):
             now = time.monotonic()
             if self.begun:
                 seen = now
                 self._end(now - self.limit)
             elif now - seen > IDLE:
                 self.awake = False
-                if self.begun:  # noted before that, by somebody who saw it awake; whoever came later wakes another
-                    self.wake()
-                return
+                break
+        if self.begun:  # noted before that, by somebody who saw it awake; whoever came later wakes another
+            self.wake()
 
     def _end(self, before: float) -> None:
         for connection, began in self._items():

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 
 from celeriac import Celeriac
 from celeriac.dispatch.passes import Dispatcher
@@ -125,6 +126,32 @@ def test_a_ticket_of_redis_whose_start_had_no_answer_starts_once(
         until(completed(rows, 1), "it to end")
         until(lambda: became, "the ticket's end")
     assert (len(ran), asked, became) == (1, [False, True], [{"ran": 1, "expired": 0}])
+
+
+def test_what_a_handler_wrote_waits_with_its_outcome_for_somebodys_lock(
+    app: Celeriac, database: Database, rows: Rows
+) -> None:
+    rows("CREATE TABLE written (n integer)")
+    wrote, locked = threading.Event(), threading.Event()
+
+    @app.task(role="work", shared=False, bind=True)
+    def work(self: Any) -> None:
+        self.session.execute(text("INSERT INTO written VALUES (1)"))
+        wrote.set()
+        assert locked.wait(10)
+
+    app.register_roles()
+    work.delay()
+    with flying(app) as flights:
+        assert wrote.wait(10)
+        (flight,) = flights.flights.values()
+        with database.transaction() as other:
+            other.exec_driver_sql("UPDATE celeriac.worker_tasks SET priority = 7 WHERE status = 'running'")
+            locked.set()
+            until(lambda: flight.run.late_session is not None or flight.run.settled, "the outcome to meet the lock")
+        until(completed(rows, 1), "it to end")
+    assert rows("SELECT n FROM written") == [(1,)]
+    assert rows("SELECT losses FROM worker_tasks") == [(0,)]
 
 
 def test_what_cannot_begin_is_handed_back(
