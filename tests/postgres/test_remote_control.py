@@ -8,12 +8,14 @@ from typing import Any
 
 import pytest
 from celery.app.control import Control as StockControl
+from celery.apps.worker import Worker as StockWorker
 
 from celeriac import Celeriac
 from celeriac.errors import ConfigurationError
 from celeriac.operate import sealed
 from celeriac.settings import Settings
 from celeriac.worker import remote
+from celeriac.worker.controller import Worker
 from celeriac.worker.panel import Panel
 from tests.processes import Rows
 
@@ -53,6 +55,16 @@ def test_without_a_setting_flowers_buttons_work_and_nothing_is_stored() -> None:
     for wrong in ({"CELERIAC_REMOTE_CONTROL": "yes"}, {"CELERIAC_REMOTE_CONTROL_KEY": "short"}):
         with pytest.raises(ConfigurationError, match=next(iter(wrong))):
             Settings.from_environ(wrong)
+
+
+@pytest.mark.parametrize("level", ["off", "look"])
+def test_who_is_to_hear_nothing_does_not_listen(app: Celeriac, monkeypatch: pytest.MonkeyPatch, level: str) -> None:
+    app.settings = replace(app.settings, remote_control=level)
+    monkeypatch.setattr(StockWorker, "setup_instance", lambda _self: None)
+    worker = Worker.__new__(Worker)
+    worker.app, worker.quiet = app, True
+    worker.setup_instance()
+    assert app.conf.worker_enable_remote_control is (level != "off")
 
 
 def test_what_changes_a_worker_is_in_the_trail_as_what_it_is(app: Celeriac, rows: Rows) -> None:
