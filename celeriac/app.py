@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import socket
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from datetime import datetime
 from functools import cached_property
@@ -247,15 +247,21 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         """What the app and its configuration say of roles that say nothing themselves."""
         return app_wide.role_options(self.conf) | {"adopt": self.adopt}
 
-    def register_roles(self) -> None:
+    def register_roles(self, served: Collection[str] | None = None) -> None:
         """Writes what is new or changed in this code's declarations to `roles`; never over a newer
         `CELERIAC_DEPLOYMENT`. With it goes the one setting that `celeriac.enqueue` needs and SQL cannot read.
+
+        `served`: the roles that this process runs. Of the others it may declare less than who does: what is known of
+        them stays.
 
         Raises DBAPIError (LockNotAvailable) where somebody's open transaction keeps one that changes for too long.
         """
         limit = {"max_argument_bytes": int(self.settings.max_argument_bytes)}
         rows = [declared.row() for declared in self.roles.all()]
-        rows = [row | {"definition": row["definition"] | limit} for row in rows]
+        rows = [
+            row | {"definition": row["definition"] | limit, "is_stub": served is not None and row["role"] not in served}
+            for row in rows
+        ]
         with self.database.transaction(patience=registry.PATIENCE) as connection:
             registry.register(connection, rows, int(self.settings.deployment))
             limits.register(connection, [row["role"] for row in rows])
@@ -323,7 +329,14 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         return {} if expires is None else {"expires": expires}
 
     def role_named(self, name: str) -> tuple[Role, Signature]:
-        """Declared here or elsewhere. Raises UnknownRole."""
+        """Declared here or elsewhere, by the rules that SQL knows of. Raises EnqueueRefused, UnknownRole."""
+        declared = self.roles.get(name)
+        if declared is None:
+            return self.by_name[name]
+        return self.by_name.ruled(declared.role, int(self.settings.deployment)), declared.signature
+
+    def role_declared(self, name: str) -> tuple[Role, Signature]:
+        """As this code declares it, and if it does not, as SQL knows it. Raises UnknownRole."""
         declared = self.roles.get(name)
         return (declared.role, declared.signature) if declared else self.by_name[name]
 

@@ -105,7 +105,7 @@ def _alerts(app: Celeriac) -> Iterator[str]:
 def _cannot_run(app: Celeriac, entry: Entry) -> Iterator[str]:
     """What its first tick would find out: a role nobody declares, arguments the handler does not take."""
     try:
-        operate.refuse_what_cannot_run(app.role_named, app.settings.max_argument_bytes, entry)
+        operate.refuse_what_cannot_run(app.role_declared, app.settings.max_argument_bytes, entry)
     except CeleriacError as error:
         yield f"schedule {entry.name!r}: {str(error).removesuffix('; nothing was enqueued')}"
 

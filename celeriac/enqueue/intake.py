@@ -17,7 +17,7 @@ from celeriac.errors import ArgumentsTooLarge, BadArguments, EnqueueRefused, Not
 from celeriac.roles import registry
 from celeriac.roles.bounds import ANY_PRIORITY, CALL, outside
 from celeriac.roles.keys import Hashed, Key, key_of, lock_of
-from celeriac.roles.role import IN_CODE, Role
+from celeriac.roles.role import IN_CODE, Role, ruled
 from celeriac.roles.signature import Signature
 from celeriac.store.connections import Database
 from celeriac.store.encoding import TooLarge, Unfit, encoded, json_text, refuse_larger, size_of
@@ -37,6 +37,7 @@ class ByName:
     def __init__(self, database: Database) -> None:
         self.database = database
         self._known: dict[str, tuple[float, Role, Signature]] = {}
+        self._ruled: dict[str, tuple[float, Role, Role]] = {}
 
     def __getitem__(self, name: str) -> tuple[Role, Signature]:
         """Raises UnknownRole."""
@@ -46,6 +47,30 @@ class ByName:
             self._known[name] = (time.monotonic() + BELIEVED, role, signature)
             return role, signature
         return known[0], known[1]  # type: ignore[return-value]
+
+    def ruled(self, role: Role, release: int) -> Role:
+        """One that this code declares, by the rules that SQL knows of: a declaration may say less than who serves it.
+
+        Those of an older release do not count. Where they cannot be read, neither can the row be written. Raises
+        EnqueueRefused for a declaration that contradicts.
+        """
+        until, declared, known = self._ruled.get(role.name, (0.0, None, role))
+        if declared is role and time.monotonic() < until:
+            return known
+        try:
+            with self.database.statement() as connection:
+                declaration = registry.look_up(connection, role.name)
+        except DBAPIError:
+            return role
+        if declaration is not None and declaration[2] >= release:
+            definition = declaration[0]
+            known = ruled(
+                role, definition, lambda k: _key(role.name, k, definition.get(k)), newer=declaration[2] > release
+            )
+        else:
+            known = role
+        self._ruled[role.name] = (time.monotonic() + BELIEVED, role, known)
+        return known
 
     def _read(self, name: str) -> tuple[Role, Signature]:
         try:
@@ -59,7 +84,7 @@ class ByName:
                 f"no role {name!r}: start a worker of the code that declares it, or check the spelling; "
                 "nothing was enqueued"
             )
-        return from_definition(name, *declaration)
+        return from_definition(name, *declaration[:2])
 
 
 def from_definition(

@@ -35,6 +35,9 @@ SELECT :by, :action, :kind, target, before, after, :why, :via
 FROM jsonb_to_recordset(CAST(:changes AS jsonb)) AS c (target text, before jsonb, after jsonb)
 """)
 
+# A worker's login may write nothing else into the trail.
+NOTE = text("SELECT celeriac.note_remote_control(:command, :kind, CAST(:changes AS jsonb), :by)")
+
 
 @dataclass(frozen=True, slots=True)
 class Change:
@@ -111,3 +114,11 @@ def write(
         fields = {"by": by, "action": action, "kind": kind, "targets": targets, "n": len(rows), "why": why or None}
         message = f"{by}: {action} {kind} {names}"
         logged.after_commit(connection, logger, logging.INFO, message, event="audit", **fields)
+
+
+def note_remote_control(
+    connection: Connection, command: str, kind: str, changes: Iterable[Change], *, by: str
+) -> None:  # fmt: skip
+    """A row each, for what a worker did as somebody said who may write to Redis. `by`: the worker that heard it."""
+    rows = [{"target": c.target, "after": c.after} for c in changes]
+    connection.execute(NOTE, {"command": command, "kind": kind, "changes": json.dumps(rows), "by": by})

@@ -25,7 +25,7 @@ def promote_by_role(app: Celeriac) -> Counter[str]:
 
 
 def _promote_role(app: Celeriac, name: str) -> int:
-    role, _ = app.role_named(name)
+    role, _ = app.role_declared(name)
     done = 0 if role.prompt else app.dispatcher.resume(role, BATCH)
     while True:
         with app.database.transaction() as connection:

@@ -16,9 +16,10 @@ PATIENCE = 0.5
 REGISTER = text("""
 INSERT INTO celeriac.roles (role, definition, parameters, release)
 SELECT role, definition, parameters, :release
-FROM jsonb_to_recordset(CAST(:roles AS jsonb)) AS r (role text, definition jsonb, parameters jsonb)
+FROM jsonb_to_recordset(CAST(:roles AS jsonb)) AS r (role text, definition jsonb, parameters jsonb, is_stub boolean)
 WHERE NOT EXISTS (
     SELECT FROM celeriac.roles known WHERE known.role = r.role AND (known.release > :release
+        OR r.is_stub AND known.release = :release
         OR (known.definition, known.parameters, known.release) = (r.definition, r.parameters, :release)))
 ORDER BY role
 ON CONFLICT (role) DO UPDATE
@@ -40,7 +41,7 @@ WHERE known.role = r.role AND known.release > :release AND known.definition <> r
     AND known.otherwise -> 'definition' IS DISTINCT FROM r.definition
 """)
 
-LOOK_UP = text("SELECT definition, parameters FROM celeriac.roles WHERE role = :role")
+LOOK_UP = text("SELECT definition, parameters, release FROM celeriac.roles WHERE role = :role")
 
 # The row's key changes with the role's passes: an insert that meets it could make a second one.
 OBSERVE = text("""
@@ -55,16 +56,19 @@ INSERT INTO celeriac.batchers (role, seconds_per_task) VALUES (:role, :seconds) 
 
 
 def register(connection: Connection, roles: Sequence[Mapping[str, Any]], release: int) -> int:
-    """Writes role definitions (`role`, `definition`, `parameters`); how many rows changed."""
+    """Writes role definitions (`role`, `definition`, `parameters`); how many rows changed.
+
+    `is_stub`: by who does not serve the role, and may declare less of it: what is known of this release stays.
+    """
     parameters = {"roles": json.dumps(list(roles)), "release": release}
     connection.execute(OTHERWISE, parameters)
     return connection.execute(REGISTER, parameters).rowcount
 
 
-def look_up(connection: Connection, role: str) -> tuple[dict[str, Any], list[dict[str, Any]]] | None:
-    """A registered role's definition and its handler's parameters."""
+def look_up(connection: Connection, role: str) -> tuple[dict[str, Any], list[dict[str, Any]], int] | None:
+    """A registered role's definition, its handler's parameters, and the release that declared it."""
     row = connection.execute(LOOK_UP, {"role": role}).one_or_none()
-    return row and (row.definition, row.parameters)
+    return row and (row.definition, row.parameters, row.release)
 
 
 def observe(connection: Connection, role: str, seconds: float) -> None:

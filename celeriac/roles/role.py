@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import Any, Literal
 
-from celeriac.errors import ConfigurationError
+from celeriac.errors import ConfigurationError, EnqueueRefused
 from celeriac.roles.backoff import Backoff
 from celeriac.roles.bounds import ANY_PRIORITY, outside, seconds, wrong
 from celeriac.roles.keys import Key
@@ -162,6 +162,30 @@ class Role:
         return {name: getattr(self, name) for name in plain + more} | bounds | keys | {
             "keep": keep, "backoff": backoff, "sensitive": list(self.sensitive or ()),
         }  # fmt: skip
+
+
+#: How a call's arguments give a row's keys.
+KEYS = ("fair_by", "lock_by", "unique_by")
+
+
+def ruled(role: Role, definition: Mapping[str, Any], taken: Callable[[str], Key | None], *, newer: bool) -> Role:
+    """The role with the keys that SQL knows of, `taken` by their option, where this declaration says none; all of them
+    where SQL's is `newer`. Raises EnqueueRefused for one that says another.
+    """
+    changes: dict[str, Any] = {}
+    for option in KEYS:
+        mine, known = _registered(getattr(role, option)), definition.get(option)
+        if mine == known or (known is None and not newer):
+            continue
+        if mine is not None and not newer:
+            raise EnqueueRefused(
+                f"{role.name}: declared here with {option}={mine!r}, and with {option}={known!r} by the code that "
+                "serves it: declare the same, or leave it out; nothing was enqueued"
+            )
+        changes[option] = taken(option)
+    if "unique_by" in changes or role.unique_while == "unfinished":
+        changes["unique_while"] = definition.get("unique_while", "unfinished")
+    return replace(role, **changes) if changes else role
 
 
 #: Stands in a registered definition for a key that only the declaring code can derive.

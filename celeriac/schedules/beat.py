@@ -168,7 +168,7 @@ class Scheduler(StockScheduler):
         self._refuse_old_schema()
         try:
             logger.info("%d schedules in the beat config", self.timetable.install())
-            self.app.register_roles()
+            self.app.register_roles(served=[])
             self.installed = True
         except DBAPIError as error:
             if not is_locked(error):

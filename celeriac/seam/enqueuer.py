@@ -215,7 +215,7 @@ class Enqueuer:
     def _kick(self, name: str, lone: int | None = None) -> None:
         """Never raises: the work is accepted, and the workers' next look finds it."""
         try:
-            role, _ = self.app.role_named(name)
+            role, _ = self.app.role_declared(name)
             if role.prompt and role.enabled():
                 self.kicker.kick(role.name, lone)
         except Exception as error:
@@ -223,7 +223,7 @@ class Enqueuer:
 
     def _send(self, name: str, lone: int | None) -> None:
         """In the kicker's thread."""
-        role, _ = self.app.role_named(name)
+        role, _ = self.app.role_declared(name)
         self.app.publisher.kick(role.name, role.queue, lone)
 
 

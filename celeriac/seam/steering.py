@@ -44,6 +44,7 @@ class Steering:
         def dispatcher(self) -> Dispatcher: ...
         def kick(self, roles: Iterable[str]) -> None: ...
         def role_named(self, name: str) -> tuple[Role, Signature]: ...
+        def role_declared(self, name: str) -> tuple[Role, Signature]: ...
 
     def cancel(self, task_id: str, *, by: str = "", why: str = "cancelled") -> str | None:
         """'cancelled' at once, 'asked' if its worker has to stop it first, None if no such task is unfinished.
@@ -67,7 +68,7 @@ class Steering:
             held = prioritise.hold(connection, task_id, only_waiting=session is not None)
             if held is None or held.priority == priority or (only_raise and held.priority > priority):
                 return False
-            refuse_priority(self.role_named(held.role)[0], priority)
+            refuse_priority(self.role_declared(held.role)[0], priority)
             prioritise.prioritise(connection, {held.id: priority}, by=by or self.process_name)
             return True
 
@@ -126,7 +127,7 @@ class Steering:
 
     def dispatch(self, name: str) -> int:
         """One pass of a role declared here, now. The number of tasks published."""
-        return self.dispatcher.dispatch(self.role_named(name)[0])
+        return self.dispatcher.dispatch(self.role_declared(name)[0])
 
 
 def _exactly(task: int | str) -> int | str:

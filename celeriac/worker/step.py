@@ -147,7 +147,7 @@ def introduce(lifeline: Lifeline) -> None:
     """What Postgres has to know of a worker before it works. Raises ConfigurationError."""
     app = lifeline.app
     refuse_old_schema(app.database, app.migrations)
-    app.register_roles()
+    app.register_roles(served=[role.name for role in lifeline.served()])
     if app.settings.worker_id:
         lifeline.take_over()
     lifeline.governor.look()

@@ -14,7 +14,8 @@ from sqlalchemy.orm import Session
 
 from celeriac import Celeriac, Settings
 from celeriac.enqueue import intake
-from celeriac.errors import BadArguments, UnknownRole
+from celeriac.errors import BadArguments, EnqueueRefused, UnknownRole
+from celeriac.roles import registry
 from tests.conftest import Servers
 from tests.processes import Rows
 
@@ -206,3 +207,70 @@ def test_a_kick_that_cannot_look_its_role_up_takes_no_accepted_task_back(
         with away_for_all_but(session, servers):
             session.commit()
     assert rows("SELECT kwargs FROM worker_tasks") == [({"account_id": 7},)]
+
+
+# -- written to the view -----------------------------------------------------------------------------------------------
+
+
+def test_an_inserted_row_is_by_the_rules_of_its_role(new_app: NewApp, rows: Rows) -> None:
+    """As a call's. What it says itself stays; arguments that fit no handler give no keys."""
+    declares(new_app(), **KEYS, priority=4, max_retries=6, max_rounds=2).tasks["sync"].delay(7, 11)
+    insert = "INSERT INTO worker_tasks (role, args, kwargs, lock_key) VALUES ('sync', {}, '{}', {})"
+    rows(insert.format("NULL", '{"account_id": 8, "store_id": 12}', "NULL"))
+    rows(insert.format("""'[9, 13, "prices"]'""", "{}", "'mine'"))
+    rows(insert.format("NULL", '{"wrong": 1}', "NULL"))
+    content = "account, lock_key, unique_key, priority, max_retries, max_rounds"
+    assert rows(f"SELECT {content} FROM worker_tasks ORDER BY id") == [
+        ("7", "store_id:11", "11:full", 4, 6, 2), ("8", "store_id:12", "12:full", 4, 6, 2),
+        ("9", "mine", "13:prices", 4, 6, 2), ("", None, None, 4, 6, 2),
+    ]  # fmt: skip
+    with pytest.raises(DBAPIError, match="duplicate key"):
+        rows(insert.format("NULL", '{"account_id": 9, "store_id": 12}', "NULL"))
+
+
+# -- declared here, and with more rules elsewhere ----------------------------------------------------------------------
+
+
+def stub(app: Celeriac, **options: Any) -> Any:
+    """The task of an app that does not serve it."""
+
+    @app.task(role="sync", shared=False, **options)
+    def sync(account_id: int, store_id: int = 5, kind: str = "full") -> None: ...
+
+    return sync
+
+
+def test_a_declaration_that_says_less_takes_the_keys_that_sql_knows_of(
+    new_app: NewApp, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are read once in a while, and stay when a worker that does not serve the role starts."""
+    declares(new_app(), **KEYS)
+    other, reads = new_app(), []
+    here = stub(other)
+    look_up = registry.look_up
+    monkeypatch.setattr(registry, "look_up", lambda *given: reads.append(given) or look_up(*given))
+    here.delay(7, 11)
+    here.delay(8, 12)
+    other.register_roles(served=[])
+    assert rows("SELECT account, lock_key, unique_key FROM worker_tasks ORDER BY id") == [
+        ("7", "store_id:11", "11:full"), ("8", "store_id:12", "12:full")
+    ]  # fmt: skip
+    assert len(reads) == 1
+    assert rows.one("SELECT definition ->> 'lock_by' FROM roles WHERE role = 'sync'") == "store_id"
+
+
+@pytest.mark.parametrize(
+    ("release", "lock_key"), [(0, "older"), (1, None), (2, "kind:full")], ids=["older", "of the same", "newer"]
+)
+def test_a_declaration_that_contradicts_is_refused_unless_a_release_is_the_newer(
+    new_app: NewApp, rows: Rows, release: int, lock_key: str | None
+) -> None:
+    declares(new_app(release=1), **KEYS)
+    here = stub(new_app(release=release), lock_by="kind")
+    if lock_key is None:
+        with pytest.raises(EnqueueRefused, match="lock_by='store_id' by the code that serves it"):
+            here.delay(7, 11)
+        assert rows("SELECT FROM worker_tasks") == []
+    else:
+        here.delay(7, 11)
+        assert rows("SELECT lock_key FROM worker_tasks") == [("store_id:11" if lock_key == "older" else lock_key,)]

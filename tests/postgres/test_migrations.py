@@ -47,9 +47,9 @@ def declared(clone: Callable[[], str]) -> Iterator[Engine]:
 
 def documented() -> list[str]:
     """What the documents name, of which no model knows."""
-    documents = ScriptDirectory.from_config(configuration(APPLICATION)).get_revision("app_0005")
-    names = ("WORKER_TASKS", "CRAWL_JOBS", "CAPACITY", "RECOVER")
-    return [getattr(documents.module, name) for name in names]
+    script = ScriptDirectory.from_config(configuration(APPLICATION))
+    names = {"app_0005": ("WORKER_TASKS", "CRAWL_JOBS", "CAPACITY", "RECOVER"), "app_0008": ("INSERTED", "TRIGGER")}
+    return [getattr(script.get_revision(one).module, name) for one, some in names.items() for name in some]
 
 
 def take_back(connection: Connection, branch: Branch) -> None:
@@ -144,7 +144,7 @@ def test_what_is_not_applied_is_told(empty: Engine) -> None:
             "celeriac_0002",
             "celeriac_0003",
             "celeriac_0004",
-            *(f"app_{version:04}" for version in range(1, 8)),
+            *(f"app_{version:04}" for version in range(1, 9)),
         }
 
 

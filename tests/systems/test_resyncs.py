@@ -250,3 +250,14 @@ def test_a_dry_run_says_the_same_and_changes_nothing(rows: Rows, session: Sessio
 def _plain(told: dict[str, Any]) -> dict[str, Any]:
     """What it says, but for whether it was in earnest."""
     return {k: _plain(v) if isinstance(v, dict) else v for k, v in told.items() if k != "dry_run"}
+
+
+def test_a_row_may_be_inserted_with_its_store(rows: Rows) -> None:
+    """Once: the lock and the unique key are those of a call, and the retries are the role's."""
+    rows("INSERT INTO public.worker_tasks (role, dispensary_id) VALUES ('product_resync', 7)")
+    with pytest.raises(DBAPIError, match="duplicate key"):
+        rows("INSERT INTO public.worker_tasks (role, dispensary_id) VALUES ('product_resync', 7)")
+    product_resync.delay(8)
+    content = "replace(lock_key, '8', '7'), replace(unique_key, '8', '7'), priority, max_retries, waits_for"
+    first, second = rows(f"SELECT {content} FROM public.worker_tasks ORDER BY dispensary_id")
+    assert first == second

@@ -50,6 +50,22 @@ BEGIN
     RETURN made;
 END $$;
 
+-- A bare parameter's name is part of the key, as locks hold across roles.
+CREATE OR REPLACE FUNCTION celeriac.lock_of(role text, rule jsonb, bound jsonb) RETURNS text LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN CASE WHEN position('{' IN rule ->> 'lock_by') = 0 THEN (rule ->> 'lock_by') || ':' ELSE '' END
+        || celeriac.key(role, 'lock_by', rule ->> 'lock_by', bound);
+END $$;
+
+-- With `unique_while='due'` what is planned for later takes the key of that time alone.
+CREATE OR REPLACE FUNCTION celeriac.unique_of(role text, rule jsonb, bound jsonb, scheduled_for timestamptz) RETURNS text
+LANGUAGE plpgsql AS $$
+BEGIN
+    RETURN celeriac.key(role, 'unique_by', rule ->> 'unique_by', bound)
+        || CASE WHEN rule ->> 'unique_while' = 'due' AND scheduled_for > statement_timestamp()
+            THEN to_char(scheduled_for AT TIME ZONE 'UTC', '"@"YYYY-MM-DD"T"HH24:MI:SS.US"Z"') ELSE '' END;
+END $$;
+
 -- INVARIANT of the result: `bound` has every parameter of the handler; `args` and `kwargs` are what the row stores,
 -- by name wherever the handler can be called so.
 CREATE OR REPLACE FUNCTION celeriac.bind(role text, parameters jsonb, args jsonb) RETURNS jsonb LANGUAGE plpgsql AS $$

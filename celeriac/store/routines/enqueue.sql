@@ -113,16 +113,11 @@ BEGIN
     END IF;
     task.unique_key := enqueue.unique_key;
     IF task.unique_key IS NULL THEN
-        task.unique_key := celeriac.key(task.role, 'unique_by', rule ->> 'unique_by', call -> 'bound');
-        IF rule ->> 'unique_while' = 'due' AND enqueue.scheduled_for > statement_timestamp() THEN
-            task.unique_key := task.unique_key
-                || to_char(enqueue.scheduled_for AT TIME ZONE 'UTC', '"@"YYYY-MM-DD"T"HH24:MI:SS.US"Z"');
-        END IF;
+        task.unique_key := celeriac.unique_of(task.role, rule, call -> 'bound', enqueue.scheduled_for);
     END IF;
     task.lock_key := enqueue.lock_key;
     IF task.lock_key IS NULL THEN
-        task.lock_key := CASE WHEN position('{' IN rule ->> 'lock_by') = 0 THEN (rule ->> 'lock_by') || ':' ELSE '' END
-            || celeriac.key(task.role, 'lock_by', rule ->> 'lock_by', call -> 'bound');
+        task.lock_key := celeriac.lock_of(task.role, rule, call -> 'bound');
     END IF;
 
     task.task_id := coalesce(enqueue.task_id, celeriac.fresh_id());

@@ -112,6 +112,40 @@ BEGIN
     END IF;
 END $$;
 
+-- A row to be inserted, with what its role's rules give where it says nothing: keys, priority, retries. Arguments that do
+-- not fit the handler give no keys: it never runs. Where SQL cannot tell what Python would write, it asks for the key.
+CREATE OR REPLACE FUNCTION celeriac.by_the_rules(task celeriac.worker_tasks) RETURNS celeriac.worker_tasks
+LANGUAGE plpgsql AS $$
+DECLARE
+    declared celeriac.roles;
+    rule jsonb;
+    bound jsonb;
+BEGIN
+    task.task_id := coalesce(task.task_id, celeriac.fresh_id());
+    SELECT r.* INTO declared FROM celeriac.roles r WHERE r.role = task.role;
+    IF NOT FOUND OR coalesce(task.status, 'pending') <> 'pending' OR task.headers ? 'canvas' THEN
+        RETURN task;
+    END IF;
+    rule := declared.definition;
+    task.priority := coalesce(task.priority, CAST(rule ->> 'priority' AS integer));
+    task.max_retries := coalesce(task.max_retries, CAST(rule ->> 'max_retries' AS integer));
+    task.max_rounds := coalesce(task.max_rounds, CAST(rule ->> 'max_rounds' AS integer));
+    IF coalesce(rule ->> 'fair_by', rule ->> 'lock_by', rule ->> 'unique_by') IS NULL THEN
+        RETURN task;
+    END IF;
+    BEGIN
+        bound := celeriac.bind(task.role, declared.parameters, CASE WHEN coalesce(task.kwargs, '{}') = '{}'
+                THEN coalesce(nullif(task.args, '[]'), '{}')
+                ELSE celeriac.named(coalesce(task.args, '[]'), declared.parameters) || task.kwargs END) -> 'bound';
+    EXCEPTION WHEN invalid_parameter_value THEN
+        RETURN task;
+    END;
+    task.account := coalesce(task.account, celeriac.key(task.role, 'fair_by', rule ->> 'fair_by', bound));
+    task.lock_key := coalesce(task.lock_key, celeriac.lock_of(task.role, rule, bound));
+    task.unique_key := coalesce(task.unique_key, celeriac.unique_of(task.role, rule, bound, task.scheduled_for));
+    RETURN task;
+END $$;
+
 -- The view can be written to, for whoever has psql and nothing else: the row goes where its new values say. What would
 -- break an invariant is refused.
 CREATE OR REPLACE FUNCTION celeriac.worker_tasks_written() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -123,6 +157,7 @@ BEGIN
             HINT = 'Give another: what ends in @ and an instant are ids of schedules.';
     END IF;
     IF TG_OP = 'INSERT' THEN
+        NEW := celeriac.by_the_rules(NEW);
         NEW.id := coalesce(NEW.id, nextval('celeriac.tasks_id_seq'));
         NEW.account := coalesce(NEW.account, '');
         NEW.status := coalesce(NEW.status, 'pending');
