@@ -18,7 +18,7 @@ from celeriac.operate.audit import Change
 from celeriac.roles.role import Role
 from celeriac.roles.signature import Signature
 from celeriac.settings import Settings
-from celeriac.store import sensitive
+from celeriac.store import look, sensitive
 from celeriac.store.connections import Database
 from celeriac.store.encoding import revived
 from celeriac.store.failures import retry_deadlocks
@@ -126,7 +126,11 @@ class Steering:
         return Probe(self.publisher, self.settings.ticket_grace)
 
     def dispatch(self, name: str) -> int:
-        """One pass of a role declared here, now. The number of tasks published."""
+        """One pass of a role declared here, now, after what callers' transactions left to be handed over. The number of
+        tasks published.
+        """
+        with self.database.transaction() as connection:
+            look.look(connection)
         return self.dispatcher.dispatch(self.role_declared(name)[0])
 
 

@@ -31,6 +31,7 @@ def test_a_queued_job_can_be_failed(api: Api) -> None:
     [
         ("running", "queued", "the task is running"),
         ("completed", "queued", "the task is completed"),
+        ("pending", "queued", "the task is pending"),
         ("completed", "failed", "it is over"),
         ("pending", "crawling", "only its worker"),
         ("running", "success", "only its worker"),

@@ -228,6 +228,12 @@ def test_an_inserted_row_is_by_the_rules_of_its_role(new_app: NewApp, rows: Rows
         rows(insert.format("NULL", '{"account_id": 9, "store_id": 12}', "NULL"))
 
 
+def test_a_pass_by_hand_hands_out_what_sql_has_enqueued_with_a_lock(new_app: NewApp, rows: Rows) -> None:
+    declaring = declares(new_app(), **KEYS)
+    rows("""SELECT celeriac.enqueue('sync', '{"account_id": 7}')""")
+    assert declaring.dispatch("sync") == 1
+
+
 # -- declared here, and with more rules elsewhere ----------------------------------------------------------------------
 
 

@@ -262,6 +262,14 @@ def test_few_tasks_after_the_cursor_let_nobody_flood_the_pass(passes: Passes, wa
     assert passes.given() == {"a": 20, "b": 20, "c": 20}
 
 
+def test_the_rotation_goes_by_the_text_of_the_accounts(database: Database, waiting: Waiting) -> None:
+    waiting(**{"9": 1, "10": 1, "100": 1})
+    with database.transaction() as connection:
+        seen = select.survey(connection, "work", "work")
+        found = select.accounts(connection, "work", seen, free=3, depth=1).open
+    assert [c.account for c in found] == ["10", "100", "9"]
+
+
 def test_the_rotation_keeps_its_order_however_many_policies_there_are(
     database: Database, waiting: Waiting, rows: Rows
 ) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import pytest
 from sqlalchemy import make_url
+from sqlalchemy.exc import DBAPIError
 
 from celeriac import Celeriac
 from celeriac.local.account import Account
@@ -84,6 +85,10 @@ def test_retrying_failed_tasks_as_the_document_writes_it(rows: Rows) -> None:
     finished(rows, status="failed", retry_count=3)
     rows(documented("UPDATE worker_tasks SET"))
     assert rows("SELECT status, retry_count FROM worker_tasks ORDER BY id") == [("pending", 2), ("failed", 3)]
+    finished(rows, status="failed", n=2, retry_count=1)
+    rows("UPDATE worker_tasks SET unique_key = 'u' WHERE id > 2")
+    with pytest.raises(DBAPIError, match="duplicate key"):
+        rows(documented("UPDATE worker_tasks SET"))
 
 
 def test_the_view_and_the_function_work_in_psql(database_url: str, rows: Rows) -> None:
