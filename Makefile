@@ -22,7 +22,7 @@ demo: $(READY) ## A system at work, judged at the end: SYSTEM=instasites, thumbn
 # T=tests/pure/test_fairness.py, or any other part of them.
 T ?=
 test: $(READY) ## Every promise, or a part: T=tests/postgres
-	$(BIN)/python -m pytest -n 3 $(T)
+	$(BIN)/python -m pytest -n 4 $(T)
 
 again: $(READY) ## The tests that failed in the last run, once more, by themselves
 	$(BIN)/python -m tests.again
