@@ -62,6 +62,8 @@ def test_every_setting_is_tested_here() -> None:
         *TEXTS.values(),
         *(setting for setting, *_ in NUMBERS.values()),
         "log_format",
+        "remote_control",
+        "remote_control_key",
         "metrics_address",
         "flower_url",
         "otel",
@@ -78,6 +80,16 @@ def test_the_log_is_text_or_json() -> None:
     ]  # fmt: skip
     with pytest.raises(ConfigurationError, match=r"^CELERIAC_LOG_FORMAT='xml' is not usable: give text or json"):
         Settings.from_environ({"CELERIAC_LOG_FORMAT": "xml"})
+
+
+def test_remote_control_has_a_level_and_may_have_a_key_that_nobody_is_shown() -> None:
+    key = "a key that nobody has"
+    settings = Settings.from_environ({"CELERIAC_REMOTE_CONTROL": "look", "CELERIAC_REMOTE_CONTROL_KEY": key})
+    assert (settings.remote_control, settings.remote_control_key, Settings().remote_control) == ("look", key, "act")
+    for wrong in ({"CELERIAC_REMOTE_CONTROL": "yes"}, {"CELERIAC_REMOTE_CONTROL_KEY": "short"}):
+        with pytest.raises(ConfigurationError, match=next(iter(wrong))) as refused:
+            Settings.from_environ(wrong)
+        assert "short" not in str(refused.value)
 
 
 def test_where_alerts_are_told_is_an_address_and_its_password_is_not_shown() -> None:
