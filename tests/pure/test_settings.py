@@ -67,8 +67,6 @@ def test_every_setting_is_tested_here() -> None:
         "metrics_address",
         "flower_url",
         "otel",
-        "remote_control",
-        "remote_control_key",
         *told,
     }
     assert {f.name for f in fields(Settings)} == tested
