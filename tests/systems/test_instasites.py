@@ -189,7 +189,7 @@ def test_the_page_s_queries_run_as_they_stand(stack: Stack, new_database: Callab
         assert rows(enqueue) == [(1,)]
         assert rows(pending) == [(1,)]
         app.dispatch("instasite_build")
-    assert rows(cursor) == [(None,)]
+    assert rows(cursor) == [("1",)]
     assert rows("SELECT provider, token, zone FROM dns_accounts") == [("cloudflare", None, "joes.example")]
     rows.close()
 
