@@ -12,11 +12,11 @@ import time
 import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeVar
 
 import psycopg2
 
-T = TypeVar("T")
+#: What an error has that is raised once more, without an attempt.
+_AGAIN = "of_celeriac_again"
 
 #: Seconds of the first rest, and of the longest; each is up to a half shorter by chance (jitter).
 FIRST, LONGEST = 0.1, 1.0
@@ -42,24 +42,25 @@ class Attempts:
         self._clock = clock
         self._failure: _LastRefusal | None = None
 
-    def connect(self, connect: Callable[[], T]) -> T:
-        """Raises what `connect` raised last where it is too early for another attempt."""
+    def begin(self) -> None:
+        """Raises the last error where it is too early for another attempt."""
         before = self._failure
-        if before is not None:
-            if self._clock() < before.until:
-                raise type(before.error)(*before.error.args)
-            self._failure = _LastRefusal(before.error, before.rest, self._clock() + UNDER_WAY)
-        try:
-            made = connect()
-        except psycopg2.OperationalError as error:
-            rest = FIRST if before is None else min(LONGEST, before.rest * 2)
-            self._failure = _LastRefusal(error, rest, self._clock() + rest * random.uniform(0.5, 1.0))
-            raise
-        except BaseException:
-            self._failure = before
-            raise
+        if before is None:
+            return
+        if self._clock() < before.until:
+            again = type(before.error)(*before.error.args)
+            again.__dict__[_AGAIN] = True
+            raise again
+        self._failure = _LastRefusal(before.error, before.rest, self._clock() + UNDER_WAY)
+
+    def failed(self, error: BaseException) -> None:
+        if isinstance(error, psycopg2.OperationalError) and _AGAIN not in error.__dict__:
+            rest = FIRST if self._failure is None else min(LONGEST, self._failure.rest * 2)
+            until = self._clock() + rest * random.uniform(0.5, 1.0)
+            self._failure = _LastRefusal(error, rest, until)
+
+    def succeeded(self) -> None:
         self._failure = None
-        return made
 
 
 _by_address: weakref.WeakValueDictionary[str, Attempts] = weakref.WeakValueDictionary()

@@ -123,9 +123,17 @@ class Database:
         event.listen(self._verbs, "invalidate", lambda *_: self._drop_spare())
         event.listen(self.engine, "begin", self._say_limits)
 
-    def _connect(self, dialect: Any, _: Any, arguments: Any, options: Any) -> Any:
+    def _before_connecting(self, _: Any, __: Any, ___: Any, options: dict[str, Any]) -> None:
         self._in_time(options)
-        return self._attempts.connect(lambda: dialect.connect(*arguments, **options))
+        self._attempts.begin()
+
+    def _connected(self, raw: Any, _: Any) -> None:
+        self._attempts.succeeded()
+        self._open.add(raw)
+
+    def _not_connected(self, context: ExceptionContext) -> None:
+        if context.connection is None and not context.is_pre_ping:
+            self._attempts.failed(context.original_exception)
 
     def _settle_in(self, raw: Any, record: Any) -> None:
         if get_ident() in self._connecting:
@@ -195,8 +203,9 @@ class Database:
             self._address, hide_parameters=True,
             pool_size=pool_size, max_overflow=pool_size * 4, connect_args=connect, pool_use_lifo=True, **options,
         )  # fmt: skip
-        event.listen(engine, "do_connect", self._connect)
-        event.listen(engine, "connect", lambda connection, _: self._open.add(connection))
+        event.listen(engine, "do_connect", self._before_connecting)
+        event.listen(engine, "connect", self._connected)
+        event.listen(engine, "handle_error", self._not_connected)
         event.listen(engine, "handle_error", blame)
         return engine
 
@@ -228,6 +237,7 @@ class Database:
                     pooled = self._verbs.raw_connection()
                 raw, home = pooled.dbapi_connection, self._spare
         except psycopg2.Error as error:
+            self._attempts.failed(error)
             raise DBAPIError.instance(None, None, error, psycopg2.Error) from error
         cursor = raw.cursor(cursor_factory=BriefCursor)
         watch = self.watch

@@ -45,19 +45,27 @@ _BACKSLASHES = re.compile(r"\\+")
 
 _BETWEEN_DIGITS = re.compile(rf"(?<=[0-9])[{SEPARATORS}]{{1,3}}(?=[0-9])")
 
+#: A character beyond ASCII, as UTF-8 in percent signs.
+_TAIL = "%[89abAB][0-9a-fA-F]"
+_OF_UTF_8 = rf"(?:%[cCdD][0-9a-fA-F]|%[eE][0-9a-fA-F]{_TAIL}|%[fF][0-4]{_TAIL}{_TAIL}){_TAIL}"
+
 #: Each match is one character. All backslashes before it are taken at once, from the first on: nothing is tried twice.
 _ESCAPE = re.compile(
     r"\\(?<!\\\\)\\*+(?:u([dD][89abAB][0-9a-fA-F]{2})\\++u([dD][c-fC-F][0-9a-fA-F]{2})"
     r"|x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|U([0-9a-fA-F]{8})|([0-3][0-7]{2}))"
+    rf"|({_OF_UTF_8})"
     r"|%([0-9a-fA-F]{2})|&(?:#([0-9]{1,7})|#[xX]([0-9a-fA-F]{1,6})|(amp|lt|gt|quot|apos));"
 )
 _NAMED = {"amp": "&", "lt": "<", "gt": ">", "quot": '"', "apos": "'"}
 
 
 def _character(escape: re.Match[str]) -> str:
-    high, low, *codes, octal, percent, decimal, code, name = escape.groups()
+    high, low, *codes, octal, of_utf_8, percent, decimal, code, name = escape.groups()
     if name is not None:
         return _NAMED[name]
+    if of_utf_8 is not None:
+        shown = bytes.fromhex(of_utf_8.replace("%", "")).decode("utf-8", "replace")
+        return shown if len(shown) == 1 else "\ufffd"
     if high is not None:
         return chr(0x10000 + (int(high, 16) - 0xD800) * 0x400 + int(low, 16) - 0xDC00)
     hexadecimal = next((one for one in (*codes, percent, code) if one is not None), None)

@@ -13,7 +13,7 @@ from http.client import HTTPConnection
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.faults.lives import ROLES, Audited, Task
+from tests.faults.lives import BY_FILTER, MANY, ROLES, Audited, Task
 
 Rows = Mapping[int, Task]
 
@@ -139,7 +139,7 @@ class Operators:
         """First counted, then changed: as many as `most` of those that match, and that the move can start from."""
         rows = self.look()
         matching = {task.id for task in rows.values() if _matches(task, wanted, str(order.move))}
-        body = {"filter": wanted, "most": most}
+        body = {"filter": wanted, "most": most, "why": BY_FILTER}
         counted = {"matching": min(len(matching), most), "complete": len(matching) <= most, "gave_up": False}
         nothing = {"dry_run": True, "changed": 0, "refused": 0, "refusals": []}
         assert self.ask(order.method, order.path, body) == (200, counted | nothing)
@@ -150,7 +150,7 @@ class Operators:
         assert changed | refused <= matching
         assert len(changed | refused) == counted["matching"]
         assert changed == _accepts(order, changed | refused, rows)
-        self._accept(order.action, "task", *changed)
+        self._accept(order.action, "tasks", *([MANY] if changed else []))
 
     def _changed(self, before: Rows) -> set[int]:
         """Those retried, cancelled or asked to stop since; who leads a lock key instead of them was not steered."""

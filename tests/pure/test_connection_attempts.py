@@ -6,6 +6,7 @@ import gc
 
 import psycopg2
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from celeriac.store import attempts
 from celeriac.store.attempts import FIRST, LONGEST, Attempts
@@ -19,17 +20,20 @@ class Server:
     def __init__(self) -> None:
         self.now, self.tried, self.serves = 0.0, 0, False
 
-    def connect(self) -> str:
+    def connect(self, made: Attempts) -> str:
+        made.begin()
         self.tried += 1
         if not self.serves:
             raise psycopg2.OperationalError('connection to server at "x" failed: Connection refused')
+        made.succeeded()
         return "connection"
 
 
 def ask(server: Server, made: Attempts) -> str | None:
     try:
-        return made.connect(server.connect)
+        return server.connect(made)
     except psycopg2.OperationalError as error:
+        made.failed(error)
         return None if "Connection refused" in str(error) else str(error)
 
 
@@ -63,12 +67,11 @@ def test_while_one_tries_the_others_hear_what_was_last() -> None:
     ask(server, made)
     server.now += FIRST
 
-    def slow() -> str:
-        with pytest.raises(psycopg2.OperationalError):
-            made.connect(lambda: pytest.fail("a second attempt"))
-        return "connection"
-
-    assert made.connect(slow) == "connection"
+    made.begin()
+    with pytest.raises(psycopg2.OperationalError, match="Connection refused"):
+        made.begin()
+    made.succeeded()
+    made.begin()
 
 
 def test_all_databases_of_a_process_share_the_attempts_at_a_server() -> None:
@@ -78,3 +81,14 @@ def test_all_databases_of_a_process_share_the_attempts_at_a_server() -> None:
     del first, second
     gc.collect()
     assert "postgresql://nobody@/none" not in attempts._by_address
+
+
+@pytest.mark.parametrize("way", ["engine", "statement", "cursor"])
+def test_in_whatever_way_a_connection_is_needed_the_last_refusal_is_told_again(way: str) -> None:
+    database = Database(f"postgresql://nobody@127.0.0.1:1/{way}")
+    needs = {"engine": database.engine.connect, "statement": database.statement, "cursor": database.cursor}[way]
+    for _ in range(3):
+        with pytest.raises(OperationalError, match="Connection refused"), needs():
+            pass
+    assert database._attempts._failure is not None
+    assert database._attempts._failure.rest == FIRST
