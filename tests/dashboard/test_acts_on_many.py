@@ -47,7 +47,7 @@ def test_a_bulk_changes_just_what_its_page_showed(site: Site) -> None:
     assert (asked[0], asked[1], asked[3]["filter"], asked[4]) == (
         "operate", "bulk retry", {"statuses": ["failed"], "role": "crawl"}, "mended"
     )  # fmt: skip
-    assert [a[4] for a in audited(site, "task", end)] == ["mended"]
+    assert audited(site, "task", end) == []  # the bulk's rows are those of all of them
 
 
 def test_a_bulk_says_first_whom_its_move_does_not_mean_and_after_it_why_so_many_were_skipped(site: Site) -> None:

@@ -11,6 +11,7 @@ import pytest
 from celery import _state
 from opentelemetry import trace
 from opentelemetry.util._once import Once
+from sqlalchemy.orm import Session
 
 from celeriac import Celeriac, signals
 from celeriac.alerts.review import added
@@ -89,9 +90,12 @@ def apps_of_the_page(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 @pytest.mark.parametrize("page", GIVEN)
 def test_python_runs(page: str) -> None:
     names = ran(GIVEN[page], PYTHON[page])
+    for session in (one for one in names.values() if isinstance(one, Session)):
+        session.close()
+    assert names["app"].database.engine.pool.checkedout() == 0  # type: ignore[attr-defined]
     if names["app"] is not app:
         names["app"].publisher.close()
-        names["app"].database.engine.dispose()
+        names["app"].database.dispose()
 
 
 def ran(given: str, blocks: list[Block]) -> dict[str, Any]:

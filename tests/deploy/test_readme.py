@@ -79,7 +79,7 @@ def test_the_statements_of_the_sql_page_run(database: Database) -> None:
         grant(connection)
         for block in STATEMENTS:
             connection.exec_driver_sql(block.text)
-        assert connection.execute(text("SELECT count(*), min(priority) FROM worker_tasks")).one() == (1, 50)
+        assert connection.execute(text("SELECT count(*), max(priority) FROM worker_tasks")).one() == (2, 50)
         connection.rollback()
 
 
