@@ -244,7 +244,7 @@ def test_a_setting_that_the_pages_tell_reaches_the_services(name: str) -> None:
 def test_ports_are_open_to_this_machine_only() -> None:
     ports = [port for service in FILE["services"].values() for port in service.get("ports", ())]
     assert ports
-    assert all(port.startswith("127.0.0.1:") for port in ports)
+    assert all(interpolated(port, {}).startswith("127.0.0.1:") for port in ports)
 
 
 def test_every_service_of_ours_has_the_rules_of_the_jail() -> None:
