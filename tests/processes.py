@@ -32,11 +32,12 @@ PATIENCE = 60.0
 
 def until(condition: Callable[[], T], what: str, patience: float = PATIENCE) -> T:
     """The first true value of `condition`; fails, naming `what`, if there is none in time."""
-    give_up = time.monotonic() + patience
+    began = time.monotonic()
     while not (value := condition()):
-        if time.monotonic() > give_up:
+        waited = time.monotonic() - began
+        if waited > patience:
             raise AssertionError(f"waited {patience:g} s in vain for {what}")
-        time.sleep(0.02)
+        time.sleep(min(max(waited / 20, 0.02), 0.15))  # who asks all the time keeps what it waits for from coming
     return value
 
 

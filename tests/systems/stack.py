@@ -18,7 +18,7 @@ from tests.processes import Rows, Running
 QUICK = {
     "HEARTBEAT_INTERVAL_MS": "300",
     "POLL_INTERVAL_MS": "300",
-    "CELERIAC_SWEEP_INTERVAL_MS": "300",
+    "CELERIAC_SWEEP_INTERVAL_MS": "600",
     "CELERIAC_DRAIN_GRACE_MS": "1500",
     "QM_INSTASITES": "true",
     "QM_INSTASITES_INTERVAL_SECONDS": "0.2",
