@@ -43,7 +43,7 @@ def bring_schema(using: str, **_: Any) -> None:
         _forget_database(app)
     _let_go_of_tests_database(app, connections[using].creation)
     migrate(app.database.engine, app.migrations)
-    app.register_roles()
+    app.register_roles(served=[])
 
 
 def _forget_database(app: Celeriac) -> None:
