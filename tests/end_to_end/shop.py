@@ -256,7 +256,7 @@ def suspect(self: Task[..., Any], deadly: bool = False) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-@app.task(shared=False, bind=True, role="deadly", chunk=10, max_losses=1, stale_after=2)
+@app.task(shared=False, bind=True, role="deadly", chunk=10, max_losses=1, stale_after=3)
 def deadly(self: Task[..., Any], kills: bool = False) -> None:
     """Shares its ticket, and runs once at most."""
     tell(self, "begin")

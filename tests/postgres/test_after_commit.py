@@ -141,7 +141,7 @@ def test_a_success_that_is_committed_is_told_as_one(
         monkeypatch.setattr(app.database, "statement", once)
         return "done"
 
-    def once() -> None:
+    def once(**_: Any) -> None:
         monkeypatch.undo()
         looked.append(failure)
         raise failure
