@@ -132,7 +132,7 @@ def test_flower_is_not_published_with_the_password_everybody_knows(
     (tmp_path / "celery").chmod(0o755)
     given = {"PATH": f"{tmp_path}:{os.environ['PATH']}", **environ}
     done = subprocess.run(
-        [sys.executable, "deploy/flower.py"], cwd=ROOT, env=given, capture_output=True, text=True, check=False
+        [sys.executable, "deploy/start_flower.py"], cwd=ROOT, env=given, capture_output=True, text=True, check=False
     )
     assert (done.returncode == 0, done.stdout) == (starts, "started -A tasks flower\n" if starts else "")
     assert starts or "FLOWER_BASIC_AUTH" in done.stderr

@@ -37,7 +37,7 @@ LASTING = {
     "-A tasks worker": "[queues]",
     "-A tasks beat": "schedules -> scheduled_jobs",
     "-A tasks flower": "Visit me at",
-    "deploy/flower.py": "Visit me at",
+    "deploy/start_flower.py": "Visit me at",
     "celeriac serve": "Uvicorn running",
     "status --watch": "workers,",
     "-m sandbox": "DUDA_BASE_URL",

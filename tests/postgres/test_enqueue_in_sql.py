@@ -148,7 +148,7 @@ class OneTransaction(Database):
         self.connection = connection
 
     @contextmanager
-    def statement(self) -> Iterator[Connection]:
+    def statement(self, **_: Any) -> Iterator[Connection]:
         yield self.connection
 
 

@@ -228,6 +228,12 @@ def test_a_process_killed_while_it_renders_leaves_no_half_thumbnail_and_no_brows
     assert sites.standing("instasite", site) == (None, False)
 
 
+def rescued(sites: Sites, site: int) -> bool:
+    """By this sweep or another: what was paused may have rows locked until Postgres ends its transaction."""
+    repair.sweep(app, "rescue")
+    return sites.rows.one(EVENTS, kind="rescue", site=site) == 1
+
+
 def test_a_worker_paused_while_it_renders_changes_nothing_when_it_wakes(
     sites: Sites, builder: Running, stack: Stack
 ) -> None:
@@ -239,8 +245,7 @@ def test_a_worker_paused_while_it_renders_changes_nothing_when_it_wakes(
         with paused(builder):
             page.close()
             silence(sites.rows)
-            repair.sweep(app, "rescue")  # or another worker's sweep did
-            until(lambda: sites.rows.one(EVENTS, kind="rescue", site=site) == 1, "the rescue")
+            until(lambda: rescued(sites, site), "the rescue")
             sites.go_on()
             successor = stack.worker("enqueue_missing_thumbnails", "build_thumbnail", name="successor")
             sites.thumbnails("instasite", site)
