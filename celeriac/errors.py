@@ -54,6 +54,10 @@ class EnqueueRefused(CeleriacError):
     """The task was not accepted, and nothing was written."""
 
 
+class Contradiction(EnqueueRefused):
+    """This code declares a role's keys in another way than the code that serves it, which may be the newer release."""
+
+
 class UnknownRole(EnqueueRefused):
     """Neither this code nor the `roles` table declares the role."""
 

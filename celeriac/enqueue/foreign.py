@@ -18,7 +18,7 @@ from celery.utils.saferepr import saferepr
 from celeriac.enqueue.adopted import Letter
 from celeriac.enqueue.intake import new_task
 from celeriac.enqueue.rows import NewTask
-from celeriac.errors import EnqueueRefused, NotAdopted
+from celeriac.errors import EnqueueRefused, NotAdopted, NotReady
 from celeriac.roles.bounds import LONGEST_NAME
 from celeriac.roles.role import Role
 from celeriac.roles.rules import TICKET
@@ -82,6 +82,8 @@ def judge(payload: bytes, role_named: RoleNamed, limit: float) -> NewTask | Lett
         if not role.adopt:
             raise NotAdopted(f"{call.name}: this role takes no messages of plain Celery (adopt=True is not declared)")
         return task_of(call, role, signature, limit)
+    except NotReady:
+        raise  # Postgres has not said what role it is
     except EnqueueRefused as refused:
         # A refusal may quote arguments, and the reason stands in lists and in the log.
         letter = letter_of(payload, secrets.without(str(refused)))

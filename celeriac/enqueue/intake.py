@@ -21,6 +21,7 @@ from celeriac.roles.role import IN_CODE, Role, ruled
 from celeriac.roles.signature import Signature
 from celeriac.store.connections import Database
 from celeriac.store.encoding import TooLarge, Unfit, encoded, json_text, refuse_larger, size_of
+from celeriac.store.failures import is_down
 from celeriac.store.ids import fresh_ids
 from celeriac.store.sensitive import Sensitive
 
@@ -51,17 +52,22 @@ class ByName:
     def ruled(self, role: Role, release: int) -> Role:
         """One that this code declares, by the rules that SQL knows of: a declaration may say less than who serves it.
 
-        Those of an older release do not count. Where they cannot be read, neither can the row be written. Raises
-        EnqueueRefused for a declaration that contradicts.
+        Those of an older release do not count; those that were read last do where they cannot be read now. Raises
+        NotReady, NoAnswer, and Contradiction for a declaration that contradicts.
         """
         until, declared, known = self._ruled.get(role.name, (0.0, None, role))
         if declared is role and time.monotonic() < until:
             return known
         try:
-            with self.database.statement() as connection:
+            with self.database.statement(limited=True) as connection:
                 declaration = registry.look_up(connection, role.name)
-        except DBAPIError:
-            return role
+        except DBAPIError as error:
+            if declared is role:
+                return known
+            if is_down(error):
+                return role  # no row can be written either, and a call's own fault is told first
+            refuse_unready(error)
+            raise
         if declaration is not None and declaration[2] >= release:
             definition = declaration[0]
             known = ruled(

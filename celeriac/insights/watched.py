@@ -22,6 +22,9 @@ MOST_LETTERS = 1_001
 #: are told of at once.
 FORGOTTEN, MOST_WORKERS = 3600.0, 100
 
+#: A worker that drains says so at least every 40 s; one that was not heard of for so long (seconds) has ended.
+HEARD_OF = 120.0
+
 # `unserved`: a task that waits for its time becomes ready when it is due, where somebody looks. Of a role that keeps no
 # successes its workers have counted these by minutes.
 ROLES = text("""
@@ -179,7 +182,7 @@ def silent_workers(connection: Connection, late: float) -> Sequence[Row[Any]]:
 
 def draining_on(connection: Connection) -> Sequence[Row[Any]]:
     """Worker, and for how long (seconds) it should have ended, of those that drain and do not end."""
-    return connection.execute(DRAINING_ON, {"forgotten": FORGOTTEN, "most": MOST_WORKERS}).all()
+    return connection.execute(DRAINING_ON, {"forgotten": HEARD_OF, "most": MOST_WORKERS}).all()
 
 
 def trouble(connection: Connection) -> Sequence[Row[Any]]:

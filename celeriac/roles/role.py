@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import timedelta
 from typing import Any, Literal
 
-from celeriac.errors import ConfigurationError, EnqueueRefused
+from celeriac.errors import ConfigurationError, Contradiction
 from celeriac.roles.backoff import Backoff
 from celeriac.roles.bounds import ANY_PRIORITY, outside, seconds, wrong
 from celeriac.roles.keys import Key
@@ -170,7 +170,7 @@ KEYS = ("fair_by", "lock_by", "unique_by")
 
 def ruled(role: Role, definition: Mapping[str, Any], taken: Callable[[str], Key | None], *, newer: bool) -> Role:
     """The role with the keys that SQL knows of, `taken` by their option, where this declaration says none; all of them
-    where SQL's is `newer`. Raises EnqueueRefused for one that says another.
+    where SQL's is `newer`. Raises Contradiction for one that says another.
     """
     changes: dict[str, Any] = {}
     for option in KEYS:
@@ -178,7 +178,7 @@ def ruled(role: Role, definition: Mapping[str, Any], taken: Callable[[str], Key 
         if mine == known or (known is None and not newer):
             continue
         if mine is not None and not newer:
-            raise EnqueueRefused(
+            raise Contradiction(
                 f"{role.name}: declared here with {option}={mine!r}, and with {option}={known!r} by the code that "
                 "serves it: declare the same, or leave it out; nothing was enqueued"
             )

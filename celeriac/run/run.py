@@ -68,6 +68,7 @@ class HandlersSession(Session):
 
     is_settling = False
     said = False
+    watched: Connection | None = None
 
     def refuse_ended(self) -> None:
         """Raises CeleriacError where the handler's transaction cannot commit with its outcome any more."""
@@ -84,7 +85,11 @@ class HandlersSession(Session):
 
 @event.listens_for(HandlersSession, "after_begin")
 def _watch(session: HandlersSession, _: Any, connection: Connection) -> None:
-    session.said = False
+    if not session.in_nested_transaction():
+        session.said = False
+    if session.watched is connection:
+        return  # a savepoint
+    session.watched = connection
 
     def note(_: Any, __: Any, statement: str, *more: Any) -> None:  # noqa: ARG001
         session.said = True

@@ -6,6 +6,7 @@ trace is read on its own machine alone (in Kubernetes: its pod). Where there is 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
@@ -37,6 +38,7 @@ HEADER = 1024
 #: INVARIANT: where a ticket's 0 is still there, so are all of its tasks that have begun; where it is not, any may have.
 _ENTRY = struct.Struct("qq")
 ENTRIES = 1024
+SIZE = HEADER + _ENTRY.size * ENTRIES
 
 #: A dead process' trace that nobody has read goes after so long (seconds), in which it is read-only.
 FORGOTTEN = 3600.0
@@ -113,9 +115,10 @@ class _File:
         temporary = path.with_suffix(".new")
         self._file = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         try:
-            os.posix_fallocate(self._file, 0, HEADER + _ENTRY.size * ENTRIES)
+            if os.write(self._file, bytes(SIZE)) < SIZE:
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            memory = mmap.mmap(self._file, HEADER + _ENTRY.size * ENTRIES)
+            memory = mmap.mmap(self._file, SIZE)
             header = json.dumps({"worker_id": worker_id(), "pid": os.getpid()}).encode()
             memory[: len(header)] = header
             temporary.rename(path)

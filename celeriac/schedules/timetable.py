@@ -21,7 +21,7 @@ from celeriac import signals
 from celeriac.enqueue.insert import enqueue
 from celeriac.enqueue.instants import instants_id
 from celeriac.enqueue.rows import Receipt
-from celeriac.errors import CeleriacError, ConfigurationError
+from celeriac.errors import CeleriacError, ConfigurationError, NoAnswer, NotReady
 from celeriac.insights import counting
 from celeriac.repair import SWEEPS, sweep
 from celeriac.run.outcomes import LONGEST_ERROR, described
@@ -161,7 +161,7 @@ class Timetable:
             plan = self._without_overlap(connection, job, due)
             act = self._act(job) if job.kind != "task" and plan.run else None
             made = self._enqueue(connection, job, plan) if job.kind == "task" and plan.run else []
-        except SQLAlchemyError:
+        except (SQLAlchemyError, NotReady, NoAnswer):
             raise
         except Exception as error:
             return self._quarantine(connection, job, error)
@@ -199,7 +199,7 @@ class Timetable:
     def _put(self, connection: Connection, job: PlannedJob, ids: list[str]) -> list[Receipt]:
         by, limit = f"schedule {job.name}", self.app.settings.max_argument_bytes
         made = [
-            task_of(self.app.role_named, limit, job, task_id, enqueued_by=by, headers=self.headers(job))
+            task_of(self.app.role_between_releases, limit, job, task_id, enqueued_by=by, headers=self.headers(job))
             for task_id in ids
         ]
         return enqueue(connection, made)

@@ -42,6 +42,9 @@ KEEPALIVES = {
     "tcp_user_timeout": 30_000,
 }
 
+#: How long (seconds) a thread waits for others to give a connection back; no longer than an enqueue may take.
+POOL_TIMEOUT = 30.0
+
 #: How long (seconds) Postgres may take to let us in.
 CONNECT_TIMEOUT = 5
 
@@ -172,11 +175,12 @@ class Database:
     def _in_connecting(self) -> Iterator[None]:
         """An enqueue waits here for a connection."""
         me = get_ident()
-        self._connecting[me] = time.monotonic()
+        outer = self._connecting.setdefault(me, time.monotonic())  # a signal handler's enqueue, within another
         try:
             yield
         finally:
-            del self._connecting[me]
+            if self._connecting.get(me) == outer:
+                self._connecting.pop(me, None)
 
     def limit(self, *, lock: float, statement: float) -> None:
         """From now on no statement waits longer for a lock, nor takes longer in all (seconds); Postgres ends it.
@@ -201,7 +205,8 @@ class Database:
         }  # fmt: skip
         engine = create_engine(
             self._address, hide_parameters=True,
-            pool_size=pool_size, max_overflow=pool_size * 4, connect_args=connect, pool_use_lifo=True, **options,
+            pool_size=pool_size, max_overflow=pool_size * 4, connect_args=connect, pool_use_lifo=True,
+            pool_timeout=min(POOL_TIMEOUT, self.watch.limit), **options,
         )  # fmt: skip
         event.listen(engine, "do_connect", self._before_connecting)
         event.listen(engine, "connect", self._connected)

@@ -79,13 +79,13 @@ class Bare(Statements):
             self.fetch("BEGIN ISOLATION LEVEL READ COMMITTED", {})
         try:
             yield is_own
+            if is_own:
+                self.fetch("COMMIT", {})
         except BaseException:
             if is_own:
                 with suppress(Exception):
                     self.fetch("ROLLBACK", {})
             raise
-        if is_own:
-            self.fetch("COMMIT", {})
 
 
 class Psycopg2(Bare):

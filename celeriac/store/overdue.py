@@ -66,11 +66,18 @@ class Watch:
         )
 
     def wake(self) -> None:
-        with self._guard:
+        if not self._guard.acquire(blocking=False):
+            return  # another thread wakes it, or this one did as a signal handler came
+        try:
             if not self.awake:
                 self.awake, self._over = True, threading.Event()
-                args = (self._over,)
-                threading.Thread(target=self._run, args=args, name="celeriac-overdue", daemon=True).start()
+                thread = threading.Thread(target=self._run, args=(self._over,), name="celeriac-overdue", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # no thread is to be had: without a time limit, then
+                    self.awake = False
+        finally:
+            self._guard.release()
 
     def close(self) -> None:
         """Ends the thread. Whoever notes a connection later wakes another."""

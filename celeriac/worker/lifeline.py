@@ -71,7 +71,8 @@ TURN = 0.9
 #: How often the end of a worker tries to hand back what somebody has locked.
 LOOKS = 5
 
-#: A worker should have ended so long (seconds) after the second of its grace periods, which is for its processes.
+#: A worker should have ended so long (seconds) after the second of its grace periods, which is for its processes; and
+#: within a third of it where somebody insists.
 SLACK = 15.0
 
 #: How long (seconds) the end of a worker waits for the look under way.
@@ -133,6 +134,8 @@ class Lifeline(threading.Thread):
                 # A heartbeat that failed has to come through before the lease is over.
                 rest = min(self.settings.poll_interval, self.interval() / 8)
                 logger.log(level, "%s; trying again in %g s", message, rest, exc_info=not is_passing(error))
+                if self.owns_process and PULSE.overdue():
+                    self._end_without_postgres()
                 self.ending.wait(rest)
             else:
                 self._wait()
@@ -321,7 +324,8 @@ class Lifeline(threading.Thread):
         shared.drain()
         ends = time.monotonic() + (0.0 if at_once else self.settings.drain_grace)
         self.drain_until = ends if self.drain_until is None else min(ends, self.drain_until)
-        PULSE.ends = min(PULSE.ends, time.monotonic() + 2 * self.settings.drain_grace + SLACK)
+        allowed = SLACK / 3 if at_once else 2 * self.settings.drain_grace + SLACK
+        PULSE.ends = min(PULSE.ends, time.monotonic() + allowed)
         self.next_heartbeat = 0.0
         _lost.put(None)
 
@@ -352,7 +356,18 @@ class Lifeline(threading.Thread):
         """A handler that blocks or goes on was not interrupted, and whoever waits for it would wait as long."""
         logger.error("Worker %s ends although a task goes on; the task is handed back", shared.worker_id())
         overdue.stop_all(overdue.below(os.getpid()))
-        self._report_end()
+        try:
+            self._report_end()
+        finally:
+            stops.end()
+
+    def _end_without_postgres(self) -> None:
+        """It was away all through the drain: what runs is rescued once its lease is over."""
+        logger.error("Worker %s ends, and Postgres does not hear of it", shared.worker_id())
+        for pid in self.processes():
+            if pid != os.getpid():
+                overdue.kill(pid)
+        overdue.stop_all(overdue.below(os.getpid()))
         stops.end()
 
     def stopped(self) -> None:

@@ -15,6 +15,8 @@ from typing import Any
 
 from celery import signals
 from celery._state import get_current_task
+from celery.app.log import TaskFormatter
+from celery.utils.log import ColorFormatter
 
 from celeriac.run import run
 from celeriac.run.lines import known
@@ -72,6 +74,10 @@ _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 _CONTINUED = "\n    "
 
 
+#: Formatters whose lines are text. What others make of a record, theirs is the say.
+_PLAIN = (logging.Formatter, ColorFormatter, TaskFormatter)
+
+
 class AsText(logging.Formatter):
     """As the formatter that was there writes it, with nothing in it that only looks like a line of the log."""
 
@@ -115,5 +121,5 @@ def _to_json(logger: logging.Logger, **_: Any) -> None:
 
 def _to_safe_text(logger: logging.Logger, **_: Any) -> None:
     for handler in logger.handlers:
-        if handler.formatter is not None and not isinstance(handler.formatter, AsText):
-            handler.setFormatter(AsText(handler.formatter))
+        if type(handler.formatter) in _PLAIN:
+            handler.setFormatter(AsText(handler.formatter))  # type: ignore[arg-type]

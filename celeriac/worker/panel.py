@@ -71,8 +71,9 @@ class Panel:
         }
 
     def _guarded(
-        self, name: str, handler: Command, level: str, seals: Seals | None, state: Any, **arguments: Any
+        self, name: str, handler: Command, level: str, seals: Seals | None, state: Any, /, **arguments: Any
     ) -> Any:
+        """`arguments` may have any names: an application's own commands choose theirs."""
         signature, acts = arguments.pop(SEAL, None), remote.level_of(name) != LOOK
         why = remote.refused(name, level)
         if why is None and seals is not None and acts:

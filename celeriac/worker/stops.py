@@ -41,10 +41,14 @@ def begin_anew() -> None:
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606
 
 
-def end() -> None:
-    """Ends the process, whatever its threads do."""
+def _begin_anew_if_asked() -> None:
     if _begins_anew:
         begin_anew()
+
+
+def end() -> None:
+    """Ends the process, whatever its threads do."""
+    _begin_anew_if_asked()
     os._exit(0)
 
 
@@ -68,6 +72,7 @@ class Stops:
         name, now = signal.Signals(number).name, time.monotonic()
         insists = self.since is not None and name in INSISTING and now - self.since > TOGETHER
         status = EX_FAILURE if name == "SIGINT" else EX_OK
+        global _begins_anew
         with in_sighandler():
             try:
                 self._say(COLD if insists else WARM)
@@ -78,9 +83,10 @@ class Stops:
                 if self.since is None:
                     self.since, state.should_stop = now, status
                     if name == "SIGHUP" and self._restarts():
-                        global _begins_anew
                         _begins_anew = True
-                        atexit.register(begin_anew)
+                        atexit.register(_begin_anew_if_asked)
+                elif name != "SIGHUP":
+                    _begins_anew = False
 
     def _restarts(self) -> bool:
         """As Celery's does at SIGHUP, where no terminal has been closed."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,6 +18,7 @@ from celeriac.local.valkey import free_port
 from celeriac.metrics import process as port_of
 from celeriac.schedules import Scheduler, watch
 from celeriac.store import connections
+from celeriac.worker.stops import TOGETHER
 from tests import processes
 from tests.end_to_end.conftest import QUICK, shop_server
 from tests.end_to_end.test_probes import probed
@@ -189,3 +191,16 @@ def test_a_beat_is_live_however_long_a_server_is_frozen_and_ticks_again(
         until(lambda: ready_of_the_live() == 503 and beat.moved_at > moved, "it to let go once more")
         until(lambda: probed(port) == (200, 503), "it to be live")
     until(lambda: probed(port) == (200, 200), "ticks")
+
+
+def test_who_insists_ends_a_worker_without_postgres(worker: Running, server: local.PostgresServer, rows: Rows) -> None:
+    rows("""INSERT INTO worker_tasks (task_id, role, kwargs) VALUES ('insists', 'slow', '{"seconds": 600}')""")
+    until(lambda: rows("SELECT FROM ran WHERE task_id = 'insists'"), "the task to begin")
+    with frozen(server):
+        worker.process.send_signal(signal.SIGTERM)
+        until(lambda: "Warm shutdown" in worker.printed(), "the drain")
+        first = time.monotonic()
+        until(lambda: time.monotonic() - first > TOGETHER, "a signal to be another")
+        worker.process.send_signal(signal.SIGINT)
+        until(lambda: worker.process.poll() is not None, "the worker to end")
+    assert worker.process.poll() == 0

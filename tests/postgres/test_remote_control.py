@@ -27,7 +27,7 @@ COMMANDS = {"look": "ping", "act": "pool_grow", "store": "rate_limit"}
 def ask(app: Celeriac, command: str, **arguments: Any) -> Any:
     """What a worker of this app answers."""
     panel = Panel(SimpleNamespace(app=app, hostname="celery@here"))
-    handlers = panel.guarded({name: lambda state, **given: {"ok": given} for name in COMMANDS.values()})  # noqa: ARG005
+    handlers = panel.guarded({name: lambda state, /, **given: {"ok": given} for name in COMMANDS.values()})  # noqa: ARG005
     return handlers[command](None, **arguments)
 
 
@@ -90,3 +90,8 @@ def test_with_a_key_what_is_more_than_a_look_is_signed_once_and_for_whom_it_is(
     monkeypatch.setattr(sealed, "FRESH", -1.0)
     assert "not of the last" in ask(app, "pool_grow", **mine)["error"]
     assert rows("SELECT action FROM audit") == [("pool_grow",)]
+
+
+def test_a_command_of_the_applications_own_names_its_arguments_as_it_likes(app: Celeriac) -> None:
+    taken = {"name": "a", "level": "DEBUG", "handler": 1, "state": 2, "seals": 3}
+    assert ask(app, "ping", **taken) == {"ok": taken}

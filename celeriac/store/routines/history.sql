@@ -105,7 +105,10 @@ BEGIN
             SELECT e.ctid FROM gone g, LATERAL (SELECT e.ctid FROM celeriac.ended e WHERE e.id = g.id) AS e));
     END IF;
     IF TG_OP <> 'DELETE' THEN
-        SELECT * INTO today FROM celeriac.days_begun WHERE day = celeriac.today();
+        SELECT * INTO today FROM celeriac.days_begun ORDER BY day DESC LIMIT 1;
+        IF today.day <> celeriac.today() THEN  -- also where a clock went back over midnight
+            today := NULL;
+        END IF;
         began := today.day::timestamp AT TIME ZONE 'UTC';
         INSERT INTO celeriac.ended (id, day, task_id, parent_id, workflow, barrier)
         SELECT id, CAST(completed_at AT TIME ZONE 'UTC' AS date), task_id, parent_id, workflow, barrier FROM added
