@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.orm import Session
 
 from celeriac import Celeriac, Settings
@@ -263,6 +263,23 @@ def test_a_declaration_that_says_less_takes_the_keys_that_sql_knows_of(
     ]  # fmt: skip
     assert len(reads) == 1
     assert rows.one("SELECT definition ->> 'lock_by' FROM roles WHERE role = 'sync'") == "store_id"
+
+
+def test_rules_that_cannot_be_read_now_are_those_that_were_read_last(
+    new_app: NewApp, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The row can be written all the same: by the connection that stays out of the pool."""
+    declares(new_app(), **KEYS)
+    here = stub(new_app())
+    here.delay(7, 11)
+    monkeypatch.setattr(intake.time, "monotonic", lambda now=intake.time.monotonic: now() + 2 * intake.BELIEVED)
+
+    def full(*_: Any) -> None:
+        raise OperationalError("", {}, Exception("FATAL: sorry, too many clients already"))
+
+    monkeypatch.setattr(registry, "look_up", full)
+    here.delay(7, 12)
+    assert rows("SELECT lock_key FROM worker_tasks ORDER BY id") == [("store_id:11",), ("store_id:12",)]
 
 
 @pytest.mark.parametrize(
