@@ -41,7 +41,7 @@ def migrate(
     migrate_database(
         app.database.engine, app.migrations, lock_timeout=lock_timeout, statement_timeout=statement_timeout
     )
-    app.register_roles()
+    app.register_roles(served=[])  # whose options change says so as its worker starts
     roles = _declared(app)
     lines = [f"The database is current; {roles} roles are registered."]
     granted = _grant(app, role_prefix) if with_grants else []
