@@ -11,7 +11,10 @@ import pytest
 
 ROOT = Path(__file__).parent.parent.parent
 GOOD, BAD = "tests/typing/good.py", "tests/typing/bad.py"
-CHECKERS = {"mypy": ["mypy", "--strict", "--follow-imports=silent"], "pyright": ["pyright"]}
+CHECKERS = {
+    "mypy": ["mypy", "--strict", "--follow-imports=silent"],
+    "pyright": ["pyright", "--pythonpath", sys.executable],
+}
 
 
 def refused(checker: str) -> dict[str, set[int]]:
