@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parent.parent
 HERE = ROOT / "deploy" / "kubernetes"
 
 #: Whoever may read these may read the application's data, or send as it: they come from the Secret `celeriac`.
-SECRETS = re.compile(r"^(DATABASE|REDIS)_URL$|^SMTP_|PASSWORD|TOKEN|SECRET")
+SECRETS = re.compile(r"^(DATABASE|REDIS)_URL$|^SMTP_|PASSWORD|TOKEN|SECRET|_KEY$")
 
 #: Seconds: what a worker gets to drain (CELERIAC_DRAIN_GRACE_MS), and what a pod gets beyond that to end.
 DRAIN, TO_END = 25, 20
