@@ -21,7 +21,6 @@ from celeriac.roles.role import IN_CODE, Role, ruled
 from celeriac.roles.signature import Signature
 from celeriac.store.connections import Database
 from celeriac.store.encoding import TooLarge, Unfit, encoded, json_text, refuse_larger, size_of
-from celeriac.store.failures import is_down
 from celeriac.store.ids import fresh_ids
 from celeriac.store.sensitive import Sensitive
 
@@ -64,8 +63,8 @@ class ByName:
         except DBAPIError as error:
             if declared is role:
                 return known
-            if is_down(error):
-                return role  # no row can be written either, and a call's own fault is told first
+            if error.statement is None and not self.database.has_spare():
+                return role  # nobody can write the row either, and a call's own fault is told first
             refuse_unready(error)
             raise
         if declaration is not None and declaration[2] >= release:

@@ -282,6 +282,10 @@ class Database:
         else:
             raw.close()
 
+    def has_spare(self) -> bool:
+        """Whether a `cursor` needs no new connection."""
+        return bool(self._spare.idle or self._spare.is_out)
+
     def _drop_spare(self) -> None:
         """Closes the spare; a connection that is in use now is closed when it comes back."""
         dropped, self._spare = self._spare, Spare()
