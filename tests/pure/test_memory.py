@@ -103,7 +103,7 @@ def test_a_mean_is_over_the_period_and_a_burst_at_the_start_does_not_fill_it() -
 def test_a_busy_process_is_seen() -> None:
     meter = Meter(memory(0), period=0.1)
     meter.read()
-    until(lambda: sum(range(100_000)) and meter.read().cpu > 0.1, "the loop to be noticed")
+    until(lambda: sum(range(5_000_000)) and meter.read().cpu > 0.1, "the loop to be noticed")
 
 
 def test_what_is_measured_is_what_a_heartbeat_tells() -> None:
