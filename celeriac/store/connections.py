@@ -42,8 +42,8 @@ KEEPALIVES = {
     "tcp_user_timeout": 30_000,
 }
 
-#: How long (seconds) a thread waits for others to give a connection back; no longer than an enqueue may take.
-POOL_TIMEOUT = 30.0
+#: How long (seconds) a verb waits for others to give a connection back: as long as an enqueue may take by default.
+POOL_TIMEOUT = 10.0
 
 #: How long (seconds) Postgres may take to let us in.
 CONNECT_TIMEOUT = 5
@@ -114,8 +114,9 @@ class Database:
     def _make_pools(self, size: int) -> None:
         self.engine = self._engine(size, isolation_level="READ COMMITTED", pool_pre_ping=True)
         self._verbs = self._engine(
-            size, isolation_level="AUTOCOMMIT", pool_reset_on_return=None, json_deserializer=parsed
-        )
+            size, isolation_level="AUTOCOMMIT", pool_reset_on_return=None, json_deserializer=parsed,
+            pool_timeout=POOL_TIMEOUT,
+        )  # fmt: skip
         event.listen(self._verbs, "connect", self._settle_in)
         event.listen(self._verbs, "checkout", refuse_dead)
         event.listen(self._verbs, "handle_error", quote_nothing)
@@ -205,8 +206,7 @@ class Database:
         }  # fmt: skip
         engine = create_engine(
             self._address, hide_parameters=True,
-            pool_size=pool_size, max_overflow=pool_size * 4, connect_args=connect, pool_use_lifo=True,
-            pool_timeout=min(POOL_TIMEOUT, self.watch.limit), **options,
+            pool_size=pool_size, max_overflow=pool_size * 4, connect_args=connect, pool_use_lifo=True, **options,
         )  # fmt: skip
         event.listen(engine, "do_connect", self._before_connecting)
         event.listen(engine, "connect", self._connected)
