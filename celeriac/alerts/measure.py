@@ -13,9 +13,10 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection
 
 from celeriac.alerts.rules import Measured, Rule, evaluate, measure_of
-from celeriac.insights import left_ready, rounds, watched
-from celeriac.insights.blockers import blockers
-from celeriac.insights.burning import burning
+from celeriac.insights.failures.burning import burning
+from celeriac.insights.fairness import rounds
+from celeriac.insights.fleet import left_ready, watched
+from celeriac.insights.why.blockers import blockers
 from celeriac.store.failures import log_error
 from celeriac.store.plans import lookups
 

@@ -16,7 +16,7 @@ from celeriac.api.changes import Because, Changed, change
 from celeriac.api.fields import Moment, Name, Text
 from celeriac.api.paging import AFTER, NUMBER, TEXT, Paged, PageQuery, Place, ranks
 from celeriac.api.system import AnswerModel
-from celeriac.insights.alerts import damage
+from celeriac.insights.history.alerts import damage
 from celeriac.operate import silences
 from celeriac.roles.bounds import LONGEST_DELAY, LONGEST_NAME
 

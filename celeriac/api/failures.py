@@ -16,7 +16,7 @@ from celeriac.api.fields import Name, Text
 from celeriac.api.paging import AFTER, NUMBER, TEXT, IdQuery, Paged, Place, RoleQuery, ranks
 from celeriac.api.system import AnswerModel
 from celeriac.api.tasks import Tasks
-from celeriac.insights.failures import MOST as MOST_GROUPS
+from celeriac.insights.failures.failures import MOST as MOST_GROUPS
 from celeriac.operate import PATIENCE
 from celeriac.operate.failures import State, mark
 

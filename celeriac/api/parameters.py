@@ -11,7 +11,7 @@ from celeriac.api.document import document
 from celeriac.api.gate import OPEN
 from celeriac.api.problems import FieldError, Problem, invalid
 from celeriac.insights import ARGUMENT, as_argument
-from celeriac.insights.veil import refused
+from celeriac.insights.tasks.veil import refused
 from celeriac.operate.tokens import CALLS, READ
 
 #: What the document calls the parameters for a handler's arguments.

@@ -18,7 +18,7 @@ from celeriac.api.changes import Because
 from celeriac.api.fields import Flag, IdInPath, Name, Number, Offset, Priority, Text, Whole
 from celeriac.api.paging import Paged, PageQuery
 from celeriac.api.schedulable import role_taking
-from celeriac.insights import redaction
+from celeriac.insights.tasks import redaction
 from celeriac.roles.bounds import LONGEST_DELAY, MOST
 from celeriac.schedules import operate, written
 from celeriac.schedules.decide import CHANGEABLE, Entry

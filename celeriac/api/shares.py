@@ -14,7 +14,7 @@ from celeriac.api.callers import Reader
 from celeriac.api.fields import Name, Text
 from celeriac.api.paging import AFTER, NUMBER, TEXT, Paged, Place, RoleQuery, ranks
 from celeriac.api.system import AnswerModel, BoundedCount
-from celeriac.insights.checks import Reason
+from celeriac.insights.why.checks import Reason
 
 router = APIRouter(prefix="/api", tags=["system"])
 

@@ -15,7 +15,7 @@ from celeriac.api.callers import Reader
 from celeriac.api.fields import Name, Text
 from celeriac.api.paging import IdQuery, Paged, PageOf, PageOfIds, PageOfNames
 from celeriac.api.problems import first_of
-from celeriac.insights.trail import Of, trail
+from celeriac.insights.history.trail import Of, trail
 
 router = APIRouter(prefix="/api", tags=["system"])
 

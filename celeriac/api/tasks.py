@@ -17,10 +17,10 @@ from celeriac.api.paging import Paged, PageOfEnded, TasksQuery
 from celeriac.api.parameters import WITH_ARGUMENTS, Arguments
 from celeriac.api.shared import SharedRoute
 from celeriac.insights import Filter
-from celeriac.insights.checks import Outcome, Reason
-from celeriac.insights.condition import silent_workers
-from celeriac.insights.log import log_of
-from celeriac.insights.ranges import FORM
+from celeriac.insights.fleet.condition import silent_workers
+from celeriac.insights.tasks.log import log_of
+from celeriac.insights.tasks.ranges import FORM
+from celeriac.insights.why.checks import Outcome, Reason
 from celeriac.repair.rescue import rescue
 
 router = APIRouter(prefix="/api/tasks", tags=["tasks"], route_class=SharedRoute)

@@ -7,7 +7,7 @@ import json
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import Message, Send
 
-from celeriac.insights.veil import veiled
+from celeriac.insights.tasks.veil import veiled
 
 
 class Veil:

@@ -13,7 +13,8 @@ from celeriac import insights
 from celeriac.app import Celeriac
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp
-from celeriac.insights import AccountRole, AccountShare, Lock, condition
+from celeriac.insights import AccountRole, AccountShare, Lock
+from celeriac.insights.fleet import condition
 
 _SHARES = ("account", "waiting", "parked", "oldest", "claimed", "running", "fair", "held", "weight", "cap", "paused")
 _LOCKS = ("lock_key", "task", "role", "status", "worker_id", "held", "heartbeat", "waiting", "oldest")

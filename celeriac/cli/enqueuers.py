@@ -11,7 +11,7 @@ import click
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp, Group
 from celeriac.errors import Unknown
-from celeriac.insights import ranges
+from celeriac.insights.tasks import ranges
 from celeriac.operate import enqueuers
 from celeriac.operate.allowed import Allowed
 

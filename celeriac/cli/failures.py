@@ -12,7 +12,7 @@ from celeriac.cli.group import Command, FindApp, Group
 from celeriac.cli.seconds import Seconds
 from celeriac.cli.steering import steer_all
 from celeriac.insights import Failures
-from celeriac.insights.failures import OLDEST
+from celeriac.insights.failures.failures import OLDEST
 from celeriac.operate import failures as verb
 from celeriac.operate import steer
 from celeriac.operate.audit import AuditedTogether

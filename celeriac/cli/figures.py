@@ -11,7 +11,7 @@ from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp
 from celeriac.cli.seconds import Seconds
 from celeriac.errors import Unknown
-from celeriac.insights.trail import Of, trail
+from celeriac.insights.history.trail import Of, trail
 
 _CAPACITY = (
     "role", "pending", "ready", "claimed", "running", "completed_1_h", "failed_1_h", "workers", "seconds",

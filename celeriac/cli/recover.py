@@ -12,7 +12,7 @@ from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp
 from celeriac.cli.seconds import Seconds
 from celeriac.doctor.findings import SILENT
-from celeriac.insights.condition import silent_workers
+from celeriac.insights.fleet.condition import silent_workers
 from celeriac.repair.rescue import rescue_by_role
 from celeriac.repair.worker import LIVES, held, rescue_worker
 

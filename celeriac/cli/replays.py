@@ -13,8 +13,8 @@ from celeriac.app import Celeriac
 from celeriac.cli import output
 from celeriac.cli.group import Problem
 from celeriac.errors import Unknown
-from celeriac.insights.ran import LastRun, counted, ran
-from celeriac.insights.spans import span
+from celeriac.insights.history.ran import LastRun, counted, ran
+from celeriac.insights.why.spans import span
 from celeriac.roles.role import Role
 from celeriac.simulate.backlog import SimulatedPolicy
 from celeriac.simulate.replay import Replay, compared, together

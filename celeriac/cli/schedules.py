@@ -12,8 +12,9 @@ from celeriac import insights
 from celeriac.cli import output
 from celeriac.cli.choice import named
 from celeriac.cli.group import Command, FindApp, Group
-from celeriac.insights import Count, Lateness, Ticking, redaction
-from celeriac.insights.spans import span
+from celeriac.insights import Count, Lateness, Ticking
+from celeriac.insights.tasks import redaction
+from celeriac.insights.why.spans import span
 from celeriac.schedules import operate
 from celeriac.schedules.decide import Entry
 from celeriac.schedules.written import shown

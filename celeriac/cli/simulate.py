@@ -12,8 +12,8 @@ from celeriac.cli import output
 from celeriac.cli.group import Command, Problem
 from celeriac.cli.replays import replay
 from celeriac.cli.seconds import Seconds
-from celeriac.insights.failures import OLDEST
-from celeriac.insights.spans import span
+from celeriac.insights.failures.failures import OLDEST
+from celeriac.insights.why.spans import span
 from celeriac.roles.role import Role
 from celeriac.simulate.day import Day
 from celeriac.simulate.line import TicketPace

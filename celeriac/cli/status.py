@@ -16,9 +16,10 @@ from celeriac.cli.group import Command, FindApp
 from celeriac.cli.seconds import Seconds
 from celeriac.doctor.findings import SILENT
 from celeriac.errors import ConfigurationError
-from celeriac.insights import alerts, condition
-from celeriac.insights.blockers import blockers
-from celeriac.insights.burning import burning
+from celeriac.insights.failures.burning import burning
+from celeriac.insights.fleet import condition
+from celeriac.insights.history import alerts
+from celeriac.insights.why.blockers import blockers
 
 #: A schedule that is this late (seconds) is shown: beat looks once a second.
 LATE = 5.0

@@ -17,8 +17,9 @@ from celeriac.cli import choice, output
 from celeriac.cli.group import Command, FindApp
 from celeriac.enqueue.bulk import BULK
 from celeriac.errors import BadArguments, BadValue
-from celeriac.insights import Filter, History, Page, Why, exports
-from celeriac.insights.log import log_of
+from celeriac.insights import Filter, History, Page, Why
+from celeriac.insights.tasks import exports
+from celeriac.insights.tasks.log import log_of
 from celeriac.store.states import FAILED
 
 #: Where a filter means few tasks a page may be short: so many are looked through for more.

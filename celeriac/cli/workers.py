@@ -11,7 +11,7 @@ from celeriac import insights
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp, Group
 from celeriac.insights import Count, Sample
-from celeriac.insights.situation import GONE
+from celeriac.insights.why.situation import GONE
 from celeriac.operate.workers import decommission as ask_to_end
 from celeriac.operate.workers import resume as let_go_on
 

@@ -14,8 +14,8 @@ from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
 from celeriac.errors import BadValue, Unknown
 from celeriac.insights import Filter
-from celeriac.insights.account import HOLDINGS
-from celeriac.insights.accounts import policies_of
+from celeriac.insights.fairness.account import HOLDINGS
+from celeriac.insights.fairness.accounts import policies_of
 from celeriac.operate import policies
 from celeriac.store.states import UNFINISHED
 

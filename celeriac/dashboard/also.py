@@ -11,7 +11,7 @@ from urllib.parse import quote, urlencode
 from celeriac.dashboard import words
 from celeriac.errors import BadValue
 from celeriac.insights import ARGUMENT, as_argument
-from celeriac.insights.ranges import ends
+from celeriac.insights.tasks.ranges import ends
 from celeriac.store.states import WORDS
 
 #: A page's rows, as a list; `{}` is where a filter stands.

@@ -8,10 +8,10 @@ from datetime import datetime, timedelta, tzinfo
 from math import ceil, floor, log10
 from typing import Any, NamedTuple, Protocol
 
-from celeriac.insights.hours import Sample
-from celeriac.insights.minutes import Flow, Step
-from celeriac.insights.received import ReceivedStep
-from celeriac.insights.ticket_hours import MINUTES, TicketSample
+from celeriac.insights.fairness.received import ReceivedStep
+from celeriac.insights.fleet.hours import Sample
+from celeriac.insights.fleet.ticket_hours import MINUTES, TicketSample
+from celeriac.insights.history.minutes import Flow, Step
 from celeriac.store.ticks import STRIP as LAST_TICKS
 
 #: Of a chart; the axes' labels stand in the margins.

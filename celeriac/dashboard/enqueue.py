@@ -16,8 +16,8 @@ from celeriac.enqueue.intake import new_task
 from celeriac.enqueue.rows import NewTask, Receipt
 from celeriac.errors import CeleriacError, Unknown
 from celeriac.insights import ARGUMENT
-from celeriac.insights.parameters import parameters, registered
-from celeriac.insights.tasks import call as call_of
+from celeriac.insights.tasks.parameters import parameters, registered
+from celeriac.insights.tasks.tasks import call as call_of
 from celeriac.operate import audit
 from celeriac.operate.audit import Change
 from celeriac.store.encoding import revived

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from celeriac.insights.workflows import Edge, Node
+from celeriac.insights.tasks.workflows import Edge, Node
 
 #: Nodes that are drawn at most; more are told as a table alone.
 MOST = 60

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from celeriac.insights import RoleDepth
-from celeriac.insights.pace import Pace
+from celeriac.insights.fleet.pace import Pace
 
 #: After so many passes' time without a start, with nothing at work, a role is stuck.
 PASSES = 3

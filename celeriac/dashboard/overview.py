@@ -18,8 +18,8 @@ from celeriac.dashboard.page import Elsewhere, Page
 from celeriac.dashboard.reading import Content
 from celeriac.dashboard.system import tickets
 from celeriac.dashboard.verdict import troubled, verdict
-from celeriac.insights.burning import Burning, burning
-from celeriac.insights.pace import Pace, pace
+from celeriac.insights.failures.burning import Burning, burning
+from celeriac.insights.fleet.pace import Pace, pace
 from celeriac.operate.policies import is_known
 
 router = APIRouter()

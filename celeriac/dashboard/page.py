@@ -21,7 +21,7 @@ from celeriac.dashboard.also import also
 from celeriac.dashboard.reading import Content, Reading
 from celeriac.dashboard.shown import Fragments, Rendered, Shown, rendered
 from celeriac.errors import BadValue
-from celeriac.insights.veil import refused, veiled
+from celeriac.insights.tasks.veil import refused, veiled
 from celeriac.operate import PATIENCE
 from celeriac.operate.tokens import Bearer
 from celeriac.store.failures import retry_deadlocks

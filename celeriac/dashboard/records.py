@@ -13,7 +13,7 @@ from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
 from celeriac.dispatch.fairness import Claimant, allocate
 from celeriac.errors import BadValue, Unknown
-from celeriac.insights.shares import Claim, fair_slots
+from celeriac.insights.fairness.shares import Claim, fair_slots
 
 router = APIRouter()
 

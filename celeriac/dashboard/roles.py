@@ -17,10 +17,10 @@ from celeriac.dashboard.overview import roles as roles_of
 from celeriac.dashboard.page import Page
 from celeriac.dashboard.reading import Content
 from celeriac.errors import BadValue, Unknown
-from celeriac.insights.declared import declared
-from celeriac.insights.idle import idle
-from celeriac.insights.parameters import parameters
-from celeriac.insights.shares import MOST
+from celeriac.insights.fairness.shares import MOST
+from celeriac.insights.fleet.declared import declared
+from celeriac.insights.fleet.idle import idle
+from celeriac.insights.tasks.parameters import parameters
 from celeriac.operate import policies
 
 router = APIRouter()

@@ -18,7 +18,7 @@ from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
 from celeriac.dashboard.schedules import coming
 from celeriac.errors import BadValue, CeleriacError, EnqueueRefused, IllegalMove, UnknownRole
-from celeriac.insights import redaction
+from celeriac.insights.tasks import redaction
 from celeriac.schedules import operate, written
 from celeriac.schedules.decide import CALL_OPTIONS, CHANGEABLE, Entry
 from celeriac.store.sensitive import kept

@@ -14,7 +14,7 @@ from celeriac.dashboard import words
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
 from celeriac.dashboard.reading import Content
-from celeriac.insights import condition
+from celeriac.insights.fleet import condition
 from celeriac.repair.prune import KNOWN, MINUTES_KEPT
 from celeriac.settings import Settings
 

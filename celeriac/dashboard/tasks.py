@@ -21,8 +21,9 @@ from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Elsewhere, Page
 from celeriac.dashboard.reading import Content, bound
 from celeriac.errors import BadValue
-from celeriac.insights import ARGUMENT, Filter, exports, lists
-from celeriac.insights.veil import veiled
+from celeriac.insights import ARGUMENT, Filter
+from celeriac.insights.tasks import exports, lists
+from celeriac.insights.tasks.veil import veiled
 from celeriac.operate import steer
 from celeriac.store.failures import log_error
 

@@ -13,7 +13,8 @@ from markupsafe import Markup, escape
 
 from celeriac.dashboard import charts, columns, health, words
 from celeriac.dashboard.guard import role_of
-from celeriac.insights import ARGUMENT, exports
+from celeriac.insights import ARGUMENT
+from celeriac.insights.tasks import exports
 from celeriac.store.states import ALL
 
 #: The navigation: path, word, key after `g`.

@@ -15,9 +15,9 @@ from celeriac.dashboard.page import Page
 from celeriac.dashboard.reading import bound
 from celeriac.dashboard.records import number
 from celeriac.errors import BadValue
-from celeriac.insights import exports
-from celeriac.insights.trail import LOOK, Of, trail
-from celeriac.insights.veil import veiled
+from celeriac.insights.history.trail import LOOK, Of, trail
+from celeriac.insights.tasks import exports
+from celeriac.insights.tasks.veil import veiled
 
 router = APIRouter()
 

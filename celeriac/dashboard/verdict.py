@@ -7,7 +7,7 @@ from typing import Any
 
 from celeriac.dashboard import words
 from celeriac.dashboard.reading import Content
-from celeriac.insights.alerts import Look
+from celeriac.insights.history.alerts import Look
 
 #: How a role is that somebody has to do something for, whether its alert fires already or not.
 TROUBLED = ("stuck", "no workers", "failing")

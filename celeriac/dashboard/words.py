@@ -10,7 +10,7 @@ from functools import cache
 from typing import Any
 
 from celeriac.insights import ARGUMENT, Count
-from celeriac.insights.marks import Mark
+from celeriac.insights.failures.marks import Mark
 from celeriac.store.states import ALL, CRAWLS, QUEUES
 
 #: A state is a glyph, a word and a colour, never one of them alone.

@@ -12,9 +12,9 @@ from sqlalchemy.exc import SQLAlchemyError
 from celeriac import insights
 from celeriac.app import Celeriac
 from celeriac.doctor.findings import LATE, SILENT, Seen, Trouble, age, counted, error_text, named
-from celeriac.insights import condition, watched
-from celeriac.insights.blockers import blockers
-from celeriac.insights.condition import FEW_DEAD, OLD
+from celeriac.insights.fleet import condition, watched
+from celeriac.insights.fleet.condition import FEW_DEAD, OLD
+from celeriac.insights.why.blockers import blockers
 from celeriac.settle import release
 from celeriac.store.connections import Database
 from celeriac.store.drift import MIGRATE, drift

@@ -12,8 +12,8 @@ from celeriac.alerts.measure import measure
 from celeriac.alerts.rules import RULES, evaluate
 from celeriac.app import Celeriac
 from celeriac.doctor.findings import LATE, Seen, Trouble, age, counted, named
-from celeriac.insights import condition
-from celeriac.insights.burning import burning
+from celeriac.insights.failures.burning import burning
+from celeriac.insights.fleet import condition
 from celeriac.schedules.listed import entries
 from celeriac.schedules.timetable import Timetable
 from celeriac.settings import Settings

@@ -4,19 +4,43 @@ Every function takes a connection and answers at a cost that does not follow the
 index page by page, counts stop at a bound and say so. Times are the database's.
 """
 
-from celeriac.insights.account import AccountRole, account_holdings, account_oldest, account_roles
-from celeriac.insights.accounts import AccountHour, account_hours
-from celeriac.insights.alerts import Look, firing, looks, pending_alerts, silences
-from celeriac.insights.bulks import bulk, bulks
-from celeriac.insights.capacity import capacity, heartbeats
-from celeriac.insights.checks import Check
-from celeriac.insights.clock import clock
-from celeriac.insights.counting import CAP, Count, RoleDepth, counts, depth, slow_windows, waiting
-from celeriac.insights.dead_letters import dead_letter, dead_letters
-from celeriac.insights.failed import failed_tasks
-from celeriac.insights.failures import FailureGroup, Failures, failed_of, failed_page, failing, failures
-from celeriac.insights.hours import Sample, done_by_worker, worker_hour
-from celeriac.insights.lists import (
+from celeriac.insights.failures.dead_letters import dead_letter, dead_letters
+from celeriac.insights.failures.failed import failed_tasks
+from celeriac.insights.failures.failures import FailureGroup, Failures, failed_of, failed_page, failing, failures
+from celeriac.insights.fairness.account import AccountRole, account_holdings, account_oldest, account_roles
+from celeriac.insights.fairness.accounts import AccountHour, account_hours
+from celeriac.insights.fairness.locks import Lock, Locks, WaitingTask, lock, locks, queue_of
+from celeriac.insights.fairness.received import received_by
+from celeriac.insights.fairness.rounds import Turns, rounds_waited, turns
+from celeriac.insights.fairness.shares import AccountShare, Shares, shares, waiting_of
+from celeriac.insights.fairness.unique_keys import UniqueKey, unique_keys
+from celeriac.insights.fleet.capacity import capacity, heartbeats
+from celeriac.insights.fleet.hours import Sample, done_by_worker, worker_hour
+from celeriac.insights.fleet.metrics import metrics, priorities, priorities_of
+from celeriac.insights.fleet.system import (
+    UnstartedTickets,
+    account_policies,
+    account_policy,
+    all_gone,
+    audit_trail,
+    beats,
+    passes,
+    paused_accounts,
+    reviews,
+    schedules,
+    unstarted,
+    workers,
+    workers_by_name,
+)
+from celeriac.insights.fleet.ticket_hours import ticket_hours
+from celeriac.insights.history.alerts import Look, firing, looks, pending_alerts, silences
+from celeriac.insights.history.minutes import Flow, Lengths, Retries, Step, flow, last_hour, lengths, retries, together
+from celeriac.insights.history.sweeps import SweepRuns, sweep_runs
+from celeriac.insights.history.ticks import Lateness, Ticking, lateness, ticking, ticks_of
+from celeriac.insights.tasks.bulks import bulk, bulks
+from celeriac.insights.tasks.clock import clock
+from celeriac.insights.tasks.counting import CAP, Count, RoleDepth, counts, depth, slow_windows, waiting
+from celeriac.insights.tasks.lists import (
     ARGUMENT,
     MOST_OFFSET,
     MOST_ROWS,
@@ -32,39 +56,15 @@ from celeriac.insights.lists import (
     moment,
     refuse_both,
 )
-from celeriac.insights.locks import Lock, Locks, WaitingTask, lock, locks, queue_of
-from celeriac.insights.metrics import metrics, priorities, priorities_of
-from celeriac.insights.minutes import Flow, Lengths, Retries, Step, flow, last_hour, lengths, retries, together
-from celeriac.insights.reasons import Waits, waits_of
-from celeriac.insights.received import received_by
-from celeriac.insights.redaction import refuse_sensitive
-from celeriac.insights.rounds import Turns, rounds_waited, turns
-from celeriac.insights.shares import AccountShare, Shares, shares, waiting_of
-from celeriac.insights.situation import Broker
-from celeriac.insights.sweeps import SweepRuns, sweep_runs
-from celeriac.insights.system import (
-    UnstartedTickets,
-    account_policies,
-    account_policy,
-    all_gone,
-    audit_trail,
-    beats,
-    passes,
-    paused_accounts,
-    reviews,
-    schedules,
-    unstarted,
-    workers,
-    workers_by_name,
-)
-from celeriac.insights.tasks import active_under, find, get, last_completion, row_of, rows_of, unfinished
-from celeriac.insights.ticket_hours import ticket_hours
-from celeriac.insights.ticks import Lateness, Ticking, lateness, ticking, ticks_of
-from celeriac.insights.under_way import UnderWay, workflows_under_way
-from celeriac.insights.unique_keys import UniqueKey, unique_keys
-from celeriac.insights.views import saved_views
-from celeriac.insights.why import History, Why, history, why
-from celeriac.insights.workflows import Workflow, workflow, workflow_of, workflow_tasks
+from celeriac.insights.tasks.redaction import refuse_sensitive
+from celeriac.insights.tasks.tasks import active_under, find, get, last_completion, row_of, rows_of, unfinished
+from celeriac.insights.tasks.under_way import UnderWay, workflows_under_way
+from celeriac.insights.tasks.views import saved_views
+from celeriac.insights.tasks.workflows import Workflow, workflow, workflow_of, workflow_tasks
+from celeriac.insights.why.checks import Check
+from celeriac.insights.why.reasons import Waits, waits_of
+from celeriac.insights.why.situation import Broker
+from celeriac.insights.why.why import History, Why, history, why
 
 __all__ = [
     "ARGUMENT",

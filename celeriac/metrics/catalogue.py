@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from celeriac import counters
-from celeriac.insights import histogram
+from celeriac.insights.history import histogram
 from celeriac.worker.limits import MEANS
 
 PREFIX = "celeriac_"

@@ -15,7 +15,7 @@ from prometheus_client.utils import floatToGoString
 from sqlalchemy.exc import SQLAlchemyError
 
 from celeriac.alerts.review import rules_there_are
-from celeriac.insights.histogram import cumulative
+from celeriac.insights.history.histogram import cumulative
 from celeriac.metrics.catalogue import BY_NAME, PREFIX
 from celeriac.metrics.read import Samples, read
 from celeriac.version import __version__

@@ -8,9 +8,11 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-from celeriac.insights import counting, figures, left_ready, rounds, watched
-from celeriac.insights.blockers import blockers
-from celeriac.insights.burning import burning
+from celeriac.insights.failures.burning import burning
+from celeriac.insights.fairness import rounds
+from celeriac.insights.fleet import figures, left_ready, watched
+from celeriac.insights.tasks import counting
+from celeriac.insights.why.blockers import blockers
 from celeriac.metrics.catalogue import BY_NAME, COUNTED, OUTCOMES, STATES, TABLES
 from celeriac.store.built_in import is_built_in
 

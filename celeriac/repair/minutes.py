@@ -28,7 +28,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
-from celeriac.insights.histogram import BOUNDS, counts
+from celeriac.insights.history.histogram import BOUNDS, counts
 from celeriac.repair.app import RepairApp
 from celeriac.repair.prune import MINUTES_KEPT
 from celeriac.store.connections import Database

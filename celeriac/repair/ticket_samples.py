@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import text
 
-from celeriac.insights.system import unstarted
+from celeriac.insights.fleet.system import unstarted
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac

@@ -6,7 +6,7 @@ import logging
 import time
 
 from celeriac import logged
-from celeriac.insights.blockers import blockers
+from celeriac.insights.why.blockers import blockers
 from celeriac.store.connections import Database
 from celeriac.store.patience import patient
 

@@ -16,7 +16,7 @@ from sqlalchemy.exc import IntegrityError
 
 from celeriac.enqueue.foreign import RoleNamed
 from celeriac.errors import BadValue, ConfigurationError, IllegalMove, Unknown
-from celeriac.insights import redaction
+from celeriac.insights.tasks import redaction
 from celeriac.operate import PATIENCE, audit
 from celeriac.operate.audit import Change
 from celeriac.schedules import written

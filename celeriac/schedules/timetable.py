@@ -22,7 +22,7 @@ from celeriac.enqueue.insert import enqueue
 from celeriac.enqueue.instants import instants_id
 from celeriac.enqueue.rows import Receipt
 from celeriac.errors import CeleriacError, ConfigurationError, NoAnswer, NotReady
-from celeriac.insights import counting
+from celeriac.insights.tasks import counting
 from celeriac.repair import SWEEPS, sweep
 from celeriac.run.outcomes import LONGEST_ERROR, described
 from celeriac.run.redaction import of_name

@@ -10,7 +10,7 @@ from itertools import accumulate
 from statistics import fmean, median
 from typing import NamedTuple
 
-from celeriac.insights.ran import LastRun, Process
+from celeriac.insights.history.ran import LastRun, Process
 from celeriac.simulate.line import TicketPace
 
 

@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from celeriac.insights.ran import LastRun
+from celeriac.insights.history.ran import LastRun
 from celeriac.roles.role import Role
 from celeriac.simulate import machinery
 from celeriac.simulate.backlog import Backlog, SimulatedPolicy, SimulatedTask

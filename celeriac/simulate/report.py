@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection, Iterator
 from typing import Any
 
-from celeriac.insights.shares import Claim, fair_slots
+from celeriac.insights.fairness.shares import Claim, fair_slots
 from celeriac.roles.role import WIDEST, Role
 from celeriac.simulate.backlog import Backlog, SimulatedTask
 from celeriac.simulate.day import Day

@@ -17,7 +17,7 @@ from sqlalchemy import Connection, text
 from celeriac.dispatch.claim import fresh_token
 from celeriac.enqueue.intake import new_task
 from celeriac.errors import BadValue, CeleriacError
-from celeriac.insights import tasks
+from celeriac.insights.tasks import tasks
 from celeriac.roles.signature import Signature
 from celeriac.run.shared import worker_id
 from celeriac.seam.task import Task

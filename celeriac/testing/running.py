@@ -14,7 +14,8 @@ from celeriac.dispatch import claim, parking, promote
 from celeriac.dispatch.claim import Held, fresh_token
 from celeriac.enqueue.outbox import Admission
 from celeriac.errors import CeleriacError
-from celeriac.insights import tasks, why
+from celeriac.insights import why
+from celeriac.insights.tasks import tasks
 from celeriac.operate import hasten
 from celeriac.repair.rescue import rescue_by_role
 from celeriac.roles.declare import Roles

@@ -11,7 +11,8 @@ import logging
 import threading
 from typing import Any
 
-from celeriac.insights import ended, redaction
+from celeriac.insights.fleet import ended
+from celeriac.insights.tasks import redaction
 from celeriac.run import journal, shared
 from celeriac.store.failures import is_gone, log_error
 from celeriac.store.sensitive import Sensitive

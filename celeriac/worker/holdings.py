@@ -11,8 +11,8 @@ from typing import Any
 from celery.utils.functional import maybe_list
 from celery.worker.state import reserved_requests
 
-from celeriac.insights import held
-from celeriac.insights.held import Row
+from celeriac.insights.fleet import held
+from celeriac.insights.fleet.held import Row
 from celeriac.run import journal, redaction, shared
 from celeriac.store.encoding import legible
 from celeriac.store.started import masked

@@ -10,8 +10,8 @@ from collections.abc import Collection, Iterable, Sequence
 from celery.worker.state import reserved_requests
 from sqlalchemy import Connection
 
-from celeriac.insights import held
-from celeriac.insights.held import Row
+from celeriac.insights.fleet import held
+from celeriac.insights.fleet.held import Row
 from celeriac.run import journal, shared, traces
 from celeriac.run.journal import Journal
 from celeriac.settle import release

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from celeriac.api.gate import OPEN
-from celeriac.insights.veil import CALLS, ERROR_TEXTS
+from celeriac.insights.tasks.veil import CALLS, ERROR_TEXTS
 from celeriac.operate.tokens import CALLS as SEES_CALLS
 from celeriac.operate.tokens import IMPLIED, READ
 from tests.api.described import document

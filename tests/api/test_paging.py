@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from celeriac.insights.fingerprints import kind_of
+from celeriac.insights.failures.fingerprints import kind_of
 from tests.api.described import document
 from tests.api.server import Api
 from tests.api.works import task

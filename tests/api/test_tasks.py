@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 
 from celeriac.api.tasks import CheckName
-from celeriac.insights.why import ORDER
+from celeriac.insights.why.why import ORDER
 from celeriac.store.states import WORDS
 from tests.api.server import Api
 from tests.api.works import audited, row, task

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from celeriac.insights import received
+from celeriac.insights.fairness import received
 from tests.api.works import task
 from tests.dashboard.site import Site
 

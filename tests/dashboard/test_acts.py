@@ -256,7 +256,7 @@ def test_the_trail_is_narrowed_by_anything_and_is_a_file(site: Site, monkeypatch
     file = site.get("audit/export.csv?action=mend").text.splitlines()
     assert (file[0], len(file)) == ("id,at,by,via,action,kind,target,before,after,why", 10)
     assert "give 90, 30s" in site.get("audit?newer=soon").text
-    monkeypatch.setattr("celeriac.insights.trail.LOOK", 5)
+    monkeypatch.setattr("celeriac.insights.history.trail.LOOK", 5)
     monkeypatch.setattr("celeriac.dashboard.trail.LOOK", 5)
     text = site.html("audit?by=operate")
     assert "None of the 5 entries looked at" in text

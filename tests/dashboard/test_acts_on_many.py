@@ -10,7 +10,7 @@ import pytest
 from celeriac.dashboard import acts, words
 from celeriac.dashboard import bulks as dashboard_bulks
 from celeriac.dashboard import tasks as dashboard_tasks
-from celeriac.insights import lists
+from celeriac.insights.tasks import lists
 from celeriac.operate import steer
 from celeriac.repair import bulks as works
 from tests.api.works import audited, row, task

@@ -8,7 +8,7 @@ from importlib import import_module
 
 import pytest
 
-from celeriac.insights import lists
+from celeriac.insights.tasks import lists
 from tests.api.works import task
 from tests.dashboard.site import Site
 
@@ -36,7 +36,7 @@ def test_that_nothing_failed_is_said_with_its_base(site: Site) -> None:
 
 
 def test_failures_that_were_not_looked_at_are_not_none(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(import_module("celeriac.insights.failures"), "LOOKS_AT", 2)
+    monkeypatch.setattr(import_module("celeriac.insights.failures.failures"), "LOOKS_AT", 2)
     for _ in range(3):
         task(site, "failed", "crawl")
     site.rows("UPDATE celeriac.history SET completed_at = completed_at - interval '2 seconds'")

@@ -14,7 +14,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from celeriac import insights
-from celeriac.insights import exports, lists
+from celeriac.insights.tasks import exports, lists
 from tests.api.works import task
 from tests.dashboard.site import Site, worker
 

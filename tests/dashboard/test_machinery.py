@@ -57,7 +57,7 @@ def test_what_postgres_carries_is_told_with_transactions_that_keep_vacuum_off(
     (row,) = re.findall(r'<tr id="table-tasks">.*?</tr>', text)
     assert "~100" in row
     assert "kB" in row
-    monkeypatch.setattr("celeriac.insights.condition.OLD", 0.0)
+    monkeypatch.setattr("celeriac.insights.fleet.condition.OLD", 0.0)
     with site.rows.engine.connect() as connection:
         connection.exec_driver_sql("BEGIN")
         pid = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()

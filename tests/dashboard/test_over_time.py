@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from datetime import UTC, datetime, timedelta
 
-from celeriac.insights.histogram import counts
+from celeriac.insights.history.histogram import counts
 from tests.api.works import task
 from tests.dashboard.site import Site
 

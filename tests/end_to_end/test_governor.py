@@ -7,7 +7,7 @@ from types import ModuleType
 
 import redis
 
-from celeriac.insights.capacity import heartbeats
+from celeriac.insights.fleet.capacity import heartbeats
 from tests.processes import Rows, Running, until
 
 Worker = Callable[..., Running]

@@ -9,7 +9,7 @@ from sqlalchemy import text
 
 from celeriac import Celeriac, insights
 from celeriac.alerts import record, review
-from celeriac.insights import watched
+from celeriac.insights.fleet import watched
 from celeriac.repair import sweep
 from celeriac.store.connections import Database
 from tests.postgres.alerts import STATE, WAITED, looked

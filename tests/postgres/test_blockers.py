@@ -16,10 +16,10 @@ from celeriac.cli.status import overview
 from celeriac.dispatch.passes import Dispatcher
 from celeriac.doctor import machinery
 from celeriac.enqueue.insert import enqueue
-from celeriac.insights import blockers as module
-from celeriac.insights import condition, watched
-from celeriac.insights.blockers import Blocker, blockers, without_constants
-from celeriac.insights.why import Why, why
+from celeriac.insights.fleet import condition, watched
+from celeriac.insights.why import blockers as module
+from celeriac.insights.why.blockers import Blocker, blockers, without_constants
+from celeriac.insights.why.why import Why, why
 from celeriac.roles.role import Role
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task

@@ -10,7 +10,8 @@ import pytest
 from celeriac import insights
 from celeriac.enqueue.rows import Receipt
 from celeriac.errors import BadValue
-from celeriac.insights import Filter, Moment, lists
+from celeriac.insights import Filter, Moment
+from celeriac.insights.tasks import lists
 from celeriac.repair import bulks as works
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task

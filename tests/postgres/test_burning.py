@@ -14,8 +14,8 @@ from celeriac import Celeriac
 from celeriac.alerts.rules import RULES
 from celeriac.cli import within_celery
 from celeriac.doctor import examine
-from celeriac.insights.alerts import DAMAGE
-from celeriac.insights.burning import CERTAIN, LEAST, Burning, burning, limit_of, window_of
+from celeriac.insights.failures.burning import CERTAIN, LEAST, Burning, burning, limit_of, window_of
+from celeriac.insights.history.alerts import DAMAGE
 from celeriac.repair import sweep
 from celeriac.store.connections import Database
 from tests.postgres.alerts import FIRES

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from celeriac.insights.capacity import capacity, heartbeats
+from celeriac.insights.fleet.capacity import capacity, heartbeats
 from celeriac.store.connections import Database
 from tests.deploy import written
 from tests.postgres.conftest import new_task

@@ -13,7 +13,8 @@ from celeriac.dispatch.passes import Dispatcher
 from celeriac.enqueue.bulk import enqueue_bulk
 from celeriac.enqueue.rows import Receipt
 from celeriac.errors import BadValue, Unknown
-from celeriac.insights import Count, counting
+from celeriac.insights import Count
+from celeriac.insights.tasks import counting
 from celeriac.operate import policies, steer
 from celeriac.roles.role import Role
 from celeriac.store import states

@@ -10,8 +10,8 @@ from sqlalchemy import create_engine, text
 
 from celeriac import insights
 from celeriac.errors import BadValue
-from celeriac.insights import minutes
-from celeriac.insights.histogram import counts
+from celeriac.insights.history import minutes
+from celeriac.insights.history.histogram import counts
 from celeriac.store.connections import Database
 from celeriac.store.plans import lookups
 from tests.postgres.backlog import analyze, analyze_while_idle, run

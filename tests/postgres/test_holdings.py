@@ -10,7 +10,7 @@ import pytest
 from kombu.utils.json import dumps
 
 from celeriac import Celeriac
-from celeriac.insights import held
+from celeriac.insights.fleet import held
 from celeriac.run import shared
 from celeriac.seam.envelope import MOST_BYTES
 from celeriac.worker.desk import Desk

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import pytest
 
 from celeriac import Celeriac, insights
-from celeriac.insights import condition
+from celeriac.insights.fleet import condition
 from celeriac.repair.rescue import rescue
 from celeriac.run import shared
 from celeriac.store.connections import Database

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from celeriac.insights import Filter, list_tasks
-from celeriac.insights.pages import COLUMNS
+from celeriac.insights.tasks.pages import COLUMNS
 from celeriac.store.connections import Database
 from tests.processes import Rows
 

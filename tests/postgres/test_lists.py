@@ -11,7 +11,8 @@ import pytest
 from celeriac import insights
 from celeriac.enqueue.rows import Receipt
 from celeriac.errors import BadValue
-from celeriac.insights import Count, Filter, lists
+from celeriac.insights import Count, Filter
+from celeriac.insights.tasks import lists
 from celeriac.store import states
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task

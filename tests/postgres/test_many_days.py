@@ -8,7 +8,7 @@ import pytest
 
 from celeriac import Celeriac
 from celeriac.enqueue.insert import enqueue
-from celeriac.insights import attempts, tasks
+from celeriac.insights.tasks import attempts, tasks
 from celeriac.operate.steer import retry
 from celeriac.repair import minutes, prune
 from celeriac.seam import results

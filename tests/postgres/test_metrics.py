@@ -8,8 +8,8 @@ import pytest
 
 from celeriac import Celeriac
 from celeriac.alerts.measure import SAMPLES
-from celeriac.insights import figures, watched
-from celeriac.insights.metrics import metrics
+from celeriac.insights.fleet import figures, watched
+from celeriac.insights.fleet.metrics import metrics
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.finished import finished, registered

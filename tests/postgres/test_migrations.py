@@ -10,7 +10,7 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, text
 
 from celeriac.errors import ConfigurationError
-from celeriac.insights import counting
+from celeriac.insights.tasks import counting
 from celeriac.store.migrate import (
     APPLICATION_TABLE,
     ENGINE,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from celeriac import Celeriac
-from celeriac.insights.histogram import BUCKETS, counts
+from celeriac.insights.history.histogram import BUCKETS, counts
 from celeriac.repair import minutes, sweep
 from celeriac.repair.minutes import MINUTE
 from celeriac.repair.prune import MINUTES_KEPT

@@ -12,7 +12,7 @@ from celeriac import insights
 from celeriac.enqueue.rows import Receipt
 from celeriac.errors import BadValue, Unknown
 from celeriac.insights import AccountShare, Count, Failures, Lock, failures
-from celeriac.insights.lists import Matching
+from celeriac.insights.tasks.lists import Matching
 from celeriac.store.connections import Database
 from tests.postgres import stages
 from tests.postgres.conftest import new_task
@@ -90,7 +90,7 @@ def test_the_traceback_tells_apart_what_says_the_same(database: Database, rows: 
 def test_who_asks_again_reads_only_what_failed_since(
     database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = import_module("celeriac.insights.said")
+    module = import_module("celeriac.insights.failures.said")
     asked: list[str] = []
     kind_of = module.kind_of
     monkeypatch.setattr(module, "kind_of", lambda role, *given: asked.append(role) or kind_of(role, *given))
@@ -107,7 +107,7 @@ def test_who_asks_again_reads_only_what_failed_since(
 def test_beyond_what_is_looked_at_it_says_so_and_a_group_is_whole(
     database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = import_module("celeriac.insights.failures")
+    module = import_module("celeriac.insights.failures.failures")
     page, looked_in = module._page, list[str | None]()
     monkeypatch.setattr(module, "_page", lambda c, role, *rest: looked_in.append(role) or page(c, role, *rest))
     monkeypatch.setattr(module, "LOOKS_AT", 10)
@@ -178,8 +178,8 @@ def test_what_is_parked_is_told_and_asks_for_nothing(database: Database, rows: R
 def test_more_accounts_than_are_looked_at_are_not_told_as_all(
     database: Database, waiting: Waiting, put: Put, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(import_module("celeriac.insights.shares"), "ACCOUNTS", 2)
-    monkeypatch.setattr(import_module("celeriac.insights.shares"), "CAP", 2)
+    monkeypatch.setattr(import_module("celeriac.insights.fairness.shares"), "ACCOUNTS", 2)
+    monkeypatch.setattr(import_module("celeriac.insights.fairness.shares"), "CAP", 2)
     waiting(a=3, b=1, c=1, d=1)
     put("zebra", account="z")
     with database.reading() as connection:

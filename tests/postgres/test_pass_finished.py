@@ -9,8 +9,8 @@ from unittest.mock import patch
 import pytest
 
 from celeriac import Celeriac, signals
-from celeriac.insights import counting
-from celeriac.insights.counting import due
+from celeriac.insights.tasks import counting
+from celeriac.insights.tasks.counting import due
 from celeriac.schedules import batcher
 from celeriac.schedules.timetable import Timetable
 

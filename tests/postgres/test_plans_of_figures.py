@@ -11,8 +11,8 @@ from sqlalchemy import Connection, create_engine, text
 
 from celeriac import Celeriac, insights
 from celeriac.api.app import Figures
-from celeriac.insights.capacity import CAPACITY, HEARTBEATS, MOST
-from celeriac.insights.metrics import MEASURE, PRIORITIES
+from celeriac.insights.fleet.capacity import CAPACITY, HEARTBEATS, MOST
+from celeriac.insights.fleet.metrics import MEASURE, PRIORITIES
 from celeriac.store.plans import lookups
 from tests.postgres.backlog import BASE, SHAPES, analyze, analyze_while_idle, past, run
 from tests.postgres.plans import explain

@@ -13,7 +13,7 @@ from sqlalchemy.exc import OperationalError
 
 from celeriac import Celeriac
 from celeriac.errors import NotSettled
-from celeriac.insights.ended import LOST
+from celeriac.insights.fleet.ended import LOST
 from celeriac.run.arrive import run_ticket
 from celeriac.run.places import places
 from celeriac.settle import release

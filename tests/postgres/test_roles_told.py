@@ -6,8 +6,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from celeriac import insights
-from celeriac.insights.declared import declared
-from celeriac.insights.idle import Idle, idle
+from celeriac.insights.fleet.declared import declared
+from celeriac.insights.fleet.idle import Idle, idle
 from celeriac.roles.registry import register
 from celeriac.store.connections import Database
 from tests.postgres.finished import finished

@@ -8,7 +8,7 @@ import pkgutil
 from sqlalchemy import TextClause, text
 from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
 
-from celeriac.insights.pages import ENDS, IDS, IDS_OF_WALK, PAGES
+from celeriac.insights.tasks.pages import ENDS, IDS, IDS_OF_WALK, PAGES
 from celeriac.repair import ring
 from celeriac.seam import results
 from celeriac.store import migrate

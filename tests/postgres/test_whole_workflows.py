@@ -80,7 +80,7 @@ def test_one_that_failed_says_so_and_nodes_are_bounded(
     result = chain(tasks["fail"].s(), tasks["add"].s(1))()
     run_all(app)
     assert whole(database, result.id).state == "failed"
-    monkeypatch.setattr("celeriac.insights.workflows.MOST_NODES", 1)
+    monkeypatch.setattr("celeriac.insights.tasks.workflows.MOST_NODES", 1)
     found = whole(database, result.id)
     assert (len(found.nodes), found.left_out, found.total) == (1, 1, 2)
 

@@ -117,7 +117,7 @@ def test_what_each_worker_did_is_of_the_newest_of_each_role(
     finished(rows, "b", n=4, ago=61)
     with database.reading() as connection:
         assert insights.done_by_worker(connection) == {"w": Count(5), "x": Count(1)}
-        monkeypatch.setattr("celeriac.insights.hours.NEWEST", 2)
+        monkeypatch.setattr("celeriac.insights.fleet.hours.NEWEST", 2)
         bounded = insights.done_by_worker(connection)
     assert sum(count.n for count in bounded.values()) == 4
     assert not any(count.exact for count in bounded.values())

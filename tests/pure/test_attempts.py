@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celeriac.insights.attempts import after_a_failure, attempts
+from celeriac.insights.tasks.attempts import after_a_failure, attempts
 from celeriac.roles.backoff import Backoff
 from celeriac.settle import retries
 

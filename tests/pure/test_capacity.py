@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celeriac.insights.capacity import workers_needed
+from celeriac.insights.fleet.capacity import workers_needed
 
 
 def test_the_seeds_example() -> None:

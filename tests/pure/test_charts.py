@@ -10,10 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celeriac.dashboard import charts
-from celeriac.insights.hours import Sample
-from celeriac.insights.minutes import SPANS, Flow, Step
-from celeriac.insights.received import ReceivedStep
-from celeriac.insights.ticket_hours import TicketSample
+from celeriac.insights.fairness.received import ReceivedStep
+from celeriac.insights.fleet.hours import Sample
+from celeriac.insights.fleet.ticket_hours import TicketSample
+from celeriac.insights.history.minutes import SPANS, Flow, Step
 
 AT = datetime(2026, 11, 22, 12, tzinfo=UTC)
 

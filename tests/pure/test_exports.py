@@ -11,7 +11,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celeriac.insights import Page, exports
+from celeriac.insights import Page
+from celeriac.insights.tasks import exports
 
 texts = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"))
 values = st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1), texts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from celeriac.insights.fingerprints import own_frame
+from celeriac.insights.failures.fingerprints import own_frame
 from celeriac.store.alike import pattern_of
 
 

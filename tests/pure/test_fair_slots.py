@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celeriac.dispatch.fairness import Claimant, allocate
-from celeriac.insights.shares import Claim, fair_slots
+from celeriac.insights.fairness.shares import Claim, fair_slots
 
 CLAIMS = st.lists(st.tuples(st.integers(0, 60), st.sampled_from([0.5, 1.0, 2.0, 3.0])), min_size=1, max_size=8)
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celeriac.dispatch.fairness import Claimant, allocate, next_cursor
-from celeriac.insights.rounds import SeenPass, lag
+from celeriac.insights.fairness.rounds import SeenPass, lag
 
 ACCOUNTS = "abcdef"
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celeriac.dashboard.graph import HIGH, MOST, WIDE, graph
-from celeriac.insights.workflows import Edge, Node
+from celeriac.insights.tasks.workflows import Edge, Node
 
 
 def node(role: str = "price", **counts: int) -> Node:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celeriac.insights.histogram import BOUNDS, BUCKETS, counts, cumulative, quantile
+from celeriac.insights.history.histogram import BOUNDS, BUCKETS, counts, cumulative, quantile
 
 TOLD = st.lists(st.integers(0, 1000), min_size=BUCKETS, max_size=BUCKETS)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celeriac.errors import BadValue
-from celeriac.insights.ranges import FORM, ends
+from celeriac.insights.tasks.ranges import FORM, ends
 
 numbers = st.integers(-9_999_999, 9_999_999)
 

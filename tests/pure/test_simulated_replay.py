@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 from celeriac.cli import main
-from celeriac.insights.ran import Before, LastRun
+from celeriac.insights.history.ran import Before, LastRun
 from celeriac.roles.role import Role
 from celeriac.simulate.backlog import Backlog, SimulatedTask
 from celeriac.simulate.fleet import Fleet

@@ -204,7 +204,7 @@ RIDDLES = {"given", "found", "told", "says"}
 KNOWN = {
     "alerts/rules.py": ["says", "says"], "api/alerts.py": ["says"], "api/doctor.py": ["says"],
     "api/scheduled_jobs.py": ["told"], "api/shares.py": ["says"], "api/system.py": ["found", "given"],
-    "doctor/examine.py": ["says"], "insights/reasons.py": ["says"],
+    "doctor/examine.py": ["says"], "insights/why/reasons.py": ["says"],
 }  # fmt: skip
 
 

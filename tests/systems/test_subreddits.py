@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from sqlalchemy.exc import IntegrityError
 
-from celeriac.insights.metrics import metrics
+from celeriac.insights.fleet.metrics import metrics
 from celeriac.schedules.listed import entries
 from sandbox.forum import Standing
 from tasks.app import app

@@ -103,7 +103,7 @@ def test_top_of_an_account_tells_what_passes_gave_it_beside_its_fair_share(
         "Passes gave it 6 slots within an hour; 18.0 would be fair.")  # fmt: skip
     received = value(run("top", "--account", "a", "--json"))["received"]
     assert (received["slots"], received["fair"], received["is_all"], len(received["steps"])) == (6, 18.0, True, 12)
-    monkeypatch.setattr("celeriac.insights.received.PASSES", 2)
+    monkeypatch.setattr("celeriac.insights.fairness.received.PASSES", 2)
     assert "4 slots within an hour, of the newest passes alone" in run("top", "--account", "a").output
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from celeriac.enqueue.rows import Receipt
-from celeriac.insights import lists
+from celeriac.insights.tasks import lists
 from tests.postgres.commands.results import DONE, REFUSED, USAGE, Run, value
 from tests.postgres.finished import fail
 from tests.processes import Rows

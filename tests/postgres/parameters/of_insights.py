@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from celeriac.insights import lists
+from celeriac.insights.tasks import lists
 from tests.postgres.backlog import TOKEN
 from tests.postgres.parameters.selected import SELECTED, Given, Selected
 

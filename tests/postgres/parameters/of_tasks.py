@@ -10,7 +10,7 @@ from dataclasses import asdict
 from celeriac.enqueue import insert
 from celeriac.enqueue.adopted import Letter
 from celeriac.enqueue.ready import alike_row, ready_row
-from celeriac.insights.histogram import BOUNDS
+from celeriac.insights.history.histogram import BOUNDS
 from celeriac.repair.minutes import Minute
 from tests.postgres.backlog import TOKEN
 from tests.postgres.conftest import new_task

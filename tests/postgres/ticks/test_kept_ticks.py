@@ -151,8 +151,8 @@ def test_what_is_counted_and_looked_at_is_bounded_and_says_so(
 ) -> None:
     put()
     rows(MADE, n=50, late=0.1, apart="1 second", name="job")
-    monkeypatch.setattr("celeriac.insights.ticks.LOOKED_AT", 10)
-    monkeypatch.setattr("celeriac.insights.ticks.COUNTED", 3)
+    monkeypatch.setattr("celeriac.insights.history.ticks.LOOKED_AT", 10)
+    monkeypatch.setattr("celeriac.insights.history.ticks.COUNTED", 3)
     assert read(database, insights.lateness).ticks == Count(10, exact=False)
     assert read(database, insights.lateness, schedule(rows)).ticks == Count(10, exact=False)
     assert read(database, insights.ticking, [schedule(rows)])[schedule(rows)].missed == Count(6, exact=False)

@@ -1,0 +1,79 @@
+"""What plain Celery apps sent that became no task."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from celeriac.errors import BadValue, Unknown
+from celeriac.insights.tasks.redaction import of_roles
+from celeriac.store.redact import HIDDEN
+from celeriac.store.sensitive import Sensitive
+
+MOST = 1_000
+
+#: How much of a message is shown (bytes).
+SHOWN = 65_536
+
+# By -id where one name is meant: as an order by id alone is also the primary key's, which passes by all other names.
+LIST = text("""
+SELECT id, at, name, task_id, sender, args, kwargs, reason, size FROM celeriac.dead_letters
+WHERE id < coalesce(CAST(:before AS bigint), 9223372036854775807)
+ORDER BY id DESC LIMIT :most
+""")
+
+LIST_OF = text("""
+SELECT id, at, name, task_id, sender, args, kwargs, reason, size FROM celeriac.dead_letters
+WHERE name = :name AND -id > -coalesce(CAST(:before AS bigint), 9223372036854775807)
+ORDER BY -id LIMIT :most
+""")
+
+LETTER = text("""
+SELECT id, at, name, task_id, sender, args, kwargs, reason, size, substr(message, 1, :shown) AS message
+FROM celeriac.dead_letters WHERE id = :id
+""")
+
+
+def dead_letters(
+    connection: Connection, *, name: str | None = None, limit: int = 100, before: int | None = None
+) -> list[dict[str, Any]]:
+    """Newest first; of the messages for one task (its `name`) or of all. Raises BadValue."""
+    if not 1 <= limit <= MOST + 1:  # one more than a page tells whether there is a following one
+        raise BadValue(f"limit={limit}: give 1 to {MOST:,}")
+    parameters = {"before": before, "most": limit}
+    rows = (
+        connection.execute(LIST, parameters)
+        if name is None
+        else connection.execute(LIST_OF, parameters | {"name": name})
+    )
+    return _redacted(connection, [dict(row) for row in rows.mappings()])
+
+
+def dead_letter(connection: Connection, letter: int) -> dict[str, Any]:
+    """With the message as a text, up to its first 64 kB. Raises Unknown."""
+    row = connection.execute(LETTER, {"id": letter, "shown": SHOWN}).mappings().one_or_none()
+    if row is None:
+        raise Unknown(f"there is no dead letter {letter}")
+    message = bytes(row["message"]).decode(errors="backslashreplace")
+    return _redacted(connection, [dict(row) | {"message": message}])[0]
+
+
+def _redacted(connection: Connection, letters: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Of a role with secrets a message's text is hidden as a whole, as are arguments that are a text."""
+    secret = of_roles(connection, {letter["name"] for letter in letters if letter["name"]})
+    return [_without(letter, secret.get(letter["name"])) for letter in letters]
+
+
+def _without(letter: dict[str, Any], secret: Sensitive | None) -> dict[str, Any]:
+    if secret is None:
+        return letter
+    args, kwargs = letter["args"], letter["kwargs"]
+    reason = secret.values(args, kwargs).without(letter["reason"])
+    args = secret.args(args) if isinstance(args, list) else args and HIDDEN
+    kwargs = secret.within(kwargs) if isinstance(kwargs, dict) else kwargs and HIDDEN
+    return (
+        letter
+        | {"args": args, "kwargs": kwargs, "reason": reason}
+        | ({"message": HIDDEN} if "message" in letter else {})
+    )

@@ -1,0 +1,143 @@
+"""One account: what it has of each role, what it holds, and its oldest tasks that could start."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, text
+
+from celeriac.insights.fairness.accounts import NEWEST
+from celeriac.insights.fairness.shares import CAP
+from celeriac.insights.tasks.counting import Count
+
+#: Tasks told of those it holds, and of its oldest.
+HOLDINGS, OLDEST = 50, 10
+
+# Each LIMIT has its index's ORDER BY.
+_READY = """SELECT id, due_at FROM celeriac.ready WHERE role = r.role AND account = :account
+        ORDER BY priority DESC, due_at, id LIMIT :most"""
+_PARKED = """SELECT id, due_at FROM celeriac.parked WHERE account = :account AND role = r.role
+        ORDER BY priority DESC, due_at, id LIMIT :most"""
+
+# INVARIANT of `names`: one descent per role that has something ready, declared or not.
+_KNOWN = """
+WITH RECURSIVE names AS (
+    (SELECT role FROM celeriac.ready ORDER BY role LIMIT 1)
+    UNION ALL
+    SELECT next.role FROM names, LATERAL (
+        SELECT role FROM celeriac.ready WHERE role > names.role ORDER BY role LIMIT 1) AS next
+), known AS MATERIALIZED (
+    SELECT role FROM celeriac.roles UNION SELECT role FROM names UNION SELECT role FROM celeriac.tickets
+)"""
+
+OF_ROLES = text(f"""{_KNOWN}
+SELECT r.role, ready.n AS ready, later.n AS later, parked.n AS parked, least(ready.oldest, parked.oldest) AS oldest_due,
+    coalesce(held.claimed, 0) AS claimed, coalesce(held.running, 0) AS running, hour.completed, hour.failed
+FROM known r
+CROSS JOIN LATERAL (SELECT count(*) AS n, min(due_at) AS oldest FROM ({_READY}) AS entries) AS ready
+CROSS JOIN LATERAL (SELECT count(*) AS n, min(due_at) AS oldest FROM ({_PARKED}) AS entries) AS parked
+CROSS JOIN LATERAL (SELECT count(*) AS n FROM (
+    SELECT FROM celeriac.later WHERE role = r.role AND account = :account ORDER BY due_at, id LIMIT :most) AS entries
+) AS later
+CROSS JOIN LATERAL (
+    SELECT count(*) FILTER (WHERE status = 'completed') AS completed,
+        count(*) FILTER (WHERE status = 'failed') AS failed
+    FROM (SELECT account, status FROM celeriac.history
+        WHERE role = r.role AND completed_at > statement_timestamp() - interval '1 hour'
+        ORDER BY completed_at DESC LIMIT :newest) AS ended
+    WHERE account = :account
+) AS hour
+LEFT JOIN (
+    SELECT k.role, count(*) FILTER (WHERE k.worker_id IS NULL) AS claimed,
+        count(*) FILTER (WHERE k.worker_id IS NOT NULL) AS running
+    FROM celeriac.tickets k, unnest(k.accounts) AS whose WHERE whose = :account GROUP BY k.role
+) AS held ON held.role = r.role
+WHERE ready.n + later.n + parked.n + coalesce(held.claimed, 0) + hour.completed + hour.failed
+    + coalesce(held.running, 0) > 0
+ORDER BY r.role
+""")
+
+HELD = text("""
+SELECT held.id, k.role, k.worker_id, k.claimed_at, k.started_at,
+    CAST(extract(epoch FROM statement_timestamp() - celeriac.heard_at(k.worker_id, k.worker_pid, k.heartbeat_at))
+        AS double precision) AS heartbeat_age
+FROM celeriac.tickets k, unnest(k.ids, k.accounts) AS held (id, account)
+WHERE held.account = :account ORDER BY k.claimed_at, held.id LIMIT :most
+""")
+
+# Of those that are counted, role by role.
+FIRST = text(f"""{_KNOWN}
+SELECT entries.id, r.role, entries.due_at, entries.parked FROM known r CROSS JOIN LATERAL (
+    SELECT id, due_at, false AS parked FROM ({_READY}) AS ready
+    UNION ALL
+    SELECT id, due_at, true FROM ({_PARKED}) AS parked
+) AS entries
+ORDER BY entries.due_at, entries.id LIMIT :told
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class AccountRole:
+    """What an account has of one role. `ready` could start; `later` waits for its time; `parked`: the account is
+    paused, or may have nothing. What waits for a lock is not counted: no index has it by account. `completed`,
+    `failed`: of the role's newest 1,000 that ended within an hour. `oldest_due`: of those that are ready or parked.
+    """
+
+    role: str
+    ready: Count
+    later: Count
+    parked: Count
+    oldest_due: datetime | None
+    claimed: int
+    running: int
+    completed: int
+    failed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Holding:
+    """A task of it that is claimed, or runs on `worker_id`."""
+
+    id: int
+    role: str
+    worker_id: str | None
+    claimed_at: datetime
+    started_at: datetime | None
+    heartbeat_age: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Oldest:
+    """A task of it that is due."""
+
+    id: int
+    role: str
+    due_at: datetime
+    parked: bool
+
+
+def account_roles(connection: Connection, account: str) -> list[AccountRole]:
+    """By role, those of which it has anything."""
+    rows = connection.execute(OF_ROLES, {"account": account, "most": CAP + 1, "newest": NEWEST})
+    return [
+        AccountRole(
+            row.role, _count(row.ready), _count(row.later), _count(row.parked), row.oldest_due, row.claimed,
+            row.running, row.completed, row.failed,
+        ) for row in rows
+    ]  # fmt: skip
+
+
+def account_holdings(connection: Connection, account: str, *, limit: int = HOLDINGS) -> list[Holding]:
+    """Those that were claimed first."""
+    return [Holding(*row) for row in connection.execute(HELD, {"account": account, "most": limit})]
+
+
+def account_oldest(connection: Connection, account: str, *, limit: int = OLDEST) -> list[Oldest]:
+    """Those that were due first, of the first 500 of each role: none of a lower priority is among them."""
+    parameters = {"account": account, "most": CAP + 1, "told": limit}
+    return [Oldest(*row) for row in connection.execute(FIRST, parameters)]
+
+
+def _count(n: int) -> Count:
+    return Count(min(n, CAP), n <= CAP)

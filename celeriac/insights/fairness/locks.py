@@ -1,0 +1,170 @@
+"""Lock keys: who holds them, since when, and who waits behind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, text
+
+from celeriac.errors import BadValue
+from celeriac.insights.tasks.counting import Count
+from celeriac.store.states import CLAIMED, PENDING, RUNNING
+
+#: Behind a key, so many are counted.
+CAP = 1_000
+
+MOST = 1_000
+
+# INVARIANT: each step is one descent to the next key somebody waits for.
+WAITED_FOR = text("""
+WITH RECURSIVE walk AS (
+    (SELECT lock_key FROM celeriac.behind ORDER BY lock_key LIMIT 1)
+    UNION ALL
+    SELECT next.lock_key FROM walk, LATERAL (
+        SELECT lock_key FROM celeriac.behind WHERE lock_key > walk.lock_key ORDER BY lock_key LIMIT 1) AS next
+)
+SELECT lock_key FROM walk LIMIT :most
+""")
+
+# What tickets hold is looked up task by task: no more than windows let.
+HELD = text("""
+SELECT t.lock_key FROM (
+    SELECT id, claimed_at FROM celeriac.tickets, unnest(ids) AS id ORDER BY claimed_at, id) AS held, LATERAL (
+    SELECT lock_key FROM celeriac.tasks WHERE id = held.id AND lock_key IS NOT NULL LIMIT 1) AS t
+ORDER BY held.claimed_at, held.id LIMIT :most
+""")
+
+LOCKS = text("""
+SELECT wanted.lock_key, t.id AS task, t.task_id, t.role, t.account, waiting.n, waiting.oldest,
+    CAST(extract(epoch FROM statement_timestamp() - waiting.oldest) AS double precision) AS oldest_wait_seconds,
+    coalesce(CAST(r.definition ->> 'stale_after' AS double precision), 600) AS stale_after
+FROM unnest(CAST(:keys AS text[])) AS wanted (lock_key)
+LEFT JOIN LATERAL (
+    SELECT task.id, task.task_id, task.role, task.account FROM celeriac.locks l, LATERAL (
+        SELECT id, task_id, role, account FROM celeriac.tasks WHERE id = l.head LIMIT 1) AS task
+    WHERE l.lock_key = wanted.lock_key LIMIT 1) AS t ON true
+LEFT JOIN celeriac.roles r ON r.role = t.role
+CROSS JOIN LATERAL (
+    SELECT count(*) AS n, min(due_at) AS oldest FROM (
+        SELECT due_at FROM celeriac.behind WHERE lock_key = wanted.lock_key
+        ORDER BY priority DESC, due_at, id LIMIT :cap) AS first_ones
+) AS waiting
+""")
+
+# One pass over the tickets, of which there are few, instead of one for each key.
+HOLDERS = text("""
+SELECT i.id, k.worker_id,
+    CAST(extract(epoch FROM statement_timestamp() - coalesce(k.started_at, k.claimed_at)) AS double precision)
+        AS held_seconds,
+    CAST(extract(epoch FROM statement_timestamp() - celeriac.heard_at(k.worker_id, k.worker_pid, k.heartbeat_at))
+        AS double precision) AS heartbeat_age
+FROM celeriac.tickets k, unnest(k.ids) AS i (id)
+WHERE k.ids && CAST(:heads AS bigint[]) AND i.id = ANY (CAST(:heads AS bigint[]))
+""")
+
+QUEUE = text("""
+SELECT b.id, t.task_id, b.role, b.account, b.priority, b.due_at,
+    CAST(extract(epoch FROM statement_timestamp() - b.due_at) AS double precision) AS waits_seconds
+FROM (
+    SELECT * FROM celeriac.behind WHERE lock_key = :lock_key ORDER BY priority DESC, due_at, id LIMIT :most
+) AS b, LATERAL (SELECT task_id FROM celeriac.tasks WHERE id = b.id LIMIT 1) AS t
+ORDER BY b.priority DESC, b.due_at, b.id
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Lock:
+    """A lock key that is held, or waited for.
+
+    `task`: who has it, None if it is free and a worker's next look gives it to one of those that wait. `status`: of
+    that task: one that is pending has the key and has not been claimed. `held_seconds`: since it began, or was claimed.
+    `is_stale`: its worker fell silent for longer than its role allows. `waiting` behind it, `oldest_wait_seconds` of
+    those counted.
+    """
+
+    lock_key: str
+    task: int | None
+    task_id: str | None
+    role: str | None
+    account: str | None
+    status: str | None
+    worker_id: str | None
+    held_seconds: float | None
+    heartbeat_age: float | None
+    is_stale: bool
+    waiting: Count
+    oldest_wait_seconds: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Locks:
+    """`locks`: those with most behind them first, then those held longest. `is_all` False: there are more."""
+
+    locks: list[Lock]
+    is_all: bool
+
+
+@dataclass(frozen=True, slots=True)
+class WaitingTask:
+    """A task behind a lock key. `place`: 1 is next. `waits_seconds`: since it was due."""
+
+    place: int
+    id: int
+    task_id: str
+    role: str
+    account: str
+    priority: int
+    due_at: datetime
+    waits_seconds: float
+
+
+def locks(connection: Connection, *, limit: int = 100) -> Locks:
+    """The keys that are held, or waited for: of each kind at most `limit`, those claimed first and by name."""
+    _refuse(limit)
+    by_kind = {
+        statement: list(connection.execute(statement, {"most": limit + 1}).scalars())
+        for statement in (WAITED_FOR, HELD)
+    }
+    keys = list(dict.fromkeys(key for some in by_kind.values() for key in some[:limit]))
+    is_all = all(len(some) <= limit for some in by_kind.values())
+    order = sorted(_locks(connection, keys), key=lambda lock: (-lock.waiting.n, -(lock.held_seconds or 0)))
+    return Locks(order, is_all)
+
+
+def lock(connection: Connection, lock_key: str) -> Lock:
+    """One key; one that nobody has and nobody waits for is told as that."""
+    return _locks(connection, [lock_key])[0]
+
+
+def queue_of(connection: Connection, lock_key: str, *, limit: int = 100) -> list[WaitingTask]:
+    """Who waits behind the key, in the order in which they get it."""
+    _refuse(limit)
+    rows = connection.execute(QUEUE, {"lock_key": lock_key, "most": limit}).mappings()
+    return [WaitingTask(place=place, **row) for place, row in enumerate(rows, start=1)]
+
+
+def _locks(connection: Connection, keys: list[str]) -> list[Lock]:
+    rows = connection.execute(LOCKS, {"keys": keys, "cap": CAP + 1}).all()
+    heads = [row.task for row in rows if row.task is not None]
+    holders = {row.id: row for row in connection.execute(HOLDERS, {"heads": heads})}
+    return [_lock(row, holders.get(row.task)) for row in rows]
+
+
+def _lock(row: Any, holder: Any) -> Lock:
+    status = None if row.task is None else PENDING
+    if holder is not None:
+        status = RUNNING if holder.worker_id else CLAIMED
+    age = holder.heartbeat_age if holder else None
+    return Lock(
+        lock_key=row.lock_key, task=row.task, task_id=row.task_id, role=row.role, account=row.account, status=status,
+        worker_id=holder.worker_id if holder else None, held_seconds=holder.held_seconds if holder else None,
+        heartbeat_age=age, is_stale=age is not None and age > row.stale_after,
+        waiting=Count(min(row.n, CAP), row.n <= CAP), oldest_wait_seconds=row.oldest_wait_seconds,
+    )  # fmt: skip
+
+
+def _refuse(limit: int) -> None:
+    if not 1 <= limit <= MOST:
+        raise BadValue(f"limit={limit}: give 1 to {MOST:,}")

@@ -1,0 +1,63 @@
+"""Workers over the last hour: what each used, when it backed off, how much it did."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, text
+
+from celeriac.insights.tasks.counting import Count
+
+#: Minutes of an hour, and one that is under way.
+MINUTES = 61
+
+#: Of each role, so many of the newest that ended are looked at.
+NEWEST = 1_000
+
+# BETWEEN: were it said to be one worker, an order by minutes alone would be as good, which passes by all others'.
+SAMPLES = text("""
+SELECT minute, memory_percent, cpu_percent, backoff_reason FROM celeriac.worker_samples
+WHERE worker_id BETWEEN :worker_id AND :worker_id
+    AND minute > statement_timestamp() - interval '1 hour' - interval '1 minute'
+ORDER BY worker_id, minute LIMIT :most
+""")
+
+# Each LIMIT has its index's ORDER BY.
+DONE = text("""
+SELECT h.worker_id, count(*) AS n, (SELECT count(*) FROM celeriac.roles r WHERE EXISTS (
+        SELECT FROM celeriac.history
+        WHERE role = r.role AND completed_at > statement_timestamp() - interval '1 hour'
+        ORDER BY completed_at DESC OFFSET :newest LIMIT 1)) AS cut
+FROM celeriac.roles r CROSS JOIN LATERAL (
+    SELECT worker_id FROM celeriac.history
+    WHERE role = r.role AND completed_at > statement_timestamp() - interval '1 hour'
+    ORDER BY completed_at DESC LIMIT :newest
+) AS h
+WHERE h.worker_id IS NOT NULL GROUP BY h.worker_id
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """A minute of a worker. `backoff_reason`: why it took nothing new at some time in it, None if it did all the time.
+    Percentages are None where it did not tell.
+    """
+
+    minute: datetime
+    memory_percent: float | None
+    cpu_percent: float | None
+    backoff_reason: str | None
+
+
+def worker_hour(connection: Connection, worker_id: str) -> list[Sample]:
+    """The worker's minutes, oldest first; one in which it did not report is not there."""
+    parameters = {"worker_id": worker_id, "most": MINUTES}
+    return [Sample(*row) for row in connection.execute(SAMPLES, parameters)]
+
+
+def done_by_worker(connection: Connection) -> dict[str, Count]:
+    """How many tasks that are kept each worker ended in the last hour, of the newest 1,000 of each role: at least so
+    many where a role had more. A role that keeps no successes has only its failures there.
+    """
+    return {row.worker_id: Count(row.n, exact=not row.cut) for row in connection.execute(DONE, {"newest": NEWEST})}

@@ -1,0 +1,200 @@
+"""What alerts compare and metrics tell of the whole: reads with a bound on each, whatever waits or has happened."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, RowMapping, text
+
+from celeriac.insights.fleet.condition import HELD_BACK
+
+#: Accounts and priorities whose oldest entry is looked at, of each role: by name those that come first.
+LEVELS = 10_000
+
+#: Events of any kind are looked at back to here, as their index knows no kind: one more than the setting may be.
+MOST_EVENTS = 10_001
+
+#: Dead letters are counted to here: one more than the setting may be.
+MOST_LETTERS = 1_001
+
+#: A worker that is silent for so long (seconds) beyond the threshold does not come back: its alert is over. And so many
+#: are told of at once.
+FORGOTTEN, MOST_WORKERS = 3600.0, 100
+
+#: A worker that drains says so at least every 40 s; one that was not heard of for so long (seconds) has ended.
+HEARD_OF = 120.0
+
+# `unserved`: a task that waits for its time becomes ready when it is due, where somebody looks. Of a role that keeps no
+# successes its workers have counted these by minutes.
+ROLES = text("""
+SELECT r.role,
+    b.claimed + b.ready + b.later + b.behind_lock + b.parked + b.members AS queued,
+    CASE WHEN hour.completed + hour.failed > :samples
+        THEN CAST(hour.failed AS double precision) / (hour.completed + hour.failed) END AS failed_rate,
+    b.longest_running,
+    CASE WHEN NOT r.paused AND NOT EXISTS (
+        SELECT FROM celeriac.workers
+        WHERE status = 'active' AND queues ? coalesce(r.definition ->> 'queue', r.role)
+            AND last_heartbeat_at > statement_timestamp() - interval '2 minutes')
+        THEN CAST(b.ready + b.due AS double precision) END AS unserved
+FROM celeriac.roles r
+CROSS JOIN LATERAL celeriac.backlog(r.role, :most) AS b
+CROSS JOIN LATERAL (
+    SELECT newest.failed + coalesce(counted.failed, 0) AS failed,
+        newest.completed + coalesce(counted.completed, 0) AS completed
+    FROM (
+        SELECT count(*) FILTER (WHERE status = 'completed' AND NOT celeriac.is_counted(r.definition, status))
+                AS completed,
+            count(*) FILTER (WHERE status = 'failed' AND NOT celeriac.is_counted(r.definition, status)) AS failed,
+            CASE WHEN count(*) = :newest THEN min(completed_at) END AS since
+        FROM (
+            SELECT status, completed_at FROM celeriac.history
+            WHERE role = r.role AND completed_at > statement_timestamp() - interval '1 hour'
+            ORDER BY completed_at DESC LIMIT :newest) AS h
+    ) AS newest CROSS JOIN LATERAL (
+        SELECT CAST(sum(completed) AS bigint) AS completed,
+            CAST(sum(failed) FILTER (WHERE r.definition -> 'keep' = '0') AS bigint) AS failed
+        FROM celeriac.outcomes
+        WHERE role = r.role AND r.definition -> 'keep' IN ('null', '0')
+            AND minute > greatest(statement_timestamp() - interval '1 hour', newest.since - interval '1 minute')
+    ) AS counted
+) AS hour
+""")
+
+# INVARIANT: one descent an account and priority, to its first entry, which is its oldest.
+OLDEST = text("""
+SELECT r.role, CAST(extract(epoch FROM statement_timestamp() - oldest.due_at) AS double precision) AS seconds,
+    CAST(r.definition ->> 'wait_objective' AS double precision) AS objective
+FROM celeriac.roles r CROSS JOIN LATERAL (
+    WITH RECURSIVE levels AS (
+        (SELECT account, priority, due_at, 1 AS n FROM celeriac.ready
+            WHERE role = r.role ORDER BY account, priority DESC, due_at LIMIT 1)
+        UNION ALL
+        SELECT next.*, levels.n + 1 FROM levels, LATERAL (
+            (SELECT account, priority, due_at FROM celeriac.ready
+                WHERE role = r.role AND account = levels.account AND priority < levels.priority
+                ORDER BY account, priority DESC, due_at LIMIT 1)
+            UNION ALL
+            (SELECT account, priority, due_at FROM celeriac.ready
+                WHERE role = r.role AND account > levels.account ORDER BY account, priority DESC, due_at LIMIT 1)
+            LIMIT 1) AS next
+        WHERE levels.n < :most
+    )
+    SELECT min(due_at) AS due_at FROM levels
+) AS oldest
+WHERE oldest.due_at IS NOT NULL AND NOT r.paused
+""")
+
+LATE = text("""
+SELECT name, CAST(extract(epoch FROM statement_timestamp() - next_run_at) AS double precision) AS late
+FROM celeriac.scheduled_jobs WHERE enabled AND next_run_at < statement_timestamp()
+""")
+
+SKIPPED = text("""
+SELECT name, skips FROM celeriac.scheduled_jobs
+WHERE enabled AND last_skip_at > statement_timestamp() - interval '1 hour'
+""")
+
+# A beat that ends takes its row with it: then what its schedules ran last tells. While Postgres was down nobody could
+# tick.
+BEAT = text("""
+SELECT CAST(extract(epoch FROM statement_timestamp() - greatest(pg_postmaster_start_time(), coalesce(
+    (SELECT max(last_tick_at) FROM celeriac.beats), max(last_run_at), min(created_at)))) AS double precision) AS silence
+FROM celeriac.scheduled_jobs WHERE enabled AND quarantined IS NULL HAVING count(*) > 0
+""")
+
+HEARTBEATS = text("""
+SELECT worker_id, CAST(extract(epoch FROM statement_timestamp() - since) AS double precision) AS age FROM (
+    SELECT worker_id, greatest(last_heartbeat_at, pg_postmaster_start_time()) AS since
+    FROM celeriac.workers WHERE status <> 'stopped'
+        AND last_heartbeat_at > statement_timestamp() - :late * interval '1 second'
+            - :forgotten * interval '1 second'
+) AS w
+WHERE since < statement_timestamp() - :late * interval '1 second'
+ORDER BY since DESC LIMIT :most
+""")
+
+# Its own heartbeat says so, in which it would not say that it ended.
+DRAINING_ON = text("""
+SELECT worker_id, CAST(resources ->> 'drain_overdue' AS double precision)
+    + CAST(extract(epoch FROM statement_timestamp() - last_heartbeat_at) AS double precision) AS overdue
+FROM celeriac.workers
+WHERE status = 'draining' AND resources ? 'drain_overdue'
+    AND last_heartbeat_at > statement_timestamp() - :forgotten * interval '1 second'
+ORDER BY last_heartbeat_at DESC LIMIT :most
+""")
+
+TROUBLE = text("""
+SELECT role, count(*) FILTER (WHERE kind = 'ticket_lost') AS lost, count(*) FILTER (WHERE kind = 'late_finish') AS late
+FROM (
+    SELECT role, kind FROM celeriac.task_events WHERE at > statement_timestamp() - interval '15 minutes'
+    ORDER BY at DESC LIMIT :most) AS newest
+WHERE kind IN ('ticket_lost', 'late_finish') GROUP BY role
+""")
+
+# Those that hold a snapshot or have written: what they may still see is not vacuumed. Others' can be seen only by who
+# may (pg_read_all_stats).
+TRANSACTION = text(f"""
+WITH {HELD_BACK}
+SELECT greatest((SELECT max(seconds) FROM held_back), CAST(extract(epoch FROM statement_timestamp() - least(
+    (SELECT min(xact_start) FROM pg_stat_activity
+        WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid()
+            AND (backend_xmin IS NOT NULL OR backend_xid IS NOT NULL)),
+    (SELECT min(prepared) FROM pg_prepared_xacts WHERE database = current_database())
+)) AS double precision)) AS age
+""")
+
+LETTERS = text("SELECT count(*) FROM (SELECT id FROM celeriac.dead_letters ORDER BY id LIMIT :most) AS letters")
+
+
+def of_roles(connection: Connection, *, samples: int, most: int, newest: int) -> Sequence[RowMapping]:
+    """Of each registered role what is queued (`most` a room), what waits with no worker, how long the longest runs, and
+    the share of failures, None of no more than `samples` outcomes in the last hour; of the `newest`.
+    """
+    return connection.execute(ROLES, {"samples": samples, "most": most, "newest": newest}).mappings().all()
+
+
+def oldest_ready(connection: Connection, levels: int = LEVELS) -> Sequence[Row[Any]]:
+    """Role, seconds since its longest-waiting ready task was due, and its objective; of roles that are not paused."""
+    return connection.execute(OLDEST, {"most": levels}).all()
+
+
+def late_schedules(connection: Connection) -> Sequence[Row[Any]]:
+    """Name, and by how many seconds each is late."""
+    return connection.execute(LATE).all()
+
+
+def skipping_schedules(connection: Connection) -> Sequence[Row[Any]]:
+    """Name and skipped instants of all time, of those that skipped one in the last hour."""
+    return connection.execute(SKIPPED).all()
+
+
+def beat_silence(connection: Connection) -> float | None:
+    """Seconds since a beat ticked last; None where no schedule is on."""
+    return connection.execute(BEAT).scalar_one_or_none()
+
+
+def silent_workers(connection: Connection, late: float) -> Sequence[Row[Any]]:
+    """Worker, and the seconds it has been silent, of those beyond `late` seconds."""
+    return connection.execute(HEARTBEATS, {"late": late, "forgotten": FORGOTTEN, "most": MOST_WORKERS}).all()
+
+
+def draining_on(connection: Connection) -> Sequence[Row[Any]]:
+    """Worker, and for how long (seconds) it should have ended, of those that drain and do not end."""
+    return connection.execute(DRAINING_ON, {"forgotten": HEARD_OF, "most": MOST_WORKERS}).all()
+
+
+def trouble(connection: Connection) -> Sequence[Row[Any]]:
+    """Role, lost tickets (`lost`) and refused outcomes (`late`) of the last 15 minutes."""
+    return connection.execute(TROUBLE, {"most": MOST_EVENTS}).all()
+
+
+def oldest_transaction(connection: Connection) -> float | None:
+    """Seconds since the oldest transaction began that keeps vacuum from what died since; None of none."""
+    return connection.execute(TRANSACTION).scalar_one()
+
+
+def letters(connection: Connection) -> int:
+    """Dead letters, at most `MOST_LETTERS`."""
+    return int(connection.execute(LETTERS, {"most": MOST_LETTERS}).scalar_one())

@@ -1,0 +1,80 @@
+"""Lists of tasks as files: CSV for spreadsheets, NDJSON for programs; written page by page, however long they are."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final, Literal
+
+from celeriac.insights.tasks.lists import MOST_ROWS, Page
+from celeriac.insights.tasks.pages import COLUMNS
+
+Kind = Literal["csv", "ndjson"]
+
+#: Tasks of a file.
+MOST = 100_000
+
+NAMES: Final = tuple(name.strip() for name in COLUMNS.split(","))
+
+#: What a spreadsheet would take for the beginning of a formula: OWASP, CSV injection.
+_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def pages(read: Callable[[int, str | None], Page], *, most: int = MOST, after: str | None = None) -> Iterator[Page]:
+    """`read` gets how many tasks, and the place they follow."""
+    left = most
+    while left > 0:
+        page = read(min(left, MOST_ROWS), after)
+        yield page
+        left, after = left - len(page.items), page.next
+        if after is None:
+            return
+
+
+def lines(kind: Kind, list_pages: Iterable[Page], names: Sequence[str] = NAMES) -> Iterator[str]:
+    """Each with its end. Where the pages end before the list does, the last one says so."""
+    if kind == "csv":
+        yield _record(names)
+    written, place = 0, None
+    for page in list_pages:
+        yield from (line(kind, one, names) for one in page.items)
+        written, place = written + len(page.items), page.next
+    if place is not None:
+        yield note(kind, f"these are the newest {written:,}; there are more: narrow the filter")
+
+
+def line(kind: Kind, one: Mapping[str, Any], names: Sequence[str] = NAMES) -> str:
+    """One task, or what else has these names."""
+    if kind == "csv":
+        return _record([cell(one[name]) for name in names])
+    return _json({name: one[name] for name in names})
+
+
+def note(kind: Kind, message: str) -> str:
+    """What whoever reads the file has to know: a cell of its own, or an object that is no task."""
+    return _record([f"# {message}"]) if kind == "csv" else _json({"note": message})
+
+
+def cell(value: Any) -> str:
+    """What begins like a formula is a text, by an apostrophe before it; a number stays one."""
+    if value is None or isinstance(value, bool | int | float):
+        return "" if value is None else str(value)
+    text = value if isinstance(value, str) else _plain(value)
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def _plain(value: Any) -> str:
+    return value.isoformat() if isinstance(value, datetime) else json.dumps(value, ensure_ascii=False, default=str)
+
+
+def _record(cells: Iterable[str]) -> str:
+    written = io.StringIO()
+    csv.writer(written).writerow(cells)
+    return written.getvalue()
+
+
+def _json(value: Mapping[str, Any]) -> str:
+    return json.dumps(value, default=_plain).replace("\x7f", "\\u007f") + "\n"

@@ -1,0 +1,291 @@
+"""One workflow: how far it is, its shape, and its parts page by page.
+
+The shape has a node for each role's parts that hold back the same body, be they two or 100,000: it is counted along the
+index of the workflow, and no headers, arguments or results are read for that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, text
+
+from celeriac.errors import BadValue, Unknown
+from celeriac.insights.tasks.lists import Filter, Page, looks, refuse
+from celeriac.insights.tasks.pages import AFTER, EITHER, SILENT, TOKENS
+from celeriac.insights.tasks.tasks import find
+from celeriac.store.states import ALL, CANCELLED, CLAIMED, COMPLETED, FAILED, FINISHED, PENDING, RUNNING, UNFINISHED
+
+#: Nodes that are told at most; those that began first.
+MOST_NODES = 200
+
+# What `celeriac.fall_out` puts beside a part that ended without its worker is no part. Headers may be long: they are
+# looked at last, of what has neither arguments nor a place.
+_FALLS_OUT = """(parent_id IS NOT NULL AND place IS NULL AND args = '[]' AND kwargs = '{}'
+        AND headers #> '{canvas,fall_out}' IS NOT NULL)"""
+
+_AWAITS = "CAST({}headers -> 'canvas' ->> 'awaits' AS uuid)"
+
+# The first row is the whole's. Of what is unfinished, `HELD` says what is claimed and what runs.
+SHAPE = text(f"""
+WITH parts AS MATERIALIZED (
+    SELECT role, barrier, 'pending' AS status, count(*) AS n, min(id) AS first, min(parent_id) AS parent,
+        min(created_at) AS created, min(started_at) AS started, CAST(NULL AS timestamptz) AS completed
+    FROM celeriac.tasks WHERE workflow = :workflow AND NOT {_FALLS_OUT} GROUP BY role, barrier
+    UNION ALL
+    SELECT role, barrier, status, count(*), min(id), min(parent_id), min(created_at), min(started_at),
+        max(completed_at)
+    FROM celeriac.history WHERE workflow = :workflow GROUP BY role, barrier, status
+), by_status AS (
+    SELECT status, CAST(sum(n) AS bigint) AS n, min(created) AS created, min(started) AS started,
+        max(completed) AS completed, array_agg(DISTINCT role) AS roles
+    FROM parts GROUP BY status
+), nodes AS (
+    SELECT role, barrier, jsonb_object_agg(status, n) AS counts, min(first) AS first, min(parent) AS parent
+    FROM parts GROUP BY role, barrier ORDER BY min(first) LIMIT :most
+)
+SELECT NULL AS role, NULL AS barrier, coalesce(jsonb_object_agg(status, n), '{{}}') AS counts, NULL AS first,
+    NULL AS parent, min(created) AS created_at, min(started) AS started_at, max(completed) AS completed_at,
+    (SELECT roles FROM by_status WHERE status = 'pending') AS roles,
+    (SELECT count(*) FROM (SELECT DISTINCT role, barrier FROM parts) AS every) AS nodes
+FROM by_status
+UNION ALL
+SELECT role, CAST(barrier AS text), counts, first, parent, NULL, NULL, NULL, NULL, NULL FROM nodes
+""")
+
+# Of these roles, what tickets hold: no more than their windows.
+HELD = text("""
+SELECT t.role, CAST(t.barrier AS text) AS barrier,
+    CASE WHEN k.worker_id IS NULL THEN 'claimed' ELSE 'running' END AS status, count(*) AS n,
+    min(k.started_at) AS started_at
+FROM celeriac.tickets k, unnest(k.ids) AS held (id), LATERAL (
+    SELECT role, barrier FROM celeriac.tasks WHERE id = held.id AND workflow = :workflow LIMIT 1) AS t
+WHERE k.role = ANY (CAST(:roles AS text[])) GROUP BY 1, 2, 3
+""")
+
+# One of what waits, or waited, at each of these barriers.
+BODIES = text(f"""
+SELECT CAST(wanted.barrier AS text) AS barrier, body.id, body.role, CAST(body.goal AS text) AS goal
+FROM unnest(CAST(:barriers AS uuid[])) AS wanted (barrier), LATERAL (
+    (SELECT t.id, t.role, t.barrier AS goal FROM celeriac.tasks t WHERE {_AWAITS.format("t.")} = wanted.barrier
+        AND t.headers -> 'canvas' ->> 'awaits' IS NOT NULL AND NOT {_FALLS_OUT} LIMIT 1)
+    UNION ALL
+    (SELECT h.id, h.role, h.barrier FROM celeriac.history h WHERE {_AWAITS.format("h.")} = wanted.barrier
+        AND h.headers -> 'canvas' ->> 'awaits' IS NOT NULL LIMIT 1)
+    LIMIT 1) AS body
+""")
+
+HAS_PARTS = text("""
+SELECT EXISTS (SELECT FROM celeriac.tasks WHERE workflow = :workflow)
+    OR EXISTS (SELECT FROM celeriac.ended WHERE workflow = :workflow)
+""")
+
+# In which node each of these parts is.
+PARENTS = text("""
+SELECT id, role, CAST(barrier AS text) AS barrier FROM celeriac.tasks
+WHERE id = ANY (CAST(:ids AS bigint[])) AND workflow = :workflow
+UNION ALL
+SELECT id, role, CAST(barrier AS text) FROM celeriac.history_with(CAST(:ids AS bigint[]))
+WHERE workflow = :workflow
+""")
+
+# BETWEEN: were it said to be one value, an order by id alone would be as good, which passes by all other tasks'.
+_WALK = f"""
+WITH walk AS MATERIALIZED (
+    SELECT * FROM (
+        (SELECT id, CAST(NULL AS timestamptz) AS completed_at, barrier, place, {_AWAITS.format("")} AS awaits,
+                {_FALLS_OUT} AS falls_out
+            FROM celeriac.tasks WHERE workflow BETWEEN :workflow AND :workflow
+                AND (workflow, id) < (:workflow, {AFTER}) ORDER BY workflow DESC, id DESC LIMIT :looks_at)
+        UNION ALL
+        (SELECT id, completed_at, barrier, place, {_AWAITS.format("")}, false
+            FROM celeriac.history WHERE workflow BETWEEN :workflow AND :workflow
+                AND (workflow, id) < (:workflow, {AFTER}) ORDER BY workflow DESC, id DESC LIMIT :looks_at)
+    ) AS either ORDER BY id DESC LIMIT :looks_at
+)"""
+
+PARTS = text(f"""{_WALK}{TOKENS}
+SELECT id, task_id, role, account, status, waits_for, CAST(barrier AS text) AS barrier, place,
+    CAST(awaits AS text) AS awaits, parent_id, worker_id, cancel_requested_at, created_at, started_at, completed_at,
+    error_message
+FROM (SELECT task.*, walk.barrier, walk.place, walk.awaits
+    FROM walk, LATERAL ({EITHER} OFFSET 0) AS task WHERE NOT walk.falls_out) AS page
+WHERE (CAST(:statuses AS text[]) IS NULL OR status = ANY (CAST(:statuses AS text[])))
+    AND (CAST(:role AS text) IS NULL OR role = :role)
+    AND (CAST(:barrier AS uuid) IS NULL OR barrier = :barrier)
+    AND (CAST(:waits_for AS text) IS NULL OR waits_for = :waits_for)
+    AND {SILENT}
+ORDER BY id DESC LIMIT :most
+""")
+
+END = text(f"{_WALK} SELECT CAST(id AS text) FROM walk OFFSET :looks_at - 1 LIMIT 1")
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A role's parts that hold back the same body. `barrier`: what they deliver to or hold back, None if they do not.
+    `counts`: by status. `body`: the id of a task that waits for them.
+    """
+
+    role: str
+    barrier: str | None
+    counts: dict[str, int]
+    body: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Edge:
+    """Between nodes, by their places in the list. `kind`: `members`, all of which the target waits for, or `link`."""
+
+    source: int
+    target: int
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Workflow:
+    """`state`: running while a part is unfinished; then cancelled or failed if any part was, else completed.
+
+    `done` of `total` parts are over: all members of a group count from the beginning, the links of a chain once the one
+    before has ended, and successes as long as they are kept. `left_out`: nodes that are not among `nodes`.
+    """
+
+    id: str
+    state: str
+    done: int
+    total: int
+    counts: dict[str, int]
+    created_at: datetime
+    started_at: datetime | None
+    completed_at: datetime | None
+    nodes: list[Node]
+    edges: list[Edge]
+    left_out: int
+
+
+_Key = tuple[str, str | None]
+_Bodies = Mapping[str | None, Row[Any]]
+
+
+def workflow_of(connection: Connection, identifier: int | str) -> str:
+    """The id of the workflow: given that, or a part's row id or task id. Raises Unknown.
+
+    That of a task which belongs to none may be a workflow's all the same.
+    """
+    task = find(connection, identifier)
+    if task is not None and task["workflow"] not in (None, identifier) and task["task_id"] != identifier:
+        _refuse_another(connection, str(identifier))
+    if task is not None and task["workflow"] is not None:
+        return str(task["workflow"])
+    named = str(identifier).removeprefix("task_id=")
+    label = named if task is None else str(task["task_id"])
+    if not connection.execute(HAS_PARTS, {"workflow": label}).scalar_one():
+        none = f"there is no workflow {identifier!r}; what has finished may be pruned"
+        raise Unknown(none if task is None else f"task {identifier!r} belongs to no workflow")
+    return label
+
+
+def _refuse_another(connection: Connection, number: str) -> None:
+    if number.isdigit() and connection.execute(HAS_PARTS, {"workflow": number}).scalar_one():
+        raise BadValue(
+            f"workflow={number}: this is a workflow's id and the number of task {number}, which is part of another; "
+            f"write task_id={number} or id={number}"
+        )
+
+
+def workflow(connection: Connection, identifier: int | str) -> Workflow:
+    """The whole of it. `identifier`: as `workflow_of` has it. Raises Unknown."""
+    label = workflow_of(connection, identifier)
+    whole, *rows = connection.execute(SHAPE, {"workflow": label, "most": MOST_NODES}).all()
+    if not whole.counts:
+        raise Unknown(f"there is no workflow {identifier!r}; what has finished may be pruned")
+    held = connection.execute(HELD, {"workflow": label, "roles": whole.roles or []}).all()
+    counts = _counts(whole.counts, held)
+    bodies = _bodies(connection, (row.barrier for row in rows))
+    nodes = {(row.role, row.barrier): _node(row, held, bodies) for row in rows}
+    done, total = sum(counts[status] for status in FINISHED), sum(counts.values())
+    return Workflow(
+        id=label, state=_state(counts), done=done, total=total, counts=counts, created_at=whole.created_at,
+        started_at=min((at for at in (whole.started_at, *(row.started_at for row in held)) if at), default=None),
+        completed_at=whole.completed_at if done == total else None,
+        nodes=list(nodes.values()), edges=_edges(connection, label, rows, list(nodes), bodies),
+        left_out=whole.nodes - len(nodes),
+    )  # fmt: skip
+
+
+def workflow_tasks(
+    connection: Connection, identifier: int | str, *, statuses: Sequence[str] | None = None, role: str | None = None,
+    barrier: str | None = None, limit: int = 100, after: str | None = None,
+) -> Page:  # fmt: skip
+    """Its parts, newest first; `role` and `barrier`: those of a node; `statuses` by any of their words. Pages are those
+    of `list_tasks`.
+
+    Each says what it waits for, the barrier it delivers to or holds back with the `body` that waits there, and in
+    `awaits` the one it waits at itself. Raises Unknown, BadValue.
+    """
+    refuse(ALL, limit, after)
+    wanted = Filter.of(statuses or ())
+    asked: dict[str, Any] = {"workflow": workflow_of(connection, identifier), "role": role, "barrier": barrier}
+    asked |= {"statuses": list(wanted.statuses) if wanted.statuses else None, "waits_for": wanted.waits_for}
+    asked |= {"silent": wanted.silent, "after": after, "most": limit + 1}
+    rows, end = [], None
+    for looks_at in looks(limit + 1, picks=bool(statuses or role or barrier)):
+        rows = [dict(row) for row in connection.execute(PARTS, asked | {"looks_at": looks_at}).mappings()]
+        if len(rows) > limit:
+            rows, end = rows[:limit], str(rows[limit - 1]["id"])
+            break
+        end = connection.execute(END, asked | {"looks_at": looks_at}).scalar_one_or_none()
+        if end is None:
+            break
+    bodies = _bodies(connection, (row["barrier"] for row in rows))
+    return Page([row | {"body": _id(bodies.get(row["barrier"]))} for row in rows], end)
+
+
+def _counts(unheld: Mapping[str, int], held: Iterable[Row[Any]]) -> dict[str, int]:
+    """By status. What is held was counted as pending, and may have ended meanwhile."""
+    counts = dict.fromkeys(ALL, 0) | dict(unheld)
+    for row in held:
+        counts[row.status] += row.n
+    return counts | {PENDING: max(0, counts[PENDING] - counts[CLAIMED] - counts[RUNNING])}
+
+
+def _state(counts: Mapping[str, int]) -> str:
+    """What was cancelled leaves failed parts behind it, not the other way round."""
+    if any(counts[status] for status in UNFINISHED):
+        return RUNNING
+    return next(status for status in (CANCELLED, FAILED, COMPLETED) if counts[status])
+
+
+def _node(row: Row[Any], held: Sequence[Row[Any]], bodies: _Bodies) -> Node:
+    mine = [one for one in held if (one.role, one.barrier) == (row.role, row.barrier)]
+    counts = {status: n for status, n in _counts(row.counts, mine).items() if n}
+    return Node(row.role, row.barrier, counts, _id(bodies.get(row.barrier)))
+
+
+def _id(body: Row[Any] | None) -> int | None:
+    return None if body is None else body.id
+
+
+def _bodies(connection: Connection, barriers: Iterable[str | None]) -> _Bodies:
+    wanted = sorted({barrier for barrier in barriers if barrier is not None})
+    rows = connection.execute(BODIES, {"barriers": wanted}).all() if wanted else []
+    return {row.barrier: row for row in rows}
+
+
+def _edges(
+    connection: Connection, label: str, rows: Sequence[Row[Any]], keys: list[_Key], bodies: _Bodies
+) -> list[Edge]:
+    """A node's parts have as many parents: the first one's tells where they come from."""
+    parents = sorted({row.parent for row in rows if row.parent is not None})
+    parts = connection.execute(PARENTS, {"ids": parents, "workflow": label}).all() if parents else []
+    links: dict[int, _Key] = {row.id: (row.role, row.barrier) for row in parts}
+    pairs: list[tuple[_Key | None, _Key | None, str]] = []
+    for row in rows:
+        body = bodies.get(row.barrier)
+        pairs.append((links.get(row.parent), (row.role, row.barrier), "link"))
+        pairs.append(((row.role, row.barrier), None if body is None else (body.role, body.goal), "members"))
+    at = {key: n for n, key in enumerate(keys)}
+    return [Edge(at[a], at[b], kind) for a, b, kind in pairs if a != b and a in at and b in at]

@@ -1,0 +1,289 @@
+"""What a task's start depends on: its role, its account, its line, who works. Each is read when it is first asked."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import cached_property
+from typing import Any, Protocol
+
+from sqlalchemy import Connection, Row, TextClause, text
+
+from celeriac.insights.fairness import rounds, shares
+from celeriac.insights.why import lines
+from celeriac.store.states import PENDING, RUNNING, WAITS_FOR_LOCK, WAITS_FOR_MEMBERS
+
+STANDING = text("""
+SELECT statement_timestamp() AS now, r.role IS NOT NULL AS is_known, coalesce(r.paused, false) AS is_paused,
+    coalesce(r.definition ->> 'queue', asked.role) AS queue,
+    coalesce(CASE WHEN r.definition ->> 'window_by_measure' = 'true'
+        THEN (SELECT size FROM celeriac.current_window(asked.role))
+        ELSE CAST(r.definition ->> 'window' AS integer) END, 2000) AS size,
+    coalesce(CAST(r.definition ->> 'batch_size' AS integer), 1000) AS batch_size,
+    coalesce(CAST(r.definition ->> 'prompt' AS boolean), true) AS prompt,
+    coalesce(CAST(r.definition ->> 'every' AS double precision), 30) AS every,
+    coalesce(r.definition ->> 'chunk', 'auto') = 'auto' AS is_measured, r.definition ->> 'enabled_by' AS enabled_by,
+    coalesce(p.paused, false) AS account_paused, p.cap, coalesce(p.weight, 1) AS weight,
+    l.rate_limit, CASE WHEN l.rate_limit IS NOT NULL THEN celeriac.tokens(l) END AS tokens,
+    celeriac.per_second(l.rate_limit) AS per_second,
+    coalesce(b.cursor, '') AS cursor, b.seconds_per_task, s.id AS last_pass, s.last_at, s.by AS last_by, s.why_nothing
+FROM (SELECT CAST(:role AS text) AS role, CAST(:account AS text) AS account) AS asked
+LEFT JOIN celeriac.roles r ON r.role = asked.role
+LEFT JOIN celeriac.account_policies p ON p.account = asked.account
+LEFT JOIN celeriac.role_limits l ON l.role = asked.role
+LEFT JOIN celeriac.batchers b ON b.role = asked.role
+LEFT JOIN LATERAL (SELECT * FROM celeriac.passes WHERE id = b.last_pass LIMIT 1) AS s ON true
+""")
+
+HOLDING = text("""
+WITH held AS MATERIALIZED (
+    SELECT ids, accounts, worker_id, claimed_at FROM celeriac.tickets
+    WHERE role = :role AND claimed_at >= coalesce((SELECT held_since FROM celeriac.batcher(:role)), '-infinity')
+)
+SELECT CAST(coalesce(sum(cardinality(ids)), 0) AS integer) AS n,
+    CAST(coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NULL), 0) AS integer) AS unstarted,
+    CAST(coalesce(sum(cardinality(ids)) FILTER (
+        WHERE worker_id IS NULL AND claimed_at < CAST(:claimed_at AS timestamptz)), 0) AS integer) AS before,
+    (SELECT coalesce(jsonb_object_agg(account, n), '{}') FROM (
+        SELECT account, count(*) AS n FROM held, unnest(held.accounts) AS account GROUP BY account
+    ) AS a) AS accounts
+FROM held
+""")
+
+WORKERS = text("""
+SELECT w.worker_id, w.status, w.concurrency,
+    CAST(extract(epoch FROM statement_timestamp() - w.last_heartbeat_at) AS double precision) AS heartbeat_age,
+    coalesce(w.resources ->> 'is_backing_off', '') = 'true' AS is_backing_off,
+    w.resources ->> 'backoff_reason' AS backoff_reason,
+    (SELECT count(*) FROM celeriac.tickets k WHERE k.worker_id = w.worker_id) AS busy
+FROM celeriac.workers w WHERE w.queues ? :queue ORDER BY w.last_heartbeat_at DESC LIMIT :most
+""")
+
+BEAT = text("""
+SELECT (SELECT CAST(extract(epoch FROM statement_timestamp() - max(last_tick_at)) AS double precision)
+        FROM celeriac.beats) AS age,
+    s.name, s.enabled AND s.quarantined IS NULL AS is_on, s.next_run_at
+FROM (SELECT 1) AS one LEFT JOIN (
+    SELECT * FROM celeriac.scheduled_jobs WHERE kind = 'pass' AND target = :role
+    ORDER BY enabled DESC, quarantined NULLS FIRST, next_run_at LIMIT 1) AS s ON true
+""")
+
+HEAD = text("""
+SELECT t.id, t.role, t.status, coalesce(r.paused, false) AS role_paused, t.worker_id, t.started_at, b.seconds_per_task,
+    CAST(extract(epoch FROM statement_timestamp() - t.last_heartbeat_at) AS double precision) AS heartbeat_age,
+    coalesce(CAST(r.definition ->> 'stale_after' AS double precision), 600) AS stale_after, w.status AS worker_status
+FROM (SELECT * FROM celeriac.unfinished WHERE id = (
+    SELECT head FROM celeriac.locks WHERE lock_key = :lock_key) LIMIT 1) AS t
+LEFT JOIN celeriac.roles r ON r.role = t.role LEFT JOIN celeriac.batchers b ON b.role = t.role
+LEFT JOIN celeriac.workers w ON w.worker_id = t.worker_id
+""")
+
+#: A worker that was silent for longer (seconds) is gone, as passes see it; a beat ticks each second.
+GONE, NO_TICK = 120.0, 60.0
+
+#: A beat that ticks leaves no schedule undone for longer (seconds).
+OVERDUE = 10.0
+
+
+class Broker(Protocol):
+    """What a surface knows of Redis. `republish_after`: seconds until a ticket that lies in no queue counts as lost."""
+
+    @property
+    def republish_after(self) -> float: ...
+
+    def answers(self) -> bool:
+        """Whether Redis does, within a moment."""
+
+    def has(self, queue: str, token: str) -> bool | None:
+        """Whether this ticket lies in its queue; None if Redis does not say."""
+
+    def length(self, queue: str) -> int | None:
+        """How many tickets lie there."""
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerSeen:
+    """One that serves the queue. `busy`: tickets it runs."""
+
+    worker_id: str
+    status: str
+    concurrency: int
+    heartbeat_age: float
+    is_backing_off: bool
+    backoff_reason: str | None
+    busy: int
+
+    @property
+    def is_there(self) -> bool:
+        return self.status == "active" and self.heartbeat_age <= GONE
+
+    @property
+    def takes(self) -> bool:
+        return self.is_there and not self.is_backing_off
+
+
+def is_stale(head: Row[Any]) -> bool:
+    """Whether who has a lock runs on a worker that is silent, or gone: the sweep frees it."""
+    silent: bool = head.status == RUNNING and (
+        head.heartbeat_age > min(head.stale_after, GONE) or head.worker_status == "stopped"
+    )
+    return silent
+
+
+class Situation:
+    """Of one unfinished task, a row as `tasks.find` gives it. `broker` None: nobody asks Redis."""
+
+    def __init__(self, connection: Connection, task: Mapping[str, Any], broker: Broker | None) -> None:
+        self.connection = connection
+        self.task = task
+        self.broker = broker
+
+    @property
+    def is_pending(self) -> bool:
+        return bool(self.task["status"] == PENDING)
+
+    @cached_property
+    def of(self) -> Row[Any]:
+        """Its role and its account."""
+        return self._one(STANDING, role=self.task["role"], account=self.task["account"])
+
+    @property
+    def now(self) -> datetime:
+        """The database's, at the first question."""
+        now: datetime = self.of.now
+        return now
+
+    def since(self, then: datetime) -> float:
+        """Seconds."""
+        return (self.now - then).total_seconds()
+
+    @property
+    def is_expired(self) -> bool:
+        expires = self.task["expires_at"]
+        return expires is not None and self.since(expires) >= 0
+
+    @property
+    def waited(self) -> float:
+        """Seconds since it was due, and there."""
+        return self.since(max(self.task["scheduled_for"], self.task["created_at"]))
+
+    @cached_property
+    def held(self) -> Row[Any]:
+        """What is claimed or running of its role: `n`, `unstarted`, `before` it, `accounts`."""
+        return self._one(HOLDING, role=self.task["role"], claimed_at=self.task["claimed_at"])
+
+    @property
+    def holding(self) -> int:
+        """What its account holds."""
+        return int(self.held.accounts.get(self.task["account"], 0))
+
+    @cached_property
+    def workers(self) -> list[WorkerSeen]:
+        """Of its queue, who was heard last first."""
+        rows = self.connection.execute(WORKERS, {"queue": self.of.queue, "most": lines.MOST})
+        return [WorkerSeen(*row) for row in rows]
+
+    @property
+    def takers(self) -> list[WorkerSeen]:
+        return [worker for worker in self.workers if worker.takes]
+
+    @property
+    def lookers(self) -> list[WorkerSeen]:
+        """Those that make passes of a prompt role, within a second of a slot's being free (`dispatch/room.py`)."""
+        is_full = self.held.n >= self.of.size
+        return [] if is_full or not self.of.prompt else self.takers
+
+    @cached_property
+    def beat(self) -> Row[Any]:
+        """`age`: seconds since any last ticked; of the schedule of the role's passes `name`, `is_on`, `next_run_at`."""
+        return self._one(BEAT, role=self.task["role"])
+
+    @property
+    def beat_passes(self) -> bool:
+        """Whether a beat is there that runs the role's passes. Another app's beat ticks, too, but not this schedule."""
+        age = self.beat.age
+        return bool(self.beat.is_on) and age is not None and age <= NO_TICK and self.pass_overdue <= OVERDUE
+
+    @property
+    def is_swept(self) -> bool:
+        """Whether somebody runs the sweeps: a beat, or else a worker."""
+        beat = self.beat.age is not None and self.beat.age <= NO_TICK
+        return beat or any(worker.is_there for worker in self.workers)
+
+    @property
+    def pass_overdue(self) -> float:
+        """Seconds."""
+        return max(0.0, self.since(self.beat.next_run_at))
+
+    @cached_property
+    def head(self) -> Row[Any] | None:
+        """Who has its lock key, itself perhaps."""
+        return self.connection.execute(HEAD, {"lock_key": self.task["lock_key"]}).one_or_none()
+
+    @cached_property
+    def members(self) -> lines.Members:
+        """What it waits for, if it is a body."""
+        return lines.members(self.connection, self.task["id"])
+
+    @cached_property
+    def ahead(self) -> int | None:
+        """How many go first, at most 1,000: of its account, of its lock's line, its members. None: it is in no line."""
+        if not self.is_pending or self.task["waits_for"] not in (None, WAITS_FOR_LOCK, WAITS_FOR_MEMBERS):
+            return None
+        if self.task["waits_for"] == WAITS_FOR_MEMBERS:
+            return self.members.n
+        if self.task["waits_for"] == WAITS_FOR_LOCK:
+            return lines.ahead_of_lock(self.connection, self.task)
+        return lines.ahead_in_account(self.connection, self.task)
+
+    @cached_property
+    def ahead_in_account(self) -> int:
+        """Also of one that is not in line yet."""
+        in_line = self.task["waits_for"] is None and self.ahead is not None
+        return self.ahead or 0 if in_line else lines.ahead_in_account(self.connection, self.task)
+
+    @cached_property
+    def tokens(self) -> float | None:
+        """How many more may begin, by the role's rate."""
+        return None if self.of.tokens is None else int(self.of.tokens) - self.held.unstarted
+
+    @property
+    def slots(self) -> int:
+        """Processes of workers that are there."""
+        return sum(worker.concurrency for worker in self.workers if worker.is_there)
+
+    @property
+    def room(self) -> int:
+        """Free slots of the window."""
+        return int(self.of.size - self.held.n)
+
+    @property
+    def free(self) -> int:
+        """What one pass may give now."""
+        unmeasured = self.of.is_measured and self.of.prompt and self.of.seconds_per_task is None
+        first = max(2 * self.slots, 8) if unmeasured else self.of.batch_size
+        free = min(self.of.batch_size, self.room, first)
+        return free if self.tokens is None else min(free, int(self.tokens))
+
+    @cached_property
+    def others_first(self) -> int:
+        """Slots that a pass gives to other accounts before this task, at most `free`."""
+        return lines.others_first(
+            self.connection, self.task, ahead=self.ahead_in_account, weight=self.of.weight, cursor=self.of.cursor,
+            holding=self.held.accounts, free=self.free,
+        )  # fmt: skip
+
+    @cached_property
+    def fair(self) -> float | None:
+        """Slots of its role that would be fair to its account; None: it is not among the accounts looked at."""
+        accounts = shares.shares(self.connection, self.task["role"], limit=shares.MOST).accounts
+        return next((share.fair for share in accounts if share.account == self.task["account"]), None)
+
+    @cached_property
+    def rounds(self) -> int:
+        """That its account waits while it holds nothing, by the record of the last passes."""
+        return rounds.rounds(self.connection, self.task["role"], self.task["account"])
+
+    def _one(self, statement: TextClause, **parameters: Any) -> Row[Any]:
+        return self.connection.execute(statement, parameters).one()
