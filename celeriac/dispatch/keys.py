@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import re
+from collections.abc import Mapping
+from itertools import count
+from typing import Any
+
+from kombu.utils.encoding import bytes_to_str
 
 from celeriac.roles.rules import OURS
+
+logger = logging.getLogger(__name__)
 
 _TICKETS, _ADOPTING = f"{OURS}tickets:", f"{OURS}adopting:"
 
@@ -46,3 +54,31 @@ def plain_keys(queue: str, separator: str = "\x06\x16") -> list[str]:
     `separator`: kombu's `sep`, which a transport option can change.
     """
     return [queue, *(f"{queue}{separator}{priority}" for priority in range(1, 10))]
+
+
+def quarantine(client: Any, kinds: Mapping[str, str]) -> bool:
+    """Rename each key that is there and not of its kind (`list`, `set`, `zset`), so that work goes on.
+
+    Returns whether there was one.
+    """
+    renamed = [_renamed(client, key, kind) for key, kind in kinds.items()]
+    return any(renamed)
+
+
+def _renamed(client: Any, key: str, kind: str) -> bool:
+    names = (f"celeriac:quarantine:{key}:{n}" for n in count(1))
+    name = next(name for name in names if not client.exists(name))
+
+    def rename(pipe: Any) -> str | None:
+        actual = bytes_to_str(pipe.type(key))
+        pipe.multi()
+        if actual in (kind, "none"):
+            return None
+        pipe.renamenx(key, name)
+        return actual
+
+    # The key is watched: once another worker has renamed it, it may be a queue again.
+    actual = client.transaction(rename, key, value_from_callable=True)
+    if actual is not None:
+        logger.error("The Redis key %r was a %s, not a %s: it is called %r now", key, actual, kind, name)
+    return actual is not None

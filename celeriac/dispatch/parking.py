@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from sqlalchemy import Connection, text
 
 from celeriac.store import look
-from celeriac.store.placing import placed
 from celeriac.store.plans import lookups
+from celeriac.store.ready import placed
 
 # INVARIANT: FOR SHARE, so that whoever resumes the account waits, and then sees what was parked. An account whose
 # policy somebody has locked is left alone this time: waiting for it would stop all others of the role. A parked task

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, text
 
 from celeriac.store import look
-from celeriac.store.placing import placed
 from celeriac.store.plans import lookups
+from celeriac.store.ready import placed
 
 #: Accounts a pass looks at for due tasks behind another account's flood of them.
 QUIET = 200

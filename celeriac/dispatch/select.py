@@ -14,7 +14,7 @@ from celeriac.dispatch.fairness import Claimant
 from celeriac.dispatch.resuming import Point, Points, behind
 from celeriac.store.plans import IN_ORDER
 from celeriac.store.prepared import for_cursor
-from celeriac.store.turns import TURNS
+from celeriac.store.ready import TURNS
 
 # Each LIMIT has its index's ORDER BY, and none stands in an EXISTS, which would drop both: else the planner may read a
 # whole table in the hope of meeting such a row soon.

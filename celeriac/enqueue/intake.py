@@ -10,7 +10,6 @@ from typing import Any
 
 from sqlalchemy.exc import DBAPIError
 
-from celeriac.enqueue.instants import is_instants
 from celeriac.enqueue.readiness import refuse_unready
 from celeriac.enqueue.rows import NewTask
 from celeriac.errors import ArgumentsTooLarge, BadArguments, EnqueueRefused, NotStorable, UnknownRole
@@ -21,7 +20,7 @@ from celeriac.roles.role import IN_CODE, Role, ruled
 from celeriac.roles.signature import Signature
 from celeriac.store.connections import Database
 from celeriac.store.encoding import TooLarge, Unfit, encoded, json_text, refuse_larger, size_of
-from celeriac.store.ids import fresh_ids
+from celeriac.store.ids import fresh_ids, is_instants
 from celeriac.store.sensitive import Sensitive
 
 #: Python reads a row's time in whatever zone its session has; `celeriac.enqueue` has the same bounds.

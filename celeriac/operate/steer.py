@@ -25,8 +25,8 @@ from celeriac.roles.bounds import ANY_PRIORITY, PRIORITY, is_whole
 from celeriac.store import look
 from celeriac.store.connections import Database
 from celeriac.store.failures import retry_deadlocks
-from celeriac.store.placing import placed
 from celeriac.store.plans import lookups
+from celeriac.store.ready import placed
 from celeriac.store.states import ALL, PENDING, move_to, why_not
 
 #: A boost raises a priority to this at most.

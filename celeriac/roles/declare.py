@@ -8,6 +8,7 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
+from celery.app.routes import Router, prepare
 from celery.app.task import Task as CeleryTask
 
 from celeriac.errors import ConfigurationError
@@ -23,8 +24,7 @@ from celeriac.roles.options import (
     refuse_unknown_parameters,
 )
 from celeriac.roles.role import Role
-from celeriac.roles.routes import routed_queue
-from celeriac.roles.rules import TICKET
+from celeriac.roles.rules import RULES, TICKET
 from celeriac.roles.signature import Signature
 from celeriac.settings import is_on
 from celeriac.store import sensitive
@@ -188,3 +188,29 @@ def _backoff(role: str, options: Mapping[str, Any]) -> Backoff | None:
     if not isinstance(jitter, int | float) or not 0 <= jitter <= 1:
         raise ConfigurationError(f"role {role!r}: retry_jitter={jitter!r}: give True, False or a fraction up to 1")
     return Backoff(base=float(base), maximum=float(maximum), jitter=jitter) if base else None
+
+
+def routed_queue(task: CeleryTask) -> str:
+    """Return the queue that Celery's `task_routes` gives to a role that names none; empty where no route has one.
+
+    Raises ConfigurationError where that cannot be told without a call.
+    """
+    routes = task.app.conf.task_routes
+    if not routes:
+        return ""
+    try:
+        route = Router(routes=prepare(routes)).lookup_route(task.name, (), {}, {}, task)
+    except Exception as error:
+        raise ConfigurationError(
+            f"role {task.name!r}: task_routes: {error!r}: a router is asked once for a role, which has one queue: let "
+            "it answer by the task's name alone, or give `queue` where the task is declared"
+        ) from error
+    return _queue_name(task, route if isinstance(route, str) else (route or {}).get("queue"))
+
+
+def _queue_name(task: CeleryTask, queue: Any) -> str:
+    """The name of a kombu Queue, or the text itself."""
+    name = getattr(queue, "name", queue) or ""
+    if not RULES["queue"].fits(name):
+        raise ConfigurationError(f"task_routes: queue={name!r} for {task.name!r}: give {RULES['queue'].right}")
+    return str(name)

@@ -19,7 +19,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from celeriac import signals
 from celeriac.enqueue.insert import enqueue
-from celeriac.enqueue.instants import instants_id
 from celeriac.enqueue.rows import Receipt
 from celeriac.errors import CeleriacError, ConfigurationError, NoAnswer, NotReady
 from celeriac.insights.tasks import counting
@@ -32,6 +31,7 @@ from celeriac.schedules.decide import Plan, PlannedJob, call_of, decide
 from celeriac.schedules.listed import entries
 from celeriac.store.connections import Database
 from celeriac.store.failures import is_gone, log_error
+from celeriac.store.ids import instants_id
 from celeriac.store.redact import Secrets
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy.orm import Session
 
 from celeriac.dispatch.passes import Dispatcher
-from celeriac.dispatch.probe import Probe
-from celeriac.dispatch.publish import Publisher
+from celeriac.dispatch.publish import Probe, Publisher
 from celeriac.enqueue.intake import GIVES, new_task, refuse_priority
 from celeriac.errors import BadArguments
 from celeriac.operate import PATIENCE, cancel, edit, hasten, prioritise

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import time
+from datetime import UTC, datetime
 
 #: By two random bits.
 _VARIANT = "89ab"
@@ -30,3 +32,17 @@ def _begin() -> str:
 def _made(begin: str, drawn: bytes) -> str:
     digits = drawn.hex()
     return f"{begin}{digits[:3]}-{_VARIANT[drawn[9] & 3]}{digits[3:6]}-{digits[6:18]}"
+
+
+#: Only schedules may give such ids: whoever took one would stop its schedule.
+#: `celeriac.is_instants` is the same in SQL.
+_FORM = re.compile(r"@\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z\Z", re.ASCII)
+
+
+def instants_id(schedule: str, instant: datetime) -> str:
+    """The id of the one task of this instant."""
+    return f"{schedule}@{instant.astimezone(UTC).isoformat().replace('+00:00', 'Z')}"
+
+
+def is_instants(task_id: str) -> bool:
+    return _FORM.search(task_id) is not None

@@ -20,9 +20,8 @@ from redis import Redis
 from redis.exceptions import OutOfMemoryError, ResponseError
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
-from celeriac.dispatch.keys import adopting_key, is_adopted_from, plain_keys
+from celeriac.dispatch.keys import adopting_key, is_adopted_from, plain_keys, quarantine
 from celeriac.dispatch.publish import SHORT_FUSE, in_brief, redis_failures
-from celeriac.dispatch.quarantine import quarantine
 from celeriac.enqueue import adopted
 from celeriac.enqueue.adopted import Letter
 from celeriac.enqueue.foreign import judge, letter_of

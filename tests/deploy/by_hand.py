@@ -20,6 +20,7 @@ BY_HAND = {
     "make quick": "the gate itself, in part: its lint, and tests that run beside this one",
     "make check": "the gate itself: .ci/run begins with it",
     "make coverage T=tests/postgres": "tests once more, slower",
+    "python -m tests.map": "writes a page that tests/pure compares with the code",
     "python -m tests.api.scopes": "writes a page that tests/api compares with the code",
     "make format": "changes the working tree",
     "make screenshots": "for the eye: minutes with a Chromium",

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Connection, TextClause, text
 
-from celeriac.store.turns import TURNS
+from celeriac.store.ready import TURNS
 
 MEMBERS = text("""
 SELECT count(*) AS n, max(id) AS newest FROM (
