@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from celeriac import insights
 from celeriac.alerts.review import rules_of
 from celeriac.dispatch.window import AHEAD
-from celeriac.doctor.deploying import Examined, Unfit, against_database, renamed
+from celeriac.doctor.deploying import Examined, Misfit, against_database, renamed
 from celeriac.errors import CeleriacError, ConfigurationError
 from celeriac.roles.options import secrets_in
 from celeriac.schedules import operate, written
@@ -48,7 +48,7 @@ def _schedules(app: Celeriac) -> Iterator[str]:
 
 def unsaid_secrets(app: Celeriac) -> Iterator[str]:
     """Parameters that look like secrets, where nobody has said whether they are; and names that may be misspelt."""
-    for declared in app.roles.all():
+    for declared in app.roles.own():
         if declared.role.sensitive is None and (names := secrets_in(declared.signature.names)):
             parameters = ", ".join(map(repr, names))
             yield (
@@ -85,7 +85,7 @@ def stored_work(app: Celeriac, others: Collection[str], queues: Collection[str])
         return Examined()  # said among the problems
     except SQLAlchemyError as error:
         what = f"what is stored could not be read: {str(error).splitlines()[0]}"
-        return Examined([Unfit("unread", "", what, "try again once Postgres is less busy")])
+        return Examined([Misfit("unread", "", what, "try again once Postgres is less busy")])
 
 
 def renamed_roles(app: Celeriac) -> list[str]:

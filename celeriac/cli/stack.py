@@ -51,7 +51,7 @@ def migrate(
 
 def _declared(app: Celeriac) -> int:
     """Without the roles of Celery's own tasks."""
-    return sum(not is_built_in(declared.role.name) for declared in app.roles.all())
+    return sum(not is_built_in(declared.role.name) for declared in app.roles.own())
 
 
 def _grant(app: Celeriac, prefix: str) -> list[str]:
@@ -100,12 +100,16 @@ def check(find: FindApp, /, deep: bool, against_database: bool, others: tuple[st
     app = find()
     notes = [*app.notes(), *unsaid_secrets(app), *slow_windows(app)]
     notes += [] if against_database else renamed_roles(app)
-    messages, roles, told = problems(app, deep=deep), _declared(app), {}
+    messages, roles, more = problems(app, deep=deep), _declared(app), {}
     if against_database:
         stored = stored_work(app, others, [queue.strip() for queue in queues.split(",") if queue.strip()])
-        notes, messages, told = notes + stored.notes, messages + list(map(str, stored.unfit)), {"stored": stored.unfit}
+        notes, messages, more = (
+            notes + stored.notes,
+            messages + list(map(str, stored.misfits)),
+            {"stored": stored.misfits},
+        )
     if output.as_json():
-        output.tell({"problems": messages, "notes": notes, "roles": roles} | told, "")
+        output.tell({"problems": messages, "notes": notes, "roles": roles} | more, "")
         raise click.exceptions.Exit(PROBLEM if messages else 0)
     for note in notes:
         output.say(f"note: {note}")

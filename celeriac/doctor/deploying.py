@@ -101,7 +101,7 @@ SELECT EXISTS (SELECT FROM celeriac.workers WHERE status = 'active' AND queues ?
 
 
 @dataclass(frozen=True, slots=True)
-class Unfit:
+class Misfit:
     """Stored work that this code cannot run: `name` is the role or schedule it is of, `example` one of the tasks.
 
     `at_least`: there may be more of them than `tasks`, as not all were looked at.
@@ -123,7 +123,7 @@ class Unfit:
 class Examined:
     """`notes`: of which roles not every task was looked at."""
 
-    unfit: list[Unfit] = field(default_factory=list)
+    misfits: list[Misfit] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
@@ -143,15 +143,15 @@ def against_database(app: Celeriac, others: Collection[str] = (), queues: Collec
     `others`: roles that another application on this database declares. `queues`: all that the new workers will take;
     left out, a queue is served that a live worker takes.
     """
-    new, found = _Release(app.roles, app.main or "tasks", others, queues), Examined()
+    new, examined = _Release(app.roles, app.main or "tasks", others, queues), Examined()
     with app.database.reading() as connection:
         connection.exec_driver_sql(READ_ONLY)
         for row in connection.execute(WAITING, {"most": MOST + 1}).all():
             if row.role not in others:
-                found.unfit += _of_role(new, connection, row)
-                found.notes += _not_all(row)
-        found.unfit += _schedules(new, connection)
-    return found
+                examined.misfits += _of_role(new, connection, row)
+                examined.notes += _not_all(row)
+        examined.misfits += _schedules(new, connection)
+    return examined
 
 
 def renamed(app: Celeriac) -> Iterator[str]:
@@ -174,7 +174,7 @@ def _not_all(row: Any) -> Iterator[str]:
         )
 
 
-def _of_role(new: _Release, connection: Connection, row: Any) -> Iterator[Unfit]:
+def _of_role(new: _Release, connection: Connection, row: Any) -> Iterator[Misfit]:
     declared = new.roles.get(row.role)
     if declared is not None and not is_built_in(row.role):
         yield from _arguments(connection, declared, row)
@@ -186,25 +186,26 @@ def _of_role(new: _Release, connection: Connection, row: Any) -> Iterator[Unfit]
         yield from _link(new, row, link)
 
 
-def _gone(new: _Release, row: Any) -> Unfit:
+def _gone(new: _Release, row: Any) -> Misfit:
     meant = _renamed(new.roles, row)
     hint = f" (renamed to {meant!r}?)" if meant else ""
     cure = (
         f"say so where it is declared, `role={meant!r}, aliases=({row.role!r},)`, or run `celeriac move role "
         f"{row.role} {meant}` once the new code runs"
         if meant
-        else f"keep a task of that name until they are over, or end them with `celeriac cancel --role {row.role}`"
+        else f"keep a task of that name until they are over, end them with `celeriac cancel --role {row.role}`, or, "
+        f"where it has another name now, run `celeriac move role {row.role} NAME`"
     )
-    return _unfit(
+    return _misfit(
         row, "role gone", f"role {row.role!r} is gone{hint}: {_many(row.n)} of it can no more run",
         f"{cure}; is it another application's, say `--other {row.role}`",
     )  # fmt: skip
 
 
-def _arguments(connection: Connection, declared: Declared, row: Any) -> Iterator[Unfit]:
+def _arguments(connection: Connection, declared: Declared, row: Any) -> Iterator[Misfit]:
     for shape in connection.execute(SHAPES, {"role": row.role, "half": MOST // 2}):
         if problem := _does_not_fit(declared, shape):
-            yield _unfit(
+            yield _misfit(
                 row, "arguments",
                 f"{_many(shape.n, row)} of role {row.role!r} would fail, task {shape.first} for one: {problem}",
                 "give what is new a default and accept what is old until they are over, or change them with "
@@ -212,17 +213,17 @@ def _arguments(connection: Connection, declared: Declared, row: Any) -> Iterator
             )  # fmt: skip
 
 
-def _options(new: _Release, connection: Connection, declared: Declared, row: Any) -> Iterator[Unfit]:
+def _options(new: _Release, connection: Connection, declared: Declared, row: Any) -> Iterator[Misfit]:
     role, before = declared.role, row.definition or {}
     if not role.enabled():
-        yield _unfit(
+        yield _misfit(
             row, "switched off",
             f"role {role.name!r} is switched off by {role.enabled_by}: {_many(row.n)} of it would wait",
             f"set {role.enabled_by}=true, or pause it where everybody sees that: `celeriac pause role {role.name}`",
         )  # fmt: skip
     if not _is_served(new, connection, role.queue, before.get("queue", role.name)):
         moves = "moves to" if role.queue != before.get("queue", role.name) else "waits in"
-        yield _unfit(
+        yield _misfit(
             row, "queue",
             f"role {role.name!r} {moves} the queue {role.queue!r}, which no worker takes: {_many(row.n)} of it would "
             "wait", f"run `celery -A {new.main} worker -Q {role.queue}` as well",
@@ -236,14 +237,14 @@ def _is_served(new: _Release, connection: Connection, queue: str, before: str) -
     return queue == before or bool(connection.execute(SERVED, {"queue": queue}).scalar_one())
 
 
-def _keys(declared: Declared, row: Any, before: Any) -> Iterator[Unfit]:
+def _keys(declared: Declared, row: Any, before: Any) -> Iterator[Misfit]:
     """Tasks keep the keys of their day, or none."""
     for option, what in (("lock_by", "lock"), ("unique_by", "unique")):
         new, old = declared.row()["definition"][option], before.get(option)
         if new == old or not before:
             continue
         kept = "have no" if old is None else "keep their former"
-        yield _unfit(
+        yield _misfit(
             row, "keys",
             f"role {row.role!r} has {option}={new!r}, before {old!r}: {_many(row.n)} of it {kept} {what} keys, so old "
             "and new tasks do not exclude each other",
@@ -251,18 +252,18 @@ def _keys(declared: Declared, row: Any, before: Any) -> Iterator[Unfit]:
         )  # fmt: skip
 
 
-def _link(new: _Release, row: Any, link: Any) -> Iterator[Unfit]:
+def _link(new: _Release, row: Any, link: Any) -> Iterator[Misfit]:
     if link.task is None or is_built_in(link.task) or link.task in new.others:
         return
     declared = new.roles.get(link.task)
     followed, example = f"{_many(link.n, row)} of role {row.role!r} are followed by", f"task {link.first} for one"
     if declared is None:
-        yield _unfit(
+        yield _misfit(
             row, "link gone", f"{followed} {link.task!r}, which is gone, {example}",
             "keep a task of that name until they are over, or name it among the `aliases` of its successor", link,
         )  # fmt: skip
     elif problem := None if link.is_loose else _refused(declared, link):
-        yield _unfit(
+        yield _misfit(
             row, "link refused", f"{followed} a call that would fail, {example}: {problem}",
             "accept what was right before until they are over", link,
         )  # fmt: skip
@@ -280,18 +281,18 @@ def _refused(declared: Declared, link: Any) -> str | None:
     return None
 
 
-def _schedules(new: _Release, connection: Connection) -> Iterator[Unfit]:
+def _schedules(new: _Release, connection: Connection) -> Iterator[Misfit]:
     for job in connection.execute(SCHEDULES):
         if job.target in new.others or is_built_in(job.target):
             continue
         declared = new.roles.get(job.target)
         if declared is None:
-            yield Unfit(
+            yield Misfit(
                 "schedule gone", job.name, f"the schedule {job.name!r} enqueues {job.target!r}, which is gone",
                 f"change it, or `celeriac schedule toggle '{job.name}' off`",
             )  # fmt: skip
         elif problem := _does_not_fit(declared, job, positional=0):
-            yield Unfit(
+            yield Misfit(
                 "schedule refused", job.name, f"the schedule {job.name!r} would be refused: {problem}",
                 "change its arguments",
             )  # fmt: skip
@@ -308,16 +309,16 @@ def _does_not_fit(declared: Declared, shape: Any, positional: int | None = None)
 
 def _renamed(roles: Roles, row: Any) -> str | None:
     """A role that this code alone knows and that takes the same parameters as that one did."""
-    new = [one for one in roles.all() if one.role.name not in row.known and not is_built_in(one.role.name)]
+    new = [one for one in roles.own() if one.role.name not in row.known and not is_built_in(one.role.name)]
     same = [one.role.name for one in new if row.parameters and one.signature.describe() == row.parameters]
     close = get_close_matches(row.role, same, n=1, cutoff=0.0)
     return close[0] if close else None
 
 
-def _unfit(row: Any, kind: str, problem: str, cure: str, some: Any = None) -> Unfit:
+def _misfit(row: Any, kind: str, problem: str, cure: str, some: Any = None) -> Misfit:
     """`some`: those of the role's tasks that are concerned, if not all are."""
     tasks = min(row.n, MOST) if some is None else some.n
-    return Unfit(kind, row.role, problem, cure, tasks, row.n > MOST, None if some is None else some.first)
+    return Misfit(kind, row.role, problem, cure, tasks, row.n > MOST, None if some is None else some.first)
 
 
 def _many(n: int, row: Any = None) -> str:

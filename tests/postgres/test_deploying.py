@@ -75,7 +75,7 @@ def new(database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> I
 
 
 def found(new: Celeriac, **options: Any) -> list[str]:
-    return list(map(str, against_database(new, **options).unfit))
+    return list(map(str, against_database(new, **options).misfits))
 
 
 def test_what_is_compatible_is_not_named(old: Any, new: Celeriac) -> None:
@@ -167,10 +167,10 @@ def test_what_is_looked_at_has_a_bound_and_both_ends_of_a_backlog_are(
         old.narrower.delay(1)
         old.webhook.delay("https://hooks.example")
     told = against_database(new)
-    (of_narrower,) = [one for one in told.unfit if one.kind == "arguments"]
+    (of_narrower,) = [one for one in told.misfits if one.kind == "arguments"]
     assert (of_narrower.tasks, of_narrower.at_least, of_narrower.example) == (1, True, first)
     assert "1+ unfinished tasks of role 'narrower' would fail" in str(of_narrower)
-    assert any("4+ unfinished tasks of it can no more run" in str(one) for one in told.unfit)
+    assert any("4+ unfinished tasks of it can no more run" in str(one) for one in told.misfits)
     assert [note for note in told.notes if "the newest and the oldest 2 of them" in note and "'narrower'" in note]
 
 
