@@ -221,8 +221,9 @@ def _options(new: _Release, connection: Connection, declared: Declared, row: Any
             f"role {role.name!r} is switched off by {role.enabled_by}: {_many(row.n)} of it would wait",
             f"set {role.enabled_by}=true, or pause it where everybody sees that: `celeriac pause role {role.name}`",
         )  # fmt: skip
-    if not _is_served(new, connection, role.queue, before.get("queue", role.name)):
-        moves = "moves to" if role.queue != before.get("queue", role.name) else "waits in"
+    was = before.get("queue", role.name) if declared.successor is None else role.queue  # that of a new role's name
+    if not _is_served(new, connection, role.queue, was):
+        moves = "moves to" if role.queue != was else "waits in"
         yield _misfit(
             row, "queue",
             f"role {role.name!r} {moves} the queue {role.queue!r}, which no worker takes: {_many(row.n)} of it would "
