@@ -82,7 +82,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
     ) -> None:  # fmt: skip
         self.settings = settings or Settings.from_environ()
         self.migrations = migrations
-        self.roles = Roles(lambda: self.tasks)
+        self.roles = Roles(lambda: self.tasks, lambda: self._tasks.former)
         self.schedules = list(schedules)
         self.hooks = dict(hooks or {})
         self.routers = routers
@@ -229,6 +229,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         task = super()._task_from_fun(fun, name=name, base=with_rows(base or self.Task), bind=bind, **options)
         if not known:
             retry_in_sql(task)
+            self._tasks.rename(task.role)
         return task
 
     def register_task(self, task: Any, **options: Any) -> Any:
@@ -241,6 +242,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         task.role_options = said["role_options"]
         task = super().register_task(task)
         retry_in_sql(task)
+        self._tasks.rename(task.role)
         return task
 
     def usual_role_options(self) -> dict[str, Any]:
@@ -330,7 +332,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
 
     def role_named(self, name: str) -> tuple[Role, Signature]:
         """Declared here or elsewhere, by the rules that SQL knows of. Raises EnqueueRefused, UnknownRole."""
-        declared = self.roles.get(name)
+        declared = self.roles.current(name)
         if declared is None:
             return self.by_name[name]
         return self.by_name.ruled(declared.role, int(self.settings.deployment)), declared.signature
@@ -346,7 +348,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
 
     def role_declared(self, name: str) -> tuple[Role, Signature]:
         """As this code declares it, and if it does not, as SQL knows it. Raises UnknownRole."""
-        declared = self.roles.get(name)
+        declared = self.roles.current(name)
         return (declared.role, declared.signature) if declared else self.by_name[name]
 
     def kick(self, roles: Iterable[str]) -> None:

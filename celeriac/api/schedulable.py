@@ -14,7 +14,7 @@ from celeriac.store.built_in import is_built_in
 
 def role_taking(app: Celeriac, arguments: Mapping[str, Any]) -> str:
     """The one role whose handler takes just these arguments. Raises Problem 422 if there is none, or several."""
-    declared = [d for d in app.roles.all() if not is_built_in(d.role.name)]
+    declared = [d for d in app.roles.own() if not is_built_in(d.role.name)]
     taking = [d.role.name for d in declared if arguments and _takes(d.signature, arguments)]
     if len(taking) != 1:
         takers = f"several do: {', '.join(taking)}" if taking else "none does"

@@ -11,7 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from celeriac import insights
 from celeriac.alerts.review import rules_of
 from celeriac.dispatch.window import AHEAD
-from celeriac.doctor.deploying import against_database, renamed
+from celeriac.doctor.deploying import Examined, Misfit, against_database, renamed
 from celeriac.errors import CeleriacError, ConfigurationError
 from celeriac.roles.options import secrets_in
 from celeriac.schedules import operate, written
@@ -48,7 +48,7 @@ def _schedules(app: Celeriac) -> Iterator[str]:
 
 def unsaid_secrets(app: Celeriac) -> Iterator[str]:
     """Parameters that look like secrets, where nobody has said whether they are; and names that may be misspelt."""
-    for declared in app.roles.all():
+    for declared in app.roles.own():
         if declared.role.sensitive is None and (names := secrets_in(declared.signature.names)):
             parameters = ", ".join(map(repr, names))
             yield (
@@ -77,14 +77,15 @@ def slow_windows(app: Celeriac) -> Iterator[str]:
         )
 
 
-def stored_work(app: Celeriac, others: Collection[str]) -> list[str]:
+def stored_work(app: Celeriac, others: Collection[str], queues: Collection[str]) -> Examined:
     """What is stored that this code cannot run."""
     try:
-        return against_database(app, others)
+        return against_database(app, others, queues)
     except ConfigurationError:
-        return []  # said among the problems
+        return Examined()  # said among the problems
     except SQLAlchemyError as error:
-        return [f"what is stored could not be read: {str(error).splitlines()[0]}"]
+        what = f"what is stored could not be read: {str(error).splitlines()[0]}"
+        return Examined([Misfit("unread", "", what, "try again once Postgres is less busy")])
 
 
 def renamed_roles(app: Celeriac) -> list[str]:

@@ -36,7 +36,7 @@ def report(find: FindApp, /) -> None:
         "versions": dict(_versions()),
         "servers": dict(_servers(app)),
         "settings": dict(_settings(app.settings)),
-        "roles": len(app.roles.all()),
+        "roles": len(app.roles.own()),
         "doctor": _or_why(lambda: _doctor(app)),
     }
     output.tell(facts, _lines(facts))

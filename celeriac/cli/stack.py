@@ -51,7 +51,7 @@ def migrate(
 
 def _declared(app: Celeriac) -> int:
     """Without the roles of Celery's own tasks."""
-    return sum(not is_built_in(declared.role.name) for declared in app.roles.all())
+    return sum(not is_built_in(declared.role.name) for declared in app.roles.own())
 
 
 def _grant(app: Celeriac, prefix: str) -> list[str]:
@@ -91,18 +91,25 @@ def dispatch(find: FindApp, /, role: str) -> None:
 @click.option("--deep", is_flag=True, help="Also whether every stored task is where it should be; reads them all.")
 @click.option("--against-database", is_flag=True, help="Also which stored tasks, links and schedules it cannot run.")
 @click.option("--other", "others", multiple=True, metavar="ROLE", help="Of another application; may be repeated.")
+@click.option("--queues", metavar="QUEUE,…", default="", help="With it: all that the new workers will take.")
 @click.pass_obj
-def check(find: FindApp, /, deep: bool, against_database: bool, others: tuple[str, ...]) -> None:
+def check(find: FindApp, /, deep: bool, against_database: bool, others: tuple[str, ...], queues: str) -> None:
     """Validate settings, roles, schedules, schema and connections without starting anything."""
     from celeriac.cli.check import problems, renamed_roles, slow_windows, stored_work, unsaid_secrets
 
     app = find()
     notes = [*app.notes(), *unsaid_secrets(app), *slow_windows(app)]
     notes += [] if against_database else renamed_roles(app)
-    messages, roles = problems(app, deep=deep), _declared(app)
-    messages += stored_work(app, others) if against_database else []
+    messages, roles, more = problems(app, deep=deep), _declared(app), {}
+    if against_database:
+        stored = stored_work(app, others, [queue.strip() for queue in queues.split(",") if queue.strip()])
+        notes, messages, more = (
+            notes + stored.notes,
+            messages + list(map(str, stored.misfits)),
+            {"stored": stored.misfits},
+        )
     if output.as_json():
-        output.tell({"problems": messages, "notes": notes, "roles": roles}, "")
+        output.tell({"problems": messages, "notes": notes, "roles": roles} | more, "")
         raise click.exceptions.Exit(PROBLEM if messages else 0)
     for note in notes:
         output.say(f"note: {note}")

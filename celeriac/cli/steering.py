@@ -1,4 +1,4 @@
-"""Steer tasks: retry, cancel, give another priority, make due now."""
+"""Steer tasks: retry, cancel, give another priority, make due now, give another role."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from celeriac.app import Celeriac
 from celeriac.cli import choice, output
 from celeriac.cli.group import REFUSED, Command, FindApp
 from celeriac.insights import Filter
+from celeriac.operate import move as moving
 from celeriac.operate import steer
 from celeriac.operate.audit import AuditedTogether
 from celeriac.operate.steer import Move, Steered
@@ -82,6 +83,27 @@ def edit(find: FindApp, /, task: str, arguments: tuple[str, ...], why: str) -> N
     output.tell(change, f"{change.target} is called with another {', '.join((change.after or {})['arguments'])}")
 
 
+@click.command(cls=Command)
+@click.argument("kind", type=click.Choice(["role"]))
+@click.argument("old")
+@click.argument("new")
+@click.option("--most", type=int, help="So many; all if it is left out.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--preview", is_flag=True, help="Count them, and change nothing.")
+@click.option("--why", default="", help="For the events and the audit trail.")
+@click.pass_obj
+def move(find: FindApp, /, kind: str, old: str, new: str, why: str, **options: Any) -> None:  # noqa: ARG001
+    """Let the tasks of a role that wait be of another, which it was renamed to. What runs stays where it is."""
+    app = find()
+    _, signature = app.role_declared(new)
+
+    def to_new(connection: Any, ids: Sequence[int]) -> Steered:
+        return moving.move(connection, ids, new, signature, by=output.by(), why=why)
+
+    _steer(app, "move", to_new, tasks=(), words=(), role=old, **options)
+    app.kick([new])
+
+
 def _steer(
     app: Celeriac, verb: str, move: Move, *, tasks: tuple[str, ...], most: int | None, yes: bool, preview: bool,
     words: Sequence[str], **options: Any,
@@ -127,4 +149,4 @@ def _tell(done: Steered, left: int) -> None:
         raise click.exceptions.Exit(REFUSED)
 
 
-COMMANDS = (retry, cancel, prioritise, hasten, edit)
+COMMANDS = (retry, cancel, prioritise, hasten, edit, move)

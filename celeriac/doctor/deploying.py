@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
 
@@ -10,12 +11,20 @@ from sqlalchemy import Connection, text
 
 from celeriac.app import Celeriac
 from celeriac.errors import BadArguments
+from celeriac.roles.bounds import outside
 from celeriac.roles.declare import Declared, Roles
 from celeriac.store.built_in import is_built_in
-from celeriac.store.plans import lookups
 
-#: Unfinished tasks of a role are counted to here, and so many of them are looked at: the newest.
+#: Unfinished tasks of a role are counted to here, and so many of them are looked at: the newest and the oldest.
 MOST = 10_000
+
+#: Links are looked at so many for each task that is, and no more: a chain's tasks have all that follow them.
+LINKS_EACH = 10
+
+#: Each statement ends after so many seconds, and the check with it.
+PATIENCE = 30
+
+READ_ONLY = f"SET TRANSACTION READ ONLY; SET LOCAL statement_timeout = '{PATIENCE}s'"
 
 # INVARIANT: one descent per role that has unfinished tasks, and so many entries of each.
 WAITING = text("""
@@ -31,26 +40,52 @@ SELECT busy.role, r.definition, r.parameters, (
 FROM busy LEFT JOIN celeriac.roles r ON r.role = busy.role ORDER BY busy.role
 """)
 
+# Half of them the newest and half the oldest, as a backlog's ends are of different releases.
+_SAMPLE = """
+newest AS (
+    SELECT id, args, kwargs, headers FROM celeriac.tasks WHERE role = :role ORDER BY -id LIMIT :half
+), sample AS (
+    SELECT * FROM newest
+    UNION ALL
+    (SELECT id, args, kwargs, headers FROM celeriac.tasks
+    WHERE role = :role AND -id > (SELECT max(-id) FROM newest) ORDER BY -id DESC LIMIT :half)
+)"""
+
 # What holds a workflow's place and runs no handler has no arguments.
-SHAPES = text("""
+SHAPES = text(f"""
+WITH {_SAMPLE}
 SELECT positional, names, count(*) AS n, min(id) AS first FROM (
     SELECT id, jsonb_array_length(args) AS positional, ARRAY(SELECT jsonb_object_keys(kwargs) ORDER BY 1) AS names
-    FROM (SELECT id, args, kwargs, headers FROM celeriac.tasks WHERE role = :role ORDER BY -id LIMIT :most) AS newest
-    WHERE headers -> 'canvas' ?| '{gate,fall_out}' IS NOT TRUE) AS shaped
+    FROM sample WHERE headers -> 'canvas' ?| '{{gate,fall_out}}' IS NOT TRUE) AS shaped
 GROUP BY positional, names ORDER BY n DESC, first
 """)
 
-# A link gets the result of the task before it as its first argument, unless it is immutable.
-LINKS = text("""
-SELECT task, positional, names, count(*) AS n, min(id) AS first FROM (
-    SELECT newest.id, link ->> 'task' AS task, jsonb_array_length(coalesce(link -> 'args', '[]'))
+# A link gets the result of the task before it as its first argument, unless it is immutable. A link that is a workflow
+# has its tasks within it; `celery.map` and its like have theirs among their arguments, and call it for each item. An
+# errback is called with more or fewer arguments, as it takes them.
+LINKS = text(f"""
+WITH RECURSIVE {_SAMPLE}, links AS (
+    SELECT sample.id, link.link, is_loose FROM sample, LATERAL (
+        SELECT value, false FROM jsonb_array_elements(coalesce(headers #> '{{canvas,chain}}', '[]')
+            || coalesce(headers #> '{{canvas,callbacks}}', '[]'))
+        UNION ALL SELECT value, true FROM jsonb_array_elements(coalesce(headers #> '{{canvas,errbacks}}', '[]'))
+        UNION ALL SELECT kwargs -> 'task', true WHERE :role IN ('celery.map', 'celery.starmap')
+    ) AS link (link, is_loose)
+    UNION ALL
+    SELECT id, part.value, is_loose FROM links, LATERAL jsonb_array_elements(CASE link ->> 'subtask_type'
+        WHEN 'chain' THEN link #> '{{kwargs,tasks}}'
+        WHEN 'group' THEN link #> '{{kwargs,tasks}}'
+        WHEN 'chord' THEN jsonb_build_array(link #> '{{kwargs,body}}') || (link #> '{{kwargs,header}}')
+        ELSE '[]' END) AS part
+)
+SELECT task, positional, names, queue, priority, is_loose, count(DISTINCT id) AS n, min(id) AS first FROM (
+    SELECT id, link ->> 'task' AS task, is_loose, link #>> '{{options,queue}}' AS queue,
+        link #>> '{{options,priority}}' AS priority, jsonb_array_length(coalesce(link -> 'args', '[]'))
             + CASE WHEN coalesce(CAST(link ->> 'immutable' AS boolean), false) THEN 0 ELSE 1 END AS positional,
-        ARRAY(SELECT jsonb_object_keys(coalesce(link -> 'kwargs', '{}')) ORDER BY 1) AS names
-    FROM (SELECT id, headers FROM celeriac.tasks WHERE role = :role ORDER BY -id LIMIT :most) AS newest,
-        LATERAL jsonb_array_elements(coalesce(headers #> '{canvas,chain}', '[]')
-            || coalesce(headers #> '{canvas,callbacks}', '[]')) AS link
-    WHERE headers -> 'canvas' IS NOT NULL) AS linked
-GROUP BY task, positional, names ORDER BY n DESC, first
+        ARRAY(SELECT jsonb_object_keys(coalesce(link -> 'kwargs', '{{}}')) ORDER BY 1) AS names
+    FROM (SELECT * FROM links LIMIT :links) AS seen
+    WHERE coalesce(link ->> 'subtask_type', '') NOT IN ('chain', 'group', 'chord')) AS linked
+GROUP BY task, positional, names, queue, priority, is_loose ORDER BY n DESC, first
 """)
 
 # Those of the beat config are the code's own, which checks them itself.
@@ -65,21 +100,63 @@ SELECT EXISTS (SELECT FROM celeriac.workers WHERE status = 'active' AND queues ?
 """)
 
 
-def against_database(app: Celeriac, others: Collection[str] = ()) -> list[str]:
-    """A line for each kind of stored work that this code cannot run, with how much there is and what to do.
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Stored work that this code cannot run: `name` is the role or schedule it is of, `example` one of the tasks.
 
-    `others`: roles that another application on this database declares.
+    `at_least`: there may be more of them than `tasks`, as not all were looked at.
     """
-    with app.database.transaction() as connection, lookups(connection):
-        rows = connection.execute(WAITING, {"most": MOST + 1}).all()
-        waiting = [row for row in rows if not is_built_in(row.role) and row.role not in others]
-        lines = [line for row in waiting for line in _of_role(app, connection, row, others)]
-        return [*lines, *_schedules(app.roles, connection, others)]
+
+    kind: str
+    name: str
+    problem: str
+    cure: str
+    tasks: int | None = None
+    at_least: bool = False
+    example: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.problem}; {self.cure}"
+
+
+@dataclass(slots=True)
+class Examined:
+    """`notes`: of which roles not every task was looked at."""
+
+    misfits: list[Misfit] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class _Release:
+    """The code that is to be deployed. `others`: roles of other applications. `queues`: what its workers will take."""
+
+    roles: Roles
+    main: str
+    others: Collection[str]
+    queues: Collection[str]
+
+
+def against_database(app: Celeriac, others: Collection[str] = (), queues: Collection[str] = ()) -> Examined:
+    """What of the stored work this code cannot run, kind by kind. Reads, and writes nothing.
+
+    `others`: roles that another application on this database declares. `queues`: all that the new workers will take;
+    left out, a queue is served that a live worker takes.
+    """
+    new, examined = _Release(app.roles, app.main or "tasks", others, queues), Examined()
+    with app.database.reading() as connection:
+        connection.exec_driver_sql(READ_ONLY)
+        for row in connection.execute(WAITING, {"most": MOST + 1}).all():
+            if row.role not in others:
+                examined.misfits += _of_role(new, connection, row)
+                examined.notes += _not_all(row)
+        examined.misfits += _schedules(new, connection)
+    return examined
 
 
 def renamed(app: Celeriac) -> Iterator[str]:
     """Roles with unfinished tasks that this code may have renamed: one it alone knows takes the same parameters."""
-    with app.database.transaction() as connection, lookups(connection):
+    with app.database.reading() as connection:
         rows = connection.execute(WAITING, {"most": MOST + 1}).all()
     for row in rows:
         if app.roles.get(row.role) is None and (meant := _renamed(app.roles, row)):
@@ -89,89 +166,137 @@ def renamed(app: Celeriac) -> Iterator[str]:
             )
 
 
-def _of_role(app: Celeriac, connection: Connection, row: Any, others: Collection[str]) -> Iterator[str]:
-    declared = app.roles.get(row.role)
-    if declared is None:
-        yield _gone(app.roles, row)
-    else:
-        yield from _arguments(connection, declared)
-        yield from _options(app.main or "tasks", connection, declared, row)
-    for link in connection.execute(LINKS, {"role": row.role, "most": MOST}):
-        yield from _link(app.roles, row.role, link, others)
+def _not_all(row: Any) -> Iterator[str]:
+    if row.n > MOST:
+        yield (
+            f"role {row.role!r} has {_many(row.n)}: the newest and the oldest {MOST // 2:,} of them were looked at, "
+            "and counts are of these"
+        )
 
 
-def _gone(roles: Roles, row: Any) -> str:
-    meant = _renamed(roles, row)
+def _of_role(new: _Release, connection: Connection, row: Any) -> Iterator[Misfit]:
+    declared = new.roles.get(row.role)
+    if declared is not None and not is_built_in(row.role):
+        yield from _arguments(connection, declared, row)
+        yield from _options(new, connection, declared, row)
+    elif not is_built_in(row.role):
+        yield _gone(new, row)
+    some = {"role": row.role, "half": MOST // 2, "links": MOST * LINKS_EACH}
+    for link in connection.execute(LINKS, some):
+        yield from _link(new, row, link)
+
+
+def _gone(new: _Release, row: Any) -> Misfit:
+    meant = _renamed(new.roles, row)
     hint = f" (renamed to {meant!r}?)" if meant else ""
-    return (
-        f"role {row.role!r} is gone{hint}: {_many(row.n)} of it can no more run; keep a task of that name until they "
-        f"are over, or end them with `celeriac cancel --role {row.role}`; is it another application's, say "
-        f"`--other {row.role}`"
+    cure = (
+        f"say so where it is declared, `role={meant!r}, aliases=({row.role!r},)`, or run `celeriac move role "
+        f"{row.role} {meant}` once the new code runs"
+        if meant
+        else f"keep a task of that name until they are over, end them with `celeriac cancel --role {row.role}`, or, "
+        f"where it has another name now, run `celeriac move role {row.role} NAME`"
     )
+    return _misfit(
+        row, "role gone", f"role {row.role!r} is gone{hint}: {_many(row.n)} of it can no more run",
+        f"{cure}; is it another application's, say `--other {row.role}`",
+    )  # fmt: skip
 
 
-def _arguments(connection: Connection, declared: Declared) -> Iterator[str]:
-    for shape in connection.execute(SHAPES, {"role": declared.role.name, "most": MOST}):
+def _arguments(connection: Connection, declared: Declared, row: Any) -> Iterator[Misfit]:
+    for shape in connection.execute(SHAPES, {"role": row.role, "half": MOST // 2}):
         if problem := _does_not_fit(declared, shape):
-            yield (
-                f"{_many(shape.n)} of role {declared.role.name!r} would fail, task {shape.first} for one: {problem}; "
+            yield _misfit(
+                row, "arguments",
+                f"{_many(shape.n, row)} of role {row.role!r} would fail, task {shape.first} for one: {problem}",
                 "give what is new a default and accept what is old until they are over, or change them with "
-                f"`celeriac edit {shape.first} NAME=VALUE`"
-            )
+                f"`celeriac edit {shape.first} NAME=VALUE`", shape,
+            )  # fmt: skip
 
 
-def _options(main: str, connection: Connection, declared: Declared, row: Any) -> Iterator[str]:
+def _options(new: _Release, connection: Connection, declared: Declared, row: Any) -> Iterator[Misfit]:
     role, before = declared.role, row.definition or {}
     if not role.enabled():
-        yield (
-            f"role {role.name!r} is switched off by {role.enabled_by}: {_many(row.n)} of it would wait; set "
-            f"{role.enabled_by}=true, or pause it where everybody sees that: `celeriac pause role {role.name}`"
-        )
-    if (
-        role.queue != before.get("queue", role.name)
-        and not connection.execute(SERVED, {"queue": role.queue}).scalar_one()
-    ):
-        yield (
-            f"role {role.name!r} moves to the queue {role.queue!r}, which no worker takes: {_many(row.n)} of it would "
-            f"wait; run `celery -A {main} worker -Q {role.queue}` as well"
-        )
+        yield _misfit(
+            row, "switched off",
+            f"role {role.name!r} is switched off by {role.enabled_by}: {_many(row.n)} of it would wait",
+            f"set {role.enabled_by}=true, or pause it where everybody sees that: `celeriac pause role {role.name}`",
+        )  # fmt: skip
+    was = before.get("queue", role.name) if declared.successor is None else role.queue  # that of a new role's name
+    if not _is_served(new, connection, role.queue, was):
+        moves = "moves to" if role.queue != was else "waits in"
+        yield _misfit(
+            row, "queue",
+            f"role {role.name!r} {moves} the queue {role.queue!r}, which no worker takes: {_many(row.n)} of it would "
+            "wait", f"run `celery -A {new.main} worker -Q {role.queue}` as well",
+        )  # fmt: skip
+    yield from _keys(declared, row, before)
+
+
+def _is_served(new: _Release, connection: Connection, queue: str, before: str) -> bool:
+    if new.queues:
+        return queue in new.queues
+    return queue == before or bool(connection.execute(SERVED, {"queue": queue}).scalar_one())
+
+
+def _keys(declared: Declared, row: Any, before: Any) -> Iterator[Misfit]:
+    """Tasks keep the keys of their day, or none."""
     for option, what in (("lock_by", "lock"), ("unique_by", "unique")):
         new, old = declared.row()["definition"][option], before.get(option)
-        if new != old and old is not None:
-            yield (
-                f"role {role.name!r} has {option}={new!r}, before {old!r}: {_many(row.n)} of it keep their former "
-                f"{what} keys, so old and new tasks do not exclude each other; pause the role until they are over"
-            )
-
-
-def _link(roles: Roles, role: str, link: Any, others: Collection[str]) -> Iterator[str]:
-    if link.task is None or link.task.startswith("celery.") or link.task in others:
-        return
-    declared = roles.get(link.task)
-    if declared is None:
-        yield (
-            f"{_many(link.n)} of role {role!r} are followed by {link.task!r}, which is gone, task {link.first} for "
-            "one; keep a task of that name until they are over"
-        )
-    elif problem := _does_not_fit(declared, link):
-        yield (
-            f"{_many(link.n)} of role {role!r} are followed by a call that would fail, task {link.first} for one: "
-            f"{problem}; accept the former arguments until they are over"
-        )
-
-
-def _schedules(roles: Roles, connection: Connection, others: Collection[str]) -> Iterator[str]:
-    for job in connection.execute(SCHEDULES):
-        if job.target in others or is_built_in(job.target):
+        if new == old or not before:
             continue
-        declared = roles.get(job.target)
+        kept = "have no" if old is None else "keep their former"
+        yield _misfit(
+            row, "keys",
+            f"role {row.role!r} has {option}={new!r}, before {old!r}: {_many(row.n)} of it {kept} {what} keys, so old "
+            "and new tasks do not exclude each other",
+            f"deploy once they are over, or end them with `celeriac cancel --role {row.role}`",
+        )  # fmt: skip
+
+
+def _link(new: _Release, row: Any, link: Any) -> Iterator[Misfit]:
+    if link.task is None or is_built_in(link.task) or link.task in new.others:
+        return
+    declared = new.roles.get(link.task)
+    followed, example = f"{_many(link.n, row)} of role {row.role!r} are followed by", f"task {link.first} for one"
+    if declared is None:
+        yield _misfit(
+            row, "link gone", f"{followed} {link.task!r}, which is gone, {example}",
+            "keep a task of that name until they are over, or name it among the `aliases` of its successor", link,
+        )  # fmt: skip
+    elif problem := None if link.is_loose else _refused(declared, link):
+        yield _misfit(
+            row, "link refused", f"{followed} a call that would fail, {example}: {problem}",
+            "accept what was right before until they are over", link,
+        )  # fmt: skip
+
+
+def _refused(declared: Declared, link: Any) -> str | None:
+    """Why the call of a link would be."""
+    role = declared.role
+    if problem := _does_not_fit(declared, link):
+        return problem
+    if link.queue not in (None, role.queue):
+        return f"{role.name}: its queue is {role.queue!r}, not {link.queue!r}"
+    if link.priority is not None and (right := outside(role.priority_range, int(link.priority))):
+        return f"{role.name}: priority={link.priority}: give {right}"
+    return None
+
+
+def _schedules(new: _Release, connection: Connection) -> Iterator[Misfit]:
+    for job in connection.execute(SCHEDULES):
+        if job.target in new.others or is_built_in(job.target):
+            continue
+        declared = new.roles.get(job.target)
         if declared is None:
-            yield (
-                f"the schedule {job.name!r} enqueues {job.target!r}, which is gone: change it, or "
-                f"`celeriac schedule toggle '{job.name}' off`"
-            )
+            yield Misfit(
+                "schedule gone", job.name, f"the schedule {job.name!r} enqueues {job.target!r}, which is gone",
+                f"change it, or `celeriac schedule toggle '{job.name}' off`",
+            )  # fmt: skip
         elif problem := _does_not_fit(declared, job, positional=0):
-            yield f"the schedule {job.name!r} would be refused: {problem}; change its arguments"
+            yield Misfit(
+                "schedule refused", job.name, f"the schedule {job.name!r} would be refused: {problem}",
+                "change its arguments",
+            )  # fmt: skip
 
 
 def _does_not_fit(declared: Declared, shape: Any, positional: int | None = None) -> str | None:
@@ -185,11 +310,19 @@ def _does_not_fit(declared: Declared, shape: Any, positional: int | None = None)
 
 def _renamed(roles: Roles, row: Any) -> str | None:
     """A role that this code alone knows and that takes the same parameters as that one did."""
-    new = [one for one in roles.all() if one.role.name not in row.known and not is_built_in(one.role.name)]
+    new = [one for one in roles.own() if one.role.name not in row.known and not is_built_in(one.role.name)]
     same = [one.role.name for one in new if row.parameters and one.signature.describe() == row.parameters]
     close = get_close_matches(row.role, same, n=1, cutoff=0.0)
     return close[0] if close else None
 
 
-def _many(n: int) -> str:
-    return f"{MOST:,}+ unfinished tasks" if n > MOST else f"{n:,} unfinished task{'' if n == 1 else 's'}"
+def _misfit(row: Any, kind: str, problem: str, cure: str, some: Any = None) -> Misfit:
+    """`some`: those of the role's tasks that are concerned, if not all are."""
+    tasks = min(row.n, MOST) if some is None else some.n
+    return Misfit(kind, row.role, problem, cure, tasks, row.n > MOST, None if some is None else some.first)
+
+
+def _many(n: int, row: Any = None) -> str:
+    """`row`: the role's, where these are some of its tasks."""
+    more = n > MOST or (row is not None and row.n > MOST)
+    return f"{min(n, MOST):,}{'+' if more else ''} unfinished task{'' if n == 1 and not more else 's'}"

@@ -171,11 +171,21 @@ def roles(app: Celeriac) -> Seen:
             Trouble(
                 f"{d.role} has {counted(d.ready, d.claimed)} tasks that may start, "
                 f"and no worker takes its queue {d.queue}",
-                f"run `celery -A {app.main or 'tasks'} worker -Q {d.queue}`",
+                _who_would(app, d.role, d.queue),
             )
             for d in waiting
             if d.queue not in served
         ],
+    )
+
+
+def _who_would(app: Celeriac, role: str, queue: str) -> str:
+    """What lets a role's tasks run: a worker of this code, where that declares it."""
+    if app.roles.get(role) is not None:
+        return f"run `celery -A {app.main or 'tasks'} worker -Q {queue}`"
+    return (
+        f"this code does not declare it: where it was renamed, run `celeriac move role {shlex.quote(role)} NAME` or "
+        f"say `aliases=({role!r},)` where NAME is declared; else run `celery worker -Q {queue}` of the code that does"
     )
 
 

@@ -88,6 +88,8 @@ class ByName:
                 f"no role {name!r}: start a worker of the code that declares it, or check the spelling; "
                 "nothing was enqueued"
             )
+        if (successor := declaration[0].get("successor")) is not None:
+            return self[successor]
         return from_definition(name, *declaration[:2])
 
 

@@ -155,7 +155,10 @@ def retry(
         if row.held_by is not None:
             result.refused[row.id] = f"task {row.held_by} has its unique key {row.unique_key!r} by now"
         elif row.never_came:
-            result.refused[row.id] = "it never came, as a task before it in its workflow failed: retry that one"
+            result.refused[row.id] = (
+                "it never came, as a task before it in its workflow failed: retry that one; where its call was "
+                "refused, as its error says, enqueue it anew"
+            )
     rows = _first_of_each_key([row for row in rows if row.id not in result.refused], result)
     changed = _retry(connection, rows, result, by=by, why=why, goes_on=goes_on)
     after = {"status": PENDING} | ({} if goes_on else {"retry_count": 0, "tries": 0, "losses": 0})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import cached_property
 from typing import Any
@@ -33,10 +33,11 @@ from celeriac.store.sensitive import Sensitive
 
 @dataclass(frozen=True)
 class Declared:
-    """A role with its handler's signature."""
+    """A role with its handler's signature. `successor`: the role that this one's name is an alias of."""
 
     role: Role
     signature: Signature
+    successor: str | None = None
 
     @classmethod
     def from_task(cls, task: CeleryTask) -> Declared:
@@ -54,16 +55,24 @@ class Declared:
 
     def row(self) -> dict[str, Any]:
         """As `roles` holds it."""
-        return {
-            "role": self.role.name, "definition": self.role.definition(), "parameters": self.signature.describe()
-        }  # fmt: skip
+        definition = self.role.definition() | ({"successor": self.successor} if self.successor else {})
+        return {"role": self.role.name, "definition": definition, "parameters": self.signature.describe()}
+
+    def under(self, alias: str) -> Declared:
+        """What waits under a former name, and is run by the same handler from the same queue."""
+        return Declared(replace(self.role, name=alias, aliases=()), self.signature, self.role.name)
 
 
 class Roles:
-    """The roles this code declares, by name. `tasks()`: those of Celery's app, all declared once it is asked."""
+    """The roles this code declares, by name. `tasks()`: those of Celery's app, all declared once it is asked;
+    `former()`: the role that each alias is one of.
+    """
 
-    def __init__(self, tasks: Callable[[], Mapping[str, CeleryTask]]) -> None:
+    def __init__(
+        self, tasks: Callable[[], Mapping[str, CeleryTask]], former: Callable[[], Mapping[str, str]] = dict
+    ) -> None:
         self._tasks = tasks
+        self._former = former
         self._known: dict[str, Declared] = {}
 
     def of(self, task: CeleryTask) -> Role:
@@ -75,11 +84,23 @@ class Roles:
         known = self._known.get(name)  # Celery's own registry is behind a lock
         if known is None and (task := self._tasks().get(name)) is not None:
             known = self._declared(task)
+        if known is None and (successor := self._former().get(name)) is not None:
+            known = self._known[name] = self._declared(self._tasks()[successor]).under(name)
         return known
 
+    def current(self, name: str) -> Declared | None:
+        """As `get`; under its name of today."""
+        declared = self.get(name)
+        return declared if declared is None or declared.successor is None else self.get(declared.successor)
+
     def all(self) -> list[Declared]:
-        known = [self.get(name) for name in sorted(self._tasks())]
+        """Those of former names, too."""
+        known = [self.get(name) for name in sorted({*self._tasks(), *self._former()})]
         return [declared for declared in known if declared is not None]
+
+    def own(self) -> list[Declared]:
+        """Without those of former names."""
+        return [declared for declared in self.all() if declared.successor is None]
 
     def of_queues(self, queues: Collection[str]) -> list[Role]:
         """Those that wait in one of these."""

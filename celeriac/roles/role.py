@@ -50,6 +50,8 @@ class Role:
     `adopt` takes messages of plain Celery apps for this role: whoever may write to Redis then enqueues.
     `by_name` stores positional arguments under their parameters' names, so that SQL can ask for them.
     `sensitive` names parameters, or keys within their values, that no surface shows; () says that none is.
+    `aliases` are names that the role had before: calls, links, schedules and messages by one of them become tasks of
+    this role, and those that wait under one are run by its handler, from its queue.
     """
 
     name: str
@@ -84,6 +86,7 @@ class Role:
     adopt: bool = False
     by_name: bool = True
     sensitive: tuple[str, ...] | None = None
+    aliases: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for option in DURATIONS:

@@ -112,5 +112,9 @@ RULES: Mapping[str, Rule] = {
     "rate_limit": Rule(is_rate, RATE),
     "adopt": _FLAG,
     "by_name": _FLAG,
+    "aliases": Rule(
+        lambda value: isinstance(value, tuple) and all(map(_is_name, value)),
+        f"a tuple of former names such as ('webhook',), each of {_NAME}",
+    ),
     "sensitive": Rule(or_none(_are_names), "a tuple of names such as ('password',), or () for none"),
 }

@@ -112,7 +112,7 @@ class Run:
     `became`: what its row is once it is settled; None if the outcome did not count. `traceback`: of what it raised.
     `raised`: what left its handler, before Celery made something of it that can be pickled.
     `tombstones`: links that never come, as this one failed. `replaced`: what it has asked for comes in its place.
-    `is_spreading`: what it stores for other tasks now are tombstones.
+    `is_spreading`: what it stores for other tasks now are tombstones. `is_linking`: what comes after it is published.
     `is_hopeless`: another attempt would fail as well. `own_state`: the last one of its own that the handler recorded.
     `secret`: what of its call nobody is shown. `awaited`: its coroutine while one is under way; `stopping`: what it is
     cancelled for. `late_session`: what it wrote, to be committed with its outcome once somebody's lock is gone.
@@ -131,6 +131,7 @@ class Run:
     stopped: bool = False
     replaced: bool = False
     is_spreading: bool = False
+    is_linking: bool = False
     is_hopeless: bool = False
     own_state: dict[str, Any] | None = None
     logged: TaskLog | None = None
@@ -364,6 +365,7 @@ class Run:
     def take_back(self) -> None:
         """What it has enqueued, and what it has written through its session."""
         self.follow_ups.clear()
+        self.tombstones.clear()
         self.drop_session()
 
     def drop_session(self) -> None:

@@ -8,6 +8,8 @@ from typing import Any
 from celery.app.amqp import AMQP, Queues
 from kombu.connection import Connection as StockConnection
 
+from celeriac.errors import EnqueueRefused, NotReady
+from celeriac.run import run as running
 from celeriac.seam.transport import SentinelTransport, Transport
 
 OURS = {"redis": Transport, "rediss": Transport, "sentinel": SentinelTransport}
@@ -30,8 +32,22 @@ class RoleQueues(AMQP):
     Connection = Connection
 
     def _retry_publish(self, publish: Any, *args: Any, **kwargs: Any) -> Any:
-        """A callback's row commits with the task's outcome, or both do not: there is nothing to publish again."""
-        return publish(*args, **kwargs)
+        """A link's row commits with the outcome of its task, or both do not: there is nothing to publish again.
+
+        One that is refused fails by itself: the task has done its work.
+        """
+        run = running.current()
+        if run is None:
+            return publish(*args, **kwargs)
+        run.is_linking = True
+        try:
+            return publish(*args, **kwargs)
+        except NotReady:
+            raise
+        except EnqueueRefused as refused:
+            return self.app.backend.refuse_link(run, publish.__self__, kwargs.get("chain"), refused)
+        finally:
+            run.is_linking = False
 
     @cached_property
     def queues(self) -> Queues:

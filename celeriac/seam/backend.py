@@ -6,9 +6,11 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator
+from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
 
+from celery.app.task import Context
 from celery.backends.base import BaseBackend
 from celery.contrib.abortable import ABORTED
 from celery.exceptions import NotRegistered
@@ -18,7 +20,7 @@ from celery.states import PROPAGATE_STATES, READY_STATES
 from celery.utils.functional import _regen
 from kombu.exceptions import EncodeError
 
-from celeriac.canvas.parts import barrier_of, flattened
+from celeriac.canvas.parts import Part, barrier_of, flattened
 from celeriac.errors import EnqueueRefused
 from celeriac.run import coroutines
 from celeriac.run import run as running
@@ -29,6 +31,7 @@ from celeriac.seam.poller import PATIENCE, SHORTEST, Poller, Progress
 from celeriac.settle.tombstones import Tombstone
 from celeriac.store import states
 from celeriac.store.encoding import MOST_BYTES, Unfit, encoded
+from celeriac.store.ids import fresh_id
 from celeriac.store.redact import without
 
 logger = logging.getLogger(__name__)
@@ -46,6 +49,15 @@ PAGE = 1000
 
 
 T = TypeVar("T")
+
+
+def _storable(args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
+    """A call's arguments as JSON; none, where they are not."""
+    try:
+        positional, named = encoded([list(args), dict(kwargs)], MOST_BYTES)
+    except Unfit:
+        return [], {}
+    return positional, named
 
 
 async def _within(seconds: float | None, awaitable: Awaitable[T]) -> T:
@@ -158,6 +170,36 @@ class RowBackend(BaseBackend):
             except (EnqueueRefused, NotRegistered) as refused:
                 logger.error("An errback of task %s cannot be called: %s", request.id, refused)
         request.errbacks = errbacks or request.errbacks
+
+    def refuse_link(self, run: running.Run, link: Any, chain: Any, refused: EnqueueRefused) -> None:
+        """A task or workflow that was to come after the run's fails as a whole, with what was to follow it."""
+        for task in flattened([link]):
+            task["options"].setdefault("task_id", fresh_id())
+        request = Context(id=link.options.get("task_id"), errbacks=link.options.get("link_error"))
+        request.chain = [*(chain or ()), link]
+        self._refuse(run, request, refused)
+
+    def refuse(
+        self, run: running.Run, refused: EnqueueRefused, headers: Any, args: Any, kwargs: Any, embedded: Any,
+        part: Part | None,
+    ) -> None:  # fmt: skip
+        """A task that was to come after the run's fails by itself, before it has a row."""
+        request = Context(headers, errbacks=embedded.get("errbacks"))
+        tombstone = self._tombstone(run, headers["id"], refused, request)
+        barrier, place = (None, None) if part is None else (part.barrier, part.place)
+        args, kwargs = _storable(args, kwargs)
+        run.tombstones.append(replace(tombstone, args=args, kwargs=kwargs, barrier=barrier, place=place))
+        request.chain = embedded.get("chain")
+        self._refuse(run, request, refused)
+
+    def _refuse(self, run: running.Run, request: Any, refused: EnqueueRefused) -> None:
+        request.delivery_info = {}
+        logger.error("What follows task %s is refused, and fails: %s", run.task.task_id, refused)
+        run.is_linking = False
+        try:
+            self.spread(request, refused)
+        finally:
+            run.is_linking = True
 
     def mark_as_retry(
         self, task_id: str, exc: Any, traceback: Any = None, request: Any = None, store_result: bool = True,  # noqa: ARG002

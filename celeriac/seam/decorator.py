@@ -50,6 +50,7 @@ class TaskOptions(TypedDict, total=False):
     adopt: bool
     by_name: bool
     sensitive: tuple[str, ...] | None
+    aliases: tuple[str, ...]
     # Retries, by Celery's names.
     autoretry_for: Errors
     dont_autoretry_for: Errors

@@ -18,7 +18,7 @@ from celeriac.canvas.parts import RESULTS, Part, is_uuid, part_of
 from celeriac.enqueue.calls import said_beside
 from celeriac.enqueue.intake import arguments_of, moment, new_task
 from celeriac.enqueue.rows import NewTask, Receipt
-from celeriac.errors import BadArguments, BadValue
+from celeriac.errors import BadArguments, BadValue, EnqueueRefused, NotReady
 from celeriac.roles.bounds import is_distance
 from celeriac.roles.role import Role
 from celeriac.run import originals
@@ -166,7 +166,12 @@ class RowProducer(Producer):
         if part is not None and part.body is not None:
             self._publish_body(part)
         properties["is_named"] = celeriac_named
-        self.tasks.append(self._task(args, kwargs, headers, clock, properties, part))
+        try:
+            self.tasks.append(self._task(args, kwargs, headers, clock, properties, part))
+        except EnqueueRefused as refused:
+            if run is None or not run.is_linking or isinstance(refused, NotReady):
+                raise
+            self.app.backend.refuse(run, refused, headers, args, kwargs, embedded, part)
         if part is not None and part.barrier is not None:
             self._count(part.barrier, headers["id"])
         if self.stream is not None and self.stream.flush(self.tasks):
@@ -219,11 +224,12 @@ class RowProducer(Producer):
         properties: Mapping[str, Any], part: Part | None,
     ) -> NewTask:  # fmt: skip
         name = headers["task"]
-        role, signature = self.app.role_named(name)
+        run = running.current()
+        is_after = run is not None and run.is_linking
+        role, signature = (self.app.role_between_releases if is_after else self.app.role_named)(name)
         queue = _queue(properties)
         if queue and queue not in (role.queue, self.app.conf.task_default_queue):  # what Celery's router says of most
             raise BadArguments(f"{name}: its queue is {role.queue!r}, set where the role is declared; not {queue!r}")
-        run = running.current()
         is_link = run is not None and headers["id"] in run.links
         fields = {
             k: properties.get(k)

@@ -1,10 +1,15 @@
-"""The tasks of an app by name; a shared one with `role=` also by the name Celery would have given it."""
+"""The tasks of an app by name; a shared one with `role=` also by the name Celery would have given it, and a renamed one
+by those it had.
+"""
 
 from __future__ import annotations
 
 from typing import Any
 
 from celery.app.registry import TaskRegistry
+
+from celeriac.errors import ConfigurationError
+from celeriac.roles.role import Role
 
 
 class Registry(TaskRegistry):
@@ -13,7 +18,23 @@ class Registry(TaskRegistry):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.roles: dict[str, str] = {}
+        self.former: dict[str, str] = {}
 
     def __missing__(self, name: str) -> Any:
-        role = self.roles.get(name)
+        role = self.former.get(name) or self.roles.get(name)
         return self[role] if role in self else super().__missing__(name)
+
+    def rename(self, role: Role) -> None:
+        """Lets the role's aliases name it. Raises ConfigurationError where a name would be of two roles."""
+        if (successor := self.former.get(role.name)) is not None:
+            raise ConfigurationError(
+                f"role {role.name!r}: {successor!r} has this name among its aliases: leave it out there, or here"
+            )
+        for alias in role.aliases:
+            other = alias if alias in self else self.former.get(alias, role.name)
+            if other != role.name or alias == role.name:
+                raise ConfigurationError(
+                    f"role {role.name!r}: aliases={role.aliases!r}: {alias!r} is "
+                    f"{'a name of role ' + repr(other) if other != role.name else 'its own name'}: leave it out"
+                )
+        self.former |= dict.fromkeys(role.aliases, role.name)

@@ -17,8 +17,8 @@ from celeriac.store import look
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """`after`: the id of the task that failed. `result`: the exception as JSON. `headers`: what waits for it.
-    `account`: that of the task that failed, so that it is in its customer's lists.
+    """`after`: the id of the task before it. `result`: the exception as JSON. `headers`: what waits for it.
+    `account`: that of the task before it, so that it is in its customer's lists.
     """
 
     task_id: str

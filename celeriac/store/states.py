@@ -38,7 +38,7 @@ STAYS: Final = "stays"
 #: What an operator may do to a task, and in which states.
 MOVES: Final = {
     "retry": (FAILED, CANCELLED), "cancel": UNFINISHED, "prioritise": UNFINISHED, "hasten": (PENDING,),
-    "edit": (PENDING,),
+    "edit": (PENDING,), "move": (PENDING,),
 }  # fmt: skip
 
 _WHY_NOT: Final = {
@@ -47,6 +47,7 @@ _WHY_NOT: Final = {
     "prioritise": "it is over, so its priority says nothing any more",
     "hasten": "only what waits for its time can be due now",
     "edit": "only what waits can be given other arguments",
+    "move": "only what waits can be given another role",
 }
 
 

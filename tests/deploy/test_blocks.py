@@ -30,6 +30,7 @@ GIVEN = {
     "docs/adopting.md": "from celeriac import Celeriac",
     "docs/callers.md": SHOP,
     "docs/dashboard.md": SHOP,
+    "docs/deploying.md": "",
     "docs/handlers.md": "",
     "docs/waiting.md": SHOP + "import httpx\n",
     "docs/observability.md": SHOP,

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from celery import chain
+from celery import chain, chord, group
 from click.testing import CliRunner
+from sqlalchemy import text
+from sqlalchemy.exc import InternalError
 
 from celeriac import Celeriac
 from celeriac.cli import within_celery
@@ -29,12 +32,16 @@ pytestmark = pytest.mark.usefixtures("current")
 OLD: dict[str, tuple[str, dict[str, Any]]] = {
     "stays": ("x", {}), "webhook": ("url, body=None", {}), "narrower": ("x, y=0", {}), "wider": ("x", {}),
     "moves": ("", {}), "off": ("", {}), "locked": ("a, b", {"lock_by": "a"}), "last": ("r, n=1", {}),
+    "unlocked": ("a", {}), "urgent": ("r", {}), "routed": ("r", {}), "total": ("rs, n=1", {}), "alarm": ("task_id", {}),
+    "each": ("x", {}),
 }  # fmt: skip
 
 NEW: dict[str, tuple[str, dict[str, Any]]] = {
     "stays": ("x, more=None", {}), "hooks": ("url, body=None", {}), "narrower": ("x", {}), "wider": ("x, tenant", {}),
     "moves": ("", {}), "off": ("", {"enabled_by": "OFF_ENABLED"}),
     "locked": ("a, b", {"lock_by": "b"}), "last": ("r", {}),
+    "unlocked": ("a", {"lock_by": "a"}), "urgent": ("r", {"priority_range": (0, 9)}), "routed": ("r", {}),
+    "total": ("results, n=1", {}), "each": ("x", {}),
 }  # fmt: skip
 
 
@@ -60,15 +67,15 @@ def new(database_url: str, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> I
     """The release that is to be deployed."""
     settings = Settings(database_url=database_url, redis_url=redis_url)
     app = Celeriac("new", settings=settings, set_as_current=False)
-    app.conf.task_routes = {"moves": {"queue": "elsewhere"}}
+    app.conf.task_routes = {"moves": {"queue": "elsewhere"}, "routed": {"queue": "slow"}}
     declare(app, NEW)
     monkeypatch.setenv("OFF_ENABLED", "false")
     yield app
     app.publisher.close()
 
 
-def found(new: Celeriac) -> list[str]:
-    return against_database(new)
+def found(new: Celeriac, **options: Any) -> list[str]:
+    return list(map(str, against_database(new, **options).misfits))
 
 
 def test_what_is_compatible_is_not_named(old: Any, new: Celeriac) -> None:
@@ -76,6 +83,9 @@ def test_what_is_compatible_is_not_named(old: Any, new: Celeriac) -> None:
     old.stays.delay(x=1)
     old.narrower.delay(x=1)
     chain(old.stays.s(1), old.stays.s())()
+    chain(old.stays.s(1), group(old.stays.s(), old.stays.si(2)), old.stays.s(), old.urgent.s().set(priority=9))()
+    chord([old.stays.s(1), old.stays.s(2)], old.stays.s(more=2).on_error(old.stays.s()))()
+    old.each.map([1, 2]).delay()
     assert found(new) == []
 
 
@@ -94,6 +104,12 @@ def test_each_kind_of_what_it_cannot_run_is_named_once_with_its_count(
     chain(old.stays.s(1), old.webhook.s())()
     chained = chain(old.stays.s(1), old.last.s(n=2))()
     behind = rows.one("SELECT id FROM worker_tasks WHERE task_id = :id", id=chained.parent.id)
+    old.unlocked.delay(1)
+    chain(old.stays.s(1), old.urgent.s().set(priority=10))()
+    chain(old.stays.s(1), old.routed.s().set(queue="routed"))()
+    chord([old.stays.s(1), old.stays.s(2)], old.total.s(n=2))()
+    chain(old.stays.s(1), group(old.stays.s(), chain(old.stays.s(), old.webhook.s())))()
+    old.stays.apply_async((1,), link_error=old.alarm.s())
     for name, target, kwargs in (("of nobody", "webhook", {"url": "x"}), ("too much", "narrower", {"x": 1, "y": 2})):
         entry = Entry(kind="task", name=name, cron_expression="@daily", target=target, kwargs=kwargs)
         operate.create(app, entry, by="test")
@@ -105,7 +121,15 @@ def test_each_kind_of_what_it_cannot_run_is_named_once_with_its_count(
         ("role 'moves' moves to the queue 'elsewhere', which no worker takes", "worker -Q elsewhere"),
         ("role 'off' is switched off by OFF_ENABLED: 1 unfinished task", "OFF_ENABLED=true"),
         ("role 'locked' has lock_by='b', before 'a': 1 unfinished task", "former lock keys"),
-        ("1 unfinished task of role 'stays' are followed by 'webhook', which is gone", "keep a task of that name"),
+        ("2 unfinished tasks of role 'stays' are followed by 'webhook', which is gone", "keep a task of that name"),
+        ("role 'unlocked' has lock_by='a', before None: 1 unfinished task", "have no lock keys"),
+        (
+            "1 unfinished task of role 'stays' are followed by a call that would fail",
+            "priority=10: give a whole number",
+        ),
+        ("1 unfinished task of role 'stays' are followed by a call", "its queue is 'slow', not 'routed'"),
+        ("1 unfinished task of role 'total' would fail", "missing a required argument: 'results'"),
+        ("1 unfinished task of role 'stays' are followed by 'alarm', which is gone", "`aliases` of its successor"),
         (f"followed by a call that would fail, task {behind} for one", "unexpected keyword argument 'n'"),
         ("the schedule 'of nobody' enqueues 'webhook', which is gone", "celeriac schedule toggle 'of nobody' off"),
         ("the schedule 'too much' would be refused", "unexpected keyword argument 'y'"),
@@ -121,17 +145,41 @@ def test_a_queue_that_somebody_takes_is_served(old: Any, new: Celeriac, rows: Ro
     assert found(new) == []
 
 
+def test_a_queue_that_the_new_workers_will_not_take_is_named(old: Any, new: Celeriac, rows: Rows) -> None:
+    old.stays.delay(1)
+    live_worker(rows, queues='["stays"]')
+    assert found(new, queues={"stays"}) == []
+    (line,) = found(new, queues={"others"})
+    assert "role 'stays' waits in the queue 'stays', which no worker takes: 1 unfinished task" in line
+
+
 def test_another_applications_role_can_be_named(old: Any, new: Celeriac) -> None:
     old.webhook.delay("https://hooks.example")
-    assert against_database(new, {"webhook"}) == []
+    assert found(new, others={"webhook"}) == []
 
 
-def test_what_is_looked_at_has_a_bound(old: Any, new: Celeriac, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(deploying, "MOST", 2)
-    for _ in range(4):
+def test_what_is_looked_at_has_a_bound_and_both_ends_of_a_backlog_are(
+    old: Any, new: Celeriac, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deploying, "MOST", 4)
+    first = old.narrower.delay(x=1, y=2).row_id
+    for _ in range(6):
+        old.narrower.delay(1)
         old.webhook.delay("https://hooks.example")
-    (line,) = found(new)
-    assert "2+ unfinished tasks of it can no more run" in line
+    told = against_database(new)
+    (of_narrower,) = [one for one in told.misfits if one.kind == "arguments"]
+    assert (of_narrower.tasks, of_narrower.at_least, of_narrower.example) == (1, True, first)
+    assert "1+ unfinished tasks of role 'narrower' would fail" in str(of_narrower)
+    assert any("4+ unfinished tasks of it can no more run" in str(one) for one in told.misfits)
+    assert [note for note in told.notes if "the newest and the oldest 2 of them" in note and "'narrower'" in note]
+
+
+def test_it_may_not_write(old: Any, new: Celeriac, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Postgres itself refuses."""
+    old.stays.delay(1)
+    monkeypatch.setattr(deploying, "WAITING", text("DELETE FROM celeriac.tasks RETURNING role, 1 AS n"))
+    with pytest.raises(InternalError, match="read-only transaction"):
+        against_database(new)
 
 
 def test_the_command_refuses_the_deploy_and_check_alone_notes_what_was_renamed(old: Any, new: Celeriac) -> None:
@@ -142,6 +190,10 @@ def test_the_command_refuses_the_deploy_and_check_alone_notes_what_was_renamed(o
     old.webhook.delay("https://hooks.example")
     refused = check("--against-database")
     assert (refused.exit_code, "role 'webhook' is gone (renamed to 'hooks'?)" in refused.stderr) == (1, True)
+    (stored,) = json.loads(check("--against-database", "--json").stdout)["stored"]
+    assert {name: stored[name] for name in ("kind", "name", "tasks", "at_least")} == {
+        "kind": "role gone", "name": "webhook", "tasks": 1, "at_least": False
+    }  # fmt: skip
     assert check("--against-database", "--other", "webhook").exit_code == 0
     alone = check()
     assert alone.exit_code == 0

@@ -15,8 +15,10 @@ from celeriac.errors import BadValue, CeleriacError, IllegalMove, Unknown
 from celeriac.operate import audit, policies, steer
 from celeriac.operate.audit import Change
 from celeriac.operate.edit import edit
+from celeriac.operate.move import move
 from celeriac.operate.steer import Steered
 from celeriac.roles.role import Role
+from celeriac.roles.signature import Signature
 from celeriac.store import states
 from celeriac.store.connections import Database
 from tests import life
@@ -62,6 +64,7 @@ DO = {
     "prioritise": lambda database, task: one(database, steer.set_priority, task, 7),
     "hasten": lambda database, task: one(database, steer.hasten, task),
     "edit": lambda database, task: one(database, edit, task, {}, '{"n": 7}'),
+    "move": lambda database, task: one(database, move, task, "other", Signature([], role="other")),
 }
 
 

@@ -48,6 +48,7 @@ INVALID: dict[str, list[Any]] = {
     "rate_limit": ["often", "10/d", -1, True, "1e9", float("nan"), [10]],
     "by_name": [1, None, "yes"],
     "sensitive": ["password", ["password"], ("password", 7), ("",), True],
+    "aliases": ["webhook", ["webhook"], ("web,hook",), (7,), None],
 }
 
 VALID: dict[str, list[Any]] = {
@@ -159,7 +160,7 @@ def test_the_definition_tells_all_that_the_role_decides() -> None:
     assert told["keep"] == 172_800
     assert told["backoff"] == {"base": 60, "maximum": 86_400, "jitter": 0.2}
     assert (told["queue"], told["timeout"], told["enabled_by"]) == ("build", 5, "QM")
-    in_code_only = {"name", "retry_for", "dont_retry_for", "by_name", "chunk_target"}
+    in_code_only = {"name", "retry_for", "dont_retry_for", "by_name", "chunk_target", "aliases"}  # roles of their own
     assert set(told) - {"window_by_measure"} == {f.name for f in dataclasses.fields(Role)} - in_code_only
 
 

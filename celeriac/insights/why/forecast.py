@@ -21,17 +21,19 @@ class Forecast:
     next: str
 
 
+_RENAMED = "; where its role was renamed: celeriac move role {role} NAME"
+
 #: What an operator can do, or has to wait for.
 _NEXT: dict[Reason, str] = {
-    "role_unknown": "a worker or beat whose code declares the role",
+    "role_unknown": f"a worker or beat whose code declares the role{_RENAMED}",
     "role_paused": "somebody to resume its role: celeriac resume role {role}",
     "account_paused": "somebody to resume its account: celeriac resume account {account}",
     "account_cap": "a task of its account to end, or a higher cap: celeriac account {account} --cap N",
     "members": "the last of its members to finish",
     "redis_away": "Redis",
-    "no_worker": "a worker: celery worker -Q {queue}",
+    "no_worker": f"a worker: celery worker -Q {{queue}}{_RENAMED}",
     "backing_off": "a worker with memory and processor to spare",
-    "no_pass": "a pass of its role, from beat, a worker or by hand: celeriac dispatch {role}",
+    "no_pass": f"a pass of its role, from beat, a worker or by hand: celeriac dispatch {{role}}{_RENAMED}",
     "unknown": "another look",
 }
 

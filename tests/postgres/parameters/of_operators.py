@@ -16,6 +16,8 @@ def of_operators(there: Selected) -> Mapping[str, list[Given]]:
     return {
         "operate.edit.CALL": [{"id": lone}],
         "operate.edit.EDIT": [{"id": lone, "was": "{}", "kwargs": '{"n": 1}', "by": "x", "why": ""}],
+        "operate.move.CALLS": [{"ids": some, "role": "work"} for some in (ready, there.ids("next"))],
+        "operate.move.MOVE": [by | {"ids": some, "role": "other"} for some in (ready, there.ids("next"))],
         "operate.policies.KNOWN": [{"account": account, "most": SELECTED} for account in ("nobody", accounts[0])],
         "operate.audit.WRITE": [{"action": "", "kind": "", "changes": "[]", "via": "SQL"} | by],
         "operate.cancel.CANCEL": [
