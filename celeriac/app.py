@@ -165,7 +165,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
 
     @cached_property
     def by_name(self) -> ByName:
-        return ByName(self.database)
+        return ByName(self.database, self.beside.wait)
 
     # -- configure -------------------------------------------------------------------------------------------------
 
@@ -251,8 +251,8 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         """Writes what is new or changed in this code's declarations to `roles`; never over a newer
         `CELERIAC_DEPLOYMENT`. With it goes the one setting that `celeriac.enqueue` needs and SQL cannot read.
 
-        `served`: the roles that this process runs. Of the others it may declare less than who does: what is known of
-        them stays.
+        `served`: the roles that this process runs; without it all. Of the others it may declare less than who does:
+        what is known of them stays. A handler that does nothing takes no key away.
 
         Raises DBAPIError (LockNotAvailable) where somebody's open transaction keeps one that changes for too long.
         """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -33,19 +34,21 @@ from celeriac.store.sensitive import Sensitive
 
 @dataclass(frozen=True)
 class Declared:
-    """A role with its handler's signature."""
+    """A role with its handler's signature. `is_empty`: the handler does nothing, as a stub's."""
 
     role: Role
     signature: Signature
+    is_empty: bool = False
 
     @classmethod
     def from_task(cls, task: CeleryTask) -> Declared:
         said = said_by(type(task)) | dict(getattr(task, "role_options", None) or {})
         role = role_of(task.name, said, task)
-        signature = Signature.of(getattr(task, "_orig_run", task.run), role=role.name)
+        handler = getattr(task, "_orig_run", task.run)
+        signature = Signature.of(handler, role=role.name)
         signature.lenient = not checks_arguments(task)
         refuse_unknown_parameters(role, signature)
-        return cls(role, signature)
+        return cls(role, signature, _does_nothing(handler))
 
     @cached_property
     def sensitive(self) -> Sensitive | None:
@@ -55,8 +58,24 @@ class Declared:
     def row(self) -> dict[str, Any]:
         """As `roles` holds it."""
         return {
-            "role": self.role.name, "definition": self.role.definition(), "parameters": self.signature.describe()
+            "role": self.role.name, "definition": self.role.definition(), "parameters": self.signature.describe(),
+            "is_empty": self.is_empty,
         }  # fmt: skip
+
+
+def _nothing() -> None: ...
+
+
+def _documented_nothing() -> None:
+    """Nothing."""
+
+
+_NOTHING = {f.__code__.co_code for f in (_nothing, _documented_nothing)}
+
+
+def _does_nothing(handler: Callable[..., Any]) -> bool:
+    code = getattr(inspect.unwrap(handler), "__code__", None)
+    return code is not None and code.co_code in _NOTHING and code.co_consts[-1] is None
 
 
 class Roles:
