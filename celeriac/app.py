@@ -18,6 +18,7 @@ from celery import Celery, _state
 from celeriac.dispatch.publish import Publisher
 from celeriac.enqueue.bulk import BULK
 from celeriac.enqueue.calls import BulkOptions, each, options_of_bulk, options_of_call, times, transaction_of
+from celeriac.enqueue.clocks import Clocks
 from celeriac.enqueue.intake import ByName, new_task, new_tasks
 from celeriac.errors import ConfigurationError, Contradiction
 from celeriac.roles import limits, registry
@@ -167,6 +168,10 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
     def by_name(self) -> ByName:
         return ByName(self.database, self.beside.wait)
 
+    @cached_property
+    def clocks(self) -> Clocks:
+        return Clocks(self.database, self.beside.wait)
+
     # -- configure -------------------------------------------------------------------------------------------------
 
     def _load_config(self) -> Any:
@@ -282,9 +287,11 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         made = {"result_cls": lambda task_id: Enqueued.of(self, task_id, producer.receipt.get())}
         before = producer.receipt.set(None)
         try:
-            return super().send_task(name, args, kwargs, **producer.NO_REPR | options | made)
+            sent = super().send_task(name, args, kwargs, **producer.NO_REPR | options | made)
         finally:
             producer.receipt.reset(before)
+        self.clocks.compare(name, instants.values())
+        return sent
 
     def sends_straight(self) -> bool:
         """Whether nobody has replaced or overrides what a call goes through on its way to its row."""
@@ -321,7 +328,9 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         plain = getattr(self.tasks.get(name), "_dump_pydantic_arguments", None)
         arguments = each(name, calls) if plain is None else starmap(plain, each(name, calls))
         batches = new_tasks(role, signature, arguments, limit=limit, batch=BULK, **fields)
-        return [Enqueued.of(self, *ended) for ended in self.enqueuer.insert_many(role, batches, bound)]
+        sent = [Enqueued.of(self, *ended) for ended in self.enqueuer.insert_many(role, batches, bound)]
+        self.clocks.compare(name, times(name, options).values())
+        return sent
 
     def _own_options(self, name: str) -> dict[str, Any]:
         """What a task declared here says for its calls that `.delay()` has from Celery, and its role does not know."""
