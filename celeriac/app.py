@@ -18,6 +18,7 @@ from celery import Celery, _state
 from celeriac.dispatch.publish import Publisher
 from celeriac.enqueue.bulk import BULK
 from celeriac.enqueue.calls import BulkOptions, each, options_of_bulk, options_of_call, times, transaction_of
+from celeriac.enqueue.clocks import Clocks
 from celeriac.enqueue.intake import ByName, new_task, new_tasks
 from celeriac.errors import ConfigurationError, Contradiction
 from celeriac.roles import limits, registry
@@ -165,7 +166,11 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
 
     @cached_property
     def by_name(self) -> ByName:
-        return ByName(self.database)
+        return ByName(self.database, self.beside.wait)
+
+    @cached_property
+    def clocks(self) -> Clocks:
+        return Clocks(self.database, self.beside.wait)
 
     # -- configure -------------------------------------------------------------------------------------------------
 
@@ -253,8 +258,8 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         """Writes what is new or changed in this code's declarations to `roles`; never over a newer
         `CELERIAC_DEPLOYMENT`. With it goes the one setting that `celeriac.enqueue` needs and SQL cannot read.
 
-        `served`: the roles that this process runs. Of the others it may declare less than who does: what is known of
-        them stays.
+        `served`: the roles that this process runs; without it all. Of the others it may declare less than who does:
+        what is known of them stays. A handler that does nothing takes no key away.
 
         Raises DBAPIError (LockNotAvailable) where somebody's open transaction keeps one that changes for too long.
         """
@@ -284,9 +289,11 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         made = {"result_cls": lambda task_id: Enqueued.of(self, task_id, producer.receipt.get())}
         before = producer.receipt.set(None)
         try:
-            return super().send_task(name, args, kwargs, **producer.NO_REPR | options | made)
+            sent = super().send_task(name, args, kwargs, **producer.NO_REPR | options | made)
         finally:
             producer.receipt.reset(before)
+        self.clocks.compare(name, instants.values())
+        return sent
 
     def sends_straight(self) -> bool:
         """Whether nobody has replaced or overrides what a call goes through on its way to its row."""
@@ -323,7 +330,9 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         plain = getattr(self.tasks.get(name), "_dump_pydantic_arguments", None)
         arguments = each(name, calls) if plain is None else starmap(plain, each(name, calls))
         batches = new_tasks(role, signature, arguments, limit=limit, batch=BULK, **fields)
-        return [Enqueued.of(self, *ended) for ended in self.enqueuer.insert_many(role, batches, bound)]
+        sent = [Enqueued.of(self, *ended) for ended in self.enqueuer.insert_many(role, batches, bound)]
+        self.clocks.compare(name, times(name, options).values())
+        return sent
 
     def _own_options(self, name: str) -> dict[str, Any]:
         """What a task declared here says for its calls that `.delay()` has from Celery, and its role does not know."""

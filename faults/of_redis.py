@@ -74,6 +74,13 @@ def slow(stack: Stack) -> None:
     stack.spoil("redis", "pass")
 
 
+def reset(stack: Stack) -> None:
+    """A connection lives for some fifty pieces: what works goes by Postgres."""
+    stack.spoil("redis", "reset", share=0.02, seconds=0.02)
+    time.sleep(3 * AWAY)
+    stack.spoil("redis", "pass")
+
+
 def errors(stack: Stack) -> None:
     stack.spoil("redis", "errors")
     time.sleep(AWAY)
@@ -112,6 +119,7 @@ FAULTS = [
     Fault("redis-frozen", "Redis is frozen for 6 s: connections stay, nothing answers", frozen),
     Fault("redis-slow", "each answer of Redis, and each command, comes 200 ms late", slow),
     Fault("redis-cut", "all connections to Redis are cut every 0.4 s", cut),
+    Fault("redis-reset", "of 50 answers and commands of Redis one resets its connection, and all come late", reset),
     Fault("redis-full", "Redis is out of memory (maxmemory) for 4 s", full),
     Fault("redis-errors", "Redis answers every command with an error for 4 s", errors),
     Fault("redis-wrong-type", "the keys of queues are strings, again and again", of_another_type),

@@ -6,6 +6,7 @@ Prints the two ports it listens on. A line of JSON on its input says what it doe
     pass      what comes is passed on
     freeze    nothing is; it is passed on later
     slow      each piece comes so many `seconds` late
+    reset     as `slow`, and of such a `share` of the pieces the connection is reset
     cut       all connections are closed, once; then as `pass`
     move      all connections are closed, and those that come lead to another server, at `url`; as `pass`
     errors    (Redis) each command is answered with an error, and goes nowhere
@@ -155,14 +156,17 @@ class Client(asyncio.Protocol):
     def pass_on(self, to_server: bool, data: bytes) -> None:
         if self.gate.mode == "freeze":
             self.held.append((to_server, data))
-        elif self.gate.mode == "slow" or self.late[to_server]:
+        elif self.gate.mode == "reset" and self.gate.chance.random() < self.gate.order["share"]:
+            self.end()
+        elif self.gate.mode in ("slow", "reset") or self.late[to_server]:
             self.late[to_server].append(data)
             asyncio.get_running_loop().call_later(self.gate.order.get("seconds", 0.0), self.write_next, to_server)
         else:
             self.write(to_server, data)
 
     def write_next(self, to_server: bool) -> None:
-        self.write(to_server, self.late[to_server].popleft())
+        if self in self.gate.clients:
+            self.write(to_server, self.late[to_server].popleft())
 
     def thaw(self) -> None:
         held, self.held = self.held, []

@@ -11,6 +11,7 @@ import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import uvicorn
@@ -134,7 +135,7 @@ def serve(app: Celeriac, host: str, port: int, proxies: str | None = None) -> No
         answers_within=app.settings.enqueue_timeout,
     )  # fmt: skip
     refuse_old_schema(app.database, app.migrations)
-    once_postgres_serves(app.register_roles, lambda: None)
+    once_postgres_serves(partial(app.register_roles, served=[]), lambda: None)
     app.database.limit(lock=PATIENCE, statement=LONGEST)
     # Once it has stopped, uvicorn raises the signal again, which would end the process by it.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))

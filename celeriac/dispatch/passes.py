@@ -232,7 +232,7 @@ class Dispatcher:
         cursors = (seen.cursor, next_cursor(done.claimants, done.shares, seen.cursor))
         record.done(
             connection, role.name, by=self.by, free=free, seen=done.claimants, claimed=claimed,
-            cursors=cursors, held_since=seen.held_since, took_ms=_milliseconds(started), resume=done.resume,
+            cursors=cursors, held=seen.held, took_ms=_milliseconds(started), resume=done.resume,
         )  # fmt: skip
         size = rows_per_ticket(role.chunk, seen.seconds_per_task, role.chunk_target, len(done.taken), seen.slots)
         held = [Held(fresh_token(), some) for some in split(done.taken, size)]
@@ -251,7 +251,7 @@ class Dispatcher:
         started: float,
     ) -> Pass:  # fmt: skip
         why = self._why_nothing(connection, role, seen, claimants, free)
-        record.still_held(connection, role.name, seen.held_since)
+        record.still_held(connection, role.name, seen.held)
         record.nothing(
             connection, role.name, by=self.by, free=max(free, 0), seen=claimants, cursor=seen.cursor,
             last_pass=seen.last_pass, why=why, took_ms=_milliseconds(started),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, text
 
 from celeriac.dispatch.fairness import Claimant
 from celeriac.dispatch.resuming import Resume
+from celeriac.dispatch.select import HeldSince
 
 #: Of the role's row: no pass but this one changes it.
 GENERATION = "coalesce((SELECT generation FROM celeriac.batcher(:role)), 0)"
@@ -21,13 +21,15 @@ WITH pass AS (
     VALUES (:role, :by, :free, CAST(:claimants AS jsonb), CAST(:given AS jsonb), :before, :after, :took_ms)
     RETURNING id
 )
-INSERT INTO celeriac.batchers (role, generation, cursor, last_pass, held_since, points, rescan_at, passes)
-SELECT :role, {GENERATION}, :after, id, :held_since, CAST(:points AS jsonb),
+INSERT INTO celeriac.batchers (
+    role, generation, cursor, last_pass, held_since, held_next, held_xid, points, rescan_at, passes)
+SELECT :role, {GENERATION}, :after, id, coalesce(CAST(:held_since AS timestamptz), '-infinity'),
+    CAST(:held_next AS timestamptz), CAST(:held_xid AS xid8), CAST(:points AS jsonb),
     clock_timestamp() + CAST(:seconds AS double precision) * interval '1 second', 1
 FROM pass
 ON CONFLICT (role, generation) DO UPDATE
 SET generation = (batchers.passes + 1) / 100, cursor = excluded.cursor, last_pass = excluded.last_pass,
-    held_since = excluded.held_since,
+    held_since = excluded.held_since, held_next = excluded.held_next, held_xid = excluded.held_xid,
     points = excluded.points, rescan_at = coalesce(excluded.rescan_at, batchers.rescan_at),
     passes = batchers.passes + 1
 """)
@@ -50,9 +52,12 @@ ON CONFLICT (role, generation) DO UPDATE SET last_pass = excluded.last_pass
 
 # Roles whose tasks start without passes have to move `held_since` too: each look walks over all tickets since then.
 STILL_HELD = text(f"""
-UPDATE celeriac.batchers SET held_since = CAST(:held_since AS timestamptz)
-WHERE role = :role AND generation = {GENERATION}
-    AND held_since < CAST(:held_since AS timestamptz) - interval '1 minute'
+UPDATE celeriac.batchers
+SET held_since = CAST(:held_since AS timestamptz), held_next = CAST(:held_next AS timestamptz),
+    held_xid = CAST(:held_xid AS xid8)
+WHERE role = :role AND generation = {GENERATION} AND (
+    held_next IS NULL OR held_next < CAST(:held_next AS timestamptz) - interval '1 minute'
+    OR held_next = CAST(:held_next AS timestamptz) AND held_xid <> CAST(:held_xid AS xid8))
 """)
 
 FORGET = text("UPDATE celeriac.batchers SET points = NULL WHERE role = :role AND points IS NOT NULL")
@@ -67,7 +72,7 @@ def done(
     seen: Sequence[Claimant],
     claimed: Mapping[str, int],
     cursors: tuple[str, str],
-    held_since: datetime,
+    held: HeldSince,
     took_ms: float,
     resume: Resume | None,
 ) -> None:
@@ -81,7 +86,7 @@ def done(
         "took_ms": took_ms,
         "before": cursors[0],
         "after": cursors[1],
-        "held_since": held_since,
+        **_held(held),
         "points": json.dumps(dict(resume.points)) if resume else None,
         "seconds": resume.seconds if resume else None,
     }
@@ -100,9 +105,14 @@ def nothing(
     connection.execute(NOTHING, row | {"why": why, "took_ms": took_ms})
 
 
-def still_held(connection: Connection, role: str, since: datetime) -> None:
+def still_held(connection: Connection, role: str, held: HeldSince) -> None:
     """Since when tickets of the role hold something, of a pass that claimed nothing: once a minute is often enough."""
-    connection.execute(STILL_HELD, {"role": role, "held_since": since})
+    if held.since is not None:
+        connection.execute(STILL_HELD, {"role": role, **_held(held)})
+
+
+def _held(held: HeldSince) -> dict[str, str | None]:
+    return {"held_since": held.since, "held_next": held.next, "held_xid": held.xid}
 
 
 def forget(connection: Connection, role: str) -> None:

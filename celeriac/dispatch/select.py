@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, Row, TextClause, text
@@ -23,10 +22,16 @@ from celeriac.store.ready import TURNS
 LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('celeriac pass ' || :role, 0))")
 
 # INVARIANT of `held_since`: no ticket that holds something was claimed before, so nobody walks over the dead entries of
-# those that are gone. A pass commits its claims before the next one begins; a few tasks are claimed by one statement
-# without a transaction, and 20 s are more than a server stands still before its commit. The order is for its index.
+# those that are gone. A pass commits its claims before the next one begins. A few tasks are claimed by one statement of
+# its own, and a commit may take as long as it likes: a time becomes `held_since` (`held_next` until then) once all have
+# ended that had a transaction id by then (`held_xid`). A claim has its id within 20 s of its `claimed_at`. `stuck`: a
+# transaction has been open for too long to wait for. The order is for its index.
 SURVEY = text("""
-WITH batcher AS (SELECT * FROM celeriac.batcher(:role)),
+WITH batcher AS (
+    SELECT *, coalesce(pg_snapshot_xmin(pg_current_snapshot()) >= held_xid, false) AS is_over,
+        coalesce(held_xid > pg_snapshot_xmax(pg_current_snapshot()), true) AS is_none
+    FROM celeriac.batcher(:role)
+),
 held AS (
     SELECT ids, accounts, claimed_at, worker_id FROM celeriac.tickets
     WHERE role = :role AND claimed_at >= coalesce((SELECT held_since FROM batcher), '-infinity')
@@ -46,10 +51,27 @@ SELECT
     (SELECT coalesce(sum(concurrency), 0) FROM celeriac.workers
         WHERE status = 'active' AND queues ? :queue
           AND last_heartbeat_at > statement_timestamp() - interval '2 minutes') AS slots,
-    least((SELECT min(claimed_at) FROM held), statement_timestamp() - interval '20 seconds') AS held_since,
+    CAST((SELECT CASE WHEN is_over THEN least((SELECT min(claimed_at) FROM held), greatest(held_next, held_since))
+        ELSE held_since END FROM batcher) AS text) AS held_since,
+    CAST(coalesce((SELECT held_next FROM batcher WHERE NOT is_over AND NOT is_none),
+        statement_timestamp() - interval '20 seconds') AS text) AS held_next,
+    CAST(coalesce((SELECT held_xid FROM batcher WHERE NOT is_over AND NOT is_none),
+        pg_snapshot_xmax(pg_current_snapshot())) AS text) AS held_xid,
+    coalesce((SELECT held_next < statement_timestamp() - interval '80 seconds' FROM batcher
+        WHERE NOT is_over AND NOT is_none), false) AS stuck,
     EXISTS (SELECT FROM celeriac.unparking) AS resumed,
     (SELECT floor(celeriac.tokens(l)) - (SELECT coalesce(sum(cardinality(ids)), 0) FROM held WHERE worker_id IS NULL)
         FROM celeriac.role_limits l WHERE role = :role AND rate_limit IS NOT NULL) AS tokens
+""")
+
+# Who has written to tickets keeps the table's lock until its end, and its transaction id's.
+CLAIMING = text("""
+SELECT EXISTS (
+    SELECT FROM pg_locks k JOIN pg_locks x USING (virtualtransaction)
+    WHERE k.locktype = 'relation' AND k.relation = CAST('celeriac.tickets' AS regclass) AND k.mode = 'RowExclusiveLock'
+        AND k.database = (SELECT oid FROM pg_database WHERE datname = current_database())
+        AND x.locktype = 'transactionid' AND x.mode = 'ExclusiveLock' AND x.granted
+        AND age(x.transactionid) >= age(CAST(CAST(:held_xid AS xid8) AS xid)))
 """)
 
 # INVARIANT of `onward`, `around`: each step is one descent into `ready_in_order`, to the next account with an entry.
@@ -142,6 +164,17 @@ _LOCK_AND_PLAN = f"{IN_ORDER}; {for_cursor(LOCK)}"
 
 
 @dataclass(frozen=True, slots=True)
+class HeldSince:
+    """Since when tickets of a role hold something, None for its first pass; since when they will, once all transactions
+    before the id `xid` are over. As Postgres writes them.
+    """
+
+    since: str | None
+    next: str
+    xid: str
+
+
+@dataclass(frozen=True, slots=True)
 class Survey:
     """The state a pass decides on. `holding`: active tasks per account; `slots`: consumers of live workers;
     `resumed`: accounts were whose tasks may still be parked; `tokens`: how many may begin, by its rate;
@@ -156,7 +189,7 @@ class Survey:
     holding: dict[str, int]
     due: bool
     slots: int
-    held_since: datetime
+    held: HeldSince
     resumed: bool
     tokens: float | None
 
@@ -195,7 +228,12 @@ def lock_pass(connection: Connection, role: str) -> bool:
 
 
 def survey(connection: Connection, role: str, queue: str) -> Survey:
-    return Survey(*connection.execute(SURVEY, {"role": role, "queue": queue}).one())
+    """What nobody who has claimed something keeps from being over is over for the next pass, which sees all of it."""
+    seen = dict(connection.execute(SURVEY, {"role": role, "queue": queue}).mappings().one())
+    since, following, xid = (seen.pop(name) for name in ("held_since", "held_next", "held_xid"))
+    if seen.pop("stuck") and not connection.execute(CLAIMING, {"held_xid": xid}).scalar_one():
+        xid = "0"
+    return Survey(**seen, held=HeldSince(since, following, xid))
 
 
 def accounts(

@@ -16,12 +16,15 @@ from celeriac.errors import ArgumentsTooLarge, BadArguments, EnqueueRefused, Not
 from celeriac.roles import registry
 from celeriac.roles.bounds import ANY_PRIORITY, CALL, outside
 from celeriac.roles.keys import Hashed, Key, key_of, lock_of
+from celeriac.roles.registry import Registered
 from celeriac.roles.role import IN_CODE, Role, ruled
 from celeriac.roles.signature import Signature
 from celeriac.store.connections import Database
 from celeriac.store.encoding import TooLarge, Unfit, encoded, json_text, refuse_larger, size_of
 from celeriac.store.ids import fresh_ids, is_instants
 from celeriac.store.sensitive import Sensitive
+
+LookUp = Callable[[], Registered | None]
 
 #: Python reads a row's time in whatever zone its session has; `celeriac.enqueue` has the same bounds.
 EARLIEST, LATEST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
@@ -33,8 +36,10 @@ BELIEVED = 30.0
 class ByName:
     """Roles other code bases declared, as the `roles` table has them."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, database: Database, wait: Callable[[LookUp], Registered | None] = lambda act: act()) -> None:
+        """`wait` runs what waits for Postgres, without blocking the event loop of a caller who has one."""
         self.database = database
+        self.wait = wait
         self._known: dict[str, tuple[float, Role, Signature]] = {}
         self._ruled: dict[str, tuple[float, Role, Role]] = {}
 
@@ -50,15 +55,14 @@ class ByName:
     def ruled(self, role: Role, release: int) -> Role:
         """One that this code declares, by the rules that SQL knows of: a declaration may say less than who serves it.
 
-        Those of an older release do not count; those that were read last do where they cannot be read now. Raises
-        NotReady, NoAnswer, and Contradiction for a declaration that contradicts.
+        Those that were read last count where they cannot be read now. Raises NotReady, NoAnswer, and Contradiction for
+        a declaration that contradicts one of its own release.
         """
         until, declared, known = self._ruled.get(role.name, (0.0, None, role))
         if declared is role and time.monotonic() < until:
             return known
         try:
-            with self.database.statement(limited=True) as connection:
-                declaration = registry.look_up(connection, role.name)
+            declaration = self._look_up(role.name)
         except DBAPIError as error:
             if declared is role:
                 return known
@@ -66,20 +70,23 @@ class ByName:
                 return role  # nobody can write the row either, and a call's own fault is told first
             refuse_unready(error)
             raise
-        if declaration is not None and declaration[2] >= release:
-            definition = declaration[0]
-            known = ruled(
-                role, definition, lambda k: _key(role.name, k, definition.get(k)), newer=declaration[2] > release
-            )
-        else:
-            known = role
+        known = role
+        if declaration is not None:
+            definition, _, theirs = declaration
+            known = ruled(role, definition, lambda k: _key(role.name, k, definition.get(k)), newer=theirs - release)
         self._ruled[role.name] = (time.monotonic() + BELIEVED, role, known)
         return known
 
+    def _look_up(self, name: str) -> Registered | None:
+        def look_up() -> Registered | None:
+            with self.database.statement(limited=True) as connection:
+                return registry.look_up(connection, name)
+
+        return self.wait(look_up)
+
     def _read(self, name: str) -> tuple[Role, Signature]:
         try:
-            with self.database.statement(limited=True) as connection:
-                declaration = registry.look_up(connection, name)
+            declaration = self._look_up(name)
         except DBAPIError as error:
             refuse_unready(error)
             raise

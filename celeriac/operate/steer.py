@@ -27,7 +27,7 @@ from celeriac.store.connections import Database
 from celeriac.store.failures import retry_deadlocks
 from celeriac.store.plans import lookups
 from celeriac.store.ready import placed
-from celeriac.store.states import ALL, PENDING, move_to, why_not
+from celeriac.store.states import ALL, CLAIMED, PENDING, move_to, why_not
 
 #: A boost raises a priority to this at most.
 BOOSTED_TO = 100
@@ -177,11 +177,17 @@ def cancel(connection: Connection, ids: Sequence[int], *, by: str, why: str = ""
 
 
 def set_status(connection: Connection, ids: Sequence[int], status: str, *, by: str, why: str = "") -> Steered:
-    """`pending` retries, `failed` and `cancelled` cancel; only its worker can bring a task to another status."""
+    """`pending` retries, `failed` and `cancelled` cancel; only its worker can bring a task to another status.
+
+    One that waits, or is claimed, is `pending` already: it stays as it is, without a trace.
+    """
     if status not in ALL:
         raise BadValue(f"status={status!r}: give one of {', '.join(ALL)}")
     if move_to(status) == "retry":
-        return retry(connection, ids, by=by, why=why)
+        done = retry(connection, ids, by=by, why=why)
+        waiting = [row for row in _rows(connection, [*done.refused]) if row.status in (PENDING, CLAIMED)]
+        refused = {i: why for i, why in done.refused.items() if i not in {row.id for row in waiting}}
+        return Steered(done.changed + [_change(row, {"status": row.status}) for row in waiting], refused, done.missing)
     if move_to(status) == "cancel":
         return cancel(connection, ids, by=by, why=why)
     rows, result = lock_allowed(connection, ids, "cancel")
@@ -220,15 +226,19 @@ def _batch(
 
 def lock_allowed(connection: Connection, ids: Sequence[int], move: str) -> tuple[list[Row[Any]], Steered]:
     """The rows that allow the move, locked; the others refused."""
-    low, high = ANY_PRIORITY
     possible = [i for i in ids if 0 < i < 2**63]
     connection.execute(HOLD, {"ids": possible})
-    with lookups(connection):
-        rows = list(connection.execute(HELD, {"ids": possible, "low": low, "high": high}))
+    rows = _rows(connection, possible)
     refused = {row.id: why for row in rows if (why := why_not(move, row.status)) is not None}
     existing = {row.id for row in rows}
     result = Steered([], refused, [i for i in dict.fromkeys(ids) if i not in existing])
     return [row for row in rows if row.id not in refused], result
+
+
+def _rows(connection: Connection, ids: Sequence[int]) -> list[Row[Any]]:
+    low, high = ANY_PRIORITY
+    with lookups(connection):
+        return list(connection.execute(HELD, {"ids": list(ids), "low": low, "high": high})) if ids else []
 
 
 def _prioritise(

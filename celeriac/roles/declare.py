@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
@@ -33,20 +34,25 @@ from celeriac.store.sensitive import Sensitive
 
 @dataclass(frozen=True)
 class Declared:
-    """A role with its handler's signature. `successor`: the role that this one's name is an alias of."""
+    """A role with its handler's signature.
+
+    `is_empty`: the handler does nothing, as a stub's. `successor`: the role that this one's name is an alias of.
+    """
 
     role: Role
     signature: Signature
+    is_empty: bool = False
     successor: str | None = None
 
     @classmethod
     def from_task(cls, task: CeleryTask) -> Declared:
         said = said_by(type(task)) | dict(getattr(task, "role_options", None) or {})
         role = role_of(task.name, said, task)
-        signature = Signature.of(getattr(task, "_orig_run", task.run), role=role.name)
+        handler = getattr(task, "_orig_run", task.run)
+        signature = Signature.of(handler, role=role.name)
         signature.lenient = not checks_arguments(task)
         refuse_unknown_parameters(role, signature)
-        return cls(role, signature)
+        return cls(role, signature, _does_nothing(handler))
 
     @cached_property
     def sensitive(self) -> Sensitive | None:
@@ -56,11 +62,29 @@ class Declared:
     def row(self) -> dict[str, Any]:
         """As `roles` holds it."""
         definition = self.role.definition() | ({"successor": self.successor} if self.successor else {})
-        return {"role": self.role.name, "definition": definition, "parameters": self.signature.describe()}
+        return {
+            "role": self.role.name, "definition": definition, "parameters": self.signature.describe(),
+            "is_empty": self.is_empty,
+        }  # fmt: skip
 
     def under(self, alias: str) -> Declared:
         """What waits under a former name, and is run by the same handler from the same queue."""
-        return Declared(replace(self.role, name=alias, aliases=()), self.signature, self.role.name)
+        return replace(self, role=replace(self.role, name=alias, aliases=()), successor=self.role.name)
+
+
+def _nothing() -> None: ...
+
+
+def _documented_nothing() -> None:
+    """Nothing."""
+
+
+_NOTHING = {f.__code__.co_code for f in (_nothing, _documented_nothing)}
+
+
+def _does_nothing(handler: Callable[..., Any]) -> bool:
+    code = getattr(inspect.unwrap(handler), "__code__", None)
+    return code is not None and code.co_code in _NOTHING and code.co_consts[-1] is None
 
 
 class Roles:

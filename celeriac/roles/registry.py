@@ -8,18 +8,27 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from celeriac.roles.role import KEYS
+
+#: A definition, the handler's parameters, and the release that declared them.
+Registered = tuple[dict[str, Any], list[dict[str, Any]], int]
+
 #: How long (seconds) one that has changed waits for somebody's open transaction that has its row.
 PATIENCE = 0.5
 
-# INVARIANT: an older release never overwrites a newer one's definition. What is as declared is not written, and not
-# locked: a conflict locks its row even where it changes nothing.
+# INVARIANT: an older release never overwrites a newer one's definition, and a stub's release counts for nothing: who
+# serves the role overwrites it. What is as declared is not written, and not locked: a conflict locks its row even where
+# it changes nothing.
 REGISTER = text("""
 INSERT INTO celeriac.roles (role, definition, parameters, release)
-SELECT role, definition, parameters, :release
-FROM jsonb_to_recordset(CAST(:roles AS jsonb)) AS r (role text, definition jsonb, parameters jsonb, is_stub boolean)
+SELECT role, definition, parameters, CASE WHEN r.is_stub THEN -1 ELSE CAST(:release AS bigint) END
+FROM jsonb_to_recordset(CAST(:roles AS jsonb))
+    AS r (role text, definition jsonb, parameters jsonb, is_stub boolean, is_empty boolean)
 WHERE NOT EXISTS (
-    SELECT FROM celeriac.roles known WHERE known.role = r.role AND (known.release > :release
-        OR r.is_stub AND known.release = :release
+    SELECT FROM celeriac.roles known WHERE known.role = r.role AND (known.release > :release OR r.is_stub
+        OR r.is_empty AND EXISTS (
+            SELECT FROM unnest(CAST(:keys AS text[])) AS key
+            WHERE known.definition ->> key IS NOT NULL AND r.definition ->> key IS NULL)
         OR (known.definition, known.parameters, known.release) = (r.definition, r.parameters, :release)))
 ORDER BY role
 ON CONFLICT (role) DO UPDATE
@@ -58,14 +67,15 @@ INSERT INTO celeriac.batchers (role, seconds_per_task) VALUES (:role, :seconds) 
 def register(connection: Connection, roles: Sequence[Mapping[str, Any]], release: int) -> int:
     """Writes role definitions (`role`, `definition`, `parameters`); how many rows changed.
 
-    `is_stub`: by who does not serve the role, and may declare less of it: what is known of this release stays.
+    `is_stub`: by who does not serve the role, and may declare less of it: what is known stays, of whatever release.
+    `is_empty`: its handler does nothing here, so that a key it does not name is left out, not given up.
     """
     parameters = {"roles": json.dumps(list(roles)), "release": release}
     connection.execute(OTHERWISE, parameters)
-    return connection.execute(REGISTER, parameters).rowcount
+    return connection.execute(REGISTER, parameters | {"keys": list(KEYS)}).rowcount
 
 
-def look_up(connection: Connection, role: str) -> tuple[dict[str, Any], list[dict[str, Any]], int] | None:
+def look_up(connection: Connection, role: str) -> Registered | None:
     """A registered role's definition, its handler's parameters, and the release that declared it."""
     row = connection.execute(LOOK_UP, {"role": role}).one_or_none()
     return row and (row.definition, row.parameters, row.release)

@@ -171,22 +171,24 @@ class Role:
 KEYS = ("fair_by", "lock_by", "unique_by")
 
 
-def ruled(role: Role, definition: Mapping[str, Any], taken: Callable[[str], Key | None], *, newer: bool) -> Role:
-    """The role with the keys that SQL knows of, `taken` by their option, where this declaration says none; all of them
-    where SQL's is `newer`. Raises Contradiction for one that says another.
+def ruled(role: Role, definition: Mapping[str, Any], taken: Callable[[str], Key | None], *, newer: int) -> Role:
+    """The role with the keys that SQL knows of, `taken` by their option, where this declaration says none.
+
+    `newer`: by how many releases SQL's is newer. A newer one's are taken whatever is declared here, an older one's
+    never instead of what is; of the same release, raises Contradiction for one that says another.
     """
     changes: dict[str, Any] = {}
     for option in KEYS:
         mine, known = _registered(getattr(role, option)), definition.get(option)
-        if mine == known or (known is None and not newer):
+        if mine == known or (known is None and newer <= 0) or (mine is not None and newer < 0):
             continue
-        if mine is not None and not newer:
+        if mine is not None and newer == 0:
             raise Contradiction(
                 f"{role.name}: declared here with {option}={mine!r}, and with {option}={known!r} by the code that "
                 "serves it: declare the same, or leave it out; nothing was enqueued"
             )
         changes[option] = taken(option)
-    if "unique_by" in changes or role.unique_while == "unfinished":
+    if "unique_by" in changes or (role.unique_while == "unfinished" and newer >= 0):
         changes["unique_while"] = definition.get("unique_while", "unfinished")
     return replace(role, **changes) if changes else role
 

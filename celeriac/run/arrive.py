@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import random
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,7 @@ from celeriac.counters import COUNTERS
 from celeriac.dispatch.claim import Held, Holder, fresh_token
 from celeriac.dispatch.passes import Dispatcher, Own
 from celeriac.roles.role import Role
-from celeriac.run import start, strays
+from celeriac.run import shared, start, strays
 from celeriac.run.app import RunApp
 from celeriac.run.shared import closed, worker_id
 from celeriac.run.start import FEW
@@ -71,8 +72,17 @@ def _run_asked(app: RunApp, role: Role, ids: list[int]) -> dict[str, Any]:
     """What a kick asks for. One that names its task keeps no other from being sent."""
     if not ids:
         app.publisher.take_up(role.name)
+    if shared.alone() and (unheard := _run_unheard(app, role))["ran"]:
+        return unheard
     done = _run_few(app, role)
     return _run_pass(app, role) if done is None else done
+
+
+def _run_unheard(app: RunApp, role: Role) -> dict[str, Any]:
+    """What was claimed, and waits in a Redis that nobody hears: it fills the window of the role."""
+    with app.database.statement() as connection:
+        left = start.unheard(connection, role.name)
+    return _run_claimed(app, role, *random.choice(left)) if left else {"ran": 0}
 
 
 def _go_on(app: RunApp, role: Role, done: dict[str, Any], until: float) -> int:
@@ -115,7 +125,7 @@ def _dispatch(app: RunApp, role: Role, *, lines_up: bool) -> None:
     with _excused(role):
         if lines_up:
             app.publisher.kick(role.name, role.queue)
-        else:
+        elif not shared.alone():
             app.dispatcher.dispatch_if_due(role, is_due=True)
 
 
@@ -158,7 +168,7 @@ def _run_pass(app: RunApp, role: Role) -> dict[str, Any]:
     def read(connection: Connection, ticket: Held) -> list[Started]:
         return start.own(connection, role.name, ticket.ids, ticket.token)
 
-    is_alone = not app.publisher.is_open  # Redis took no message when this was asked for
+    is_alone = shared.alone() or not app.publisher.is_open  # Redis took no message when this was asked for
     own = Own(Holder(worker_id(), os.getpid()), fresh_token(), read, is_whole=is_alone, is_single=is_alone)
 
     def ask(again: bool) -> list[Started]:
@@ -180,7 +190,7 @@ def _dispatch_what_came(app: RunApp, role: Role) -> None:
     Where a rate bounds what begins, its next token asks for a pass: those of that ticket are not taken yet.
     """
     with _excused(role):
-        if app.limited.of(role.name).rate_limit is None:
+        if not shared.alone() and app.limited.of(role.name).rate_limit is None:
             app.dispatcher.dispatch_if_due(role)
 
 

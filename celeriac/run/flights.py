@@ -160,8 +160,25 @@ class Flights:
         if flights[0].run.on_loop:
             self.loop.call_soon_threadsafe(self._launch, flights)
         else:
-            for flight in flights:
+            self._launch_in_threads(flights)
+
+    def _launch_in_threads(self, flights: Sequence[Flight]) -> None:
+        """Where no thread can be begun they wait for one that there is; without any, they are handed back."""
+        errors: list[RuntimeError] = []
+        for flight in flights:
+            try:
                 self.executor.submit(self._fly_in_thread, flight)
+            except RuntimeError as error:
+                errors.append(error)
+        if not errors:
+            return
+        logger.warning("No thread can be begun (%s): fewer tasks run at once than this worker has slots", errors[0])
+        if not self.executor._threads:
+            self.executor = ThreadPoolExecutor(self.places, "celeriac-handler")
+            for flight in flights:
+                flight.why_back = True
+            self.land(flights)
+            time.sleep(RETRY_EVERY)
 
     def _launch(self, flights: Sequence[Flight]) -> None:
         for flight in flights:

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from billiard.process import current_process
 
 # Made before the pool forks: bytes both sides see. Threads and solo pools share them trivially.
-_flags = mmap.mmap(-1, 4)
+_flags = mmap.mmap(-1, 5)
 _owner = os.getpid()
-_DRAINING, _BACKING_OFF, _REPLACING_IDLE, _TELLING = range(4)
+_DRAINING, _BACKING_OFF, _REPLACING_IDLE, _TELLING, _ALONE = range(5)
 
 #: Neither draining nor backing off.
 _OPEN = bytes(2)
@@ -109,6 +109,15 @@ def telling() -> bool:
 
 def tell(on: bool = True) -> None:
     _flags[_TELLING] = int(on)
+
+
+def alone() -> bool:
+    """Whether nobody of this worker hears what Redis has: what comes, comes by looks."""
+    return _flags[_ALONE] == 1
+
+
+def be_alone(on: bool = True) -> None:
+    _flags[_ALONE] = int(on)
 
 
 def renewed() -> float:

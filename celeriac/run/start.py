@@ -33,6 +33,14 @@ FROM celeriac.tasks t WHERE t.id = ANY (ARRAY(SELECT unnest(ids) FROM mine))
 
 TICKET = text("SELECT worker_id, worker_pid, ids FROM celeriac.tickets WHERE token = CAST(:token AS uuid) FOR UPDATE")
 
+# Tickets whose message may never come, as Redis is away: whoever gets it later is refused.
+UNHEARD = text("""
+SELECT ids, CAST(token AS text) AS token FROM celeriac.tickets
+WHERE role = :role AND worker_id IS NULL AND claimed_at < statement_timestamp() - interval '1 second'
+    AND claimed_at >= coalesce((SELECT held_since FROM celeriac.batcher(:role)), '-infinity')
+ORDER BY role, claimed_at LIMIT 20
+""")
+
 # What a pass of this process has claimed for it, in the pass's transaction.
 OWN = text(f"""
 SELECT {COLUMNS}
@@ -108,6 +116,11 @@ def ticket(connection: Connection, token: str) -> Row[Any] | None:
     """
     looks = (connection.execute(TICKET, {"token": token}).one_or_none() for _ in range(2))
     return next(filter(None, looks), None)
+
+
+def unheard(connection: Connection, role: str) -> list[tuple[list[int], str]]:
+    """Tickets of the role that nobody has started for a second: the tasks and token of each, of the oldest."""
+    return [(row.ids, row.token) for row in connection.execute(UNHEARD, {"role": role})]
 
 
 def own(connection: Connection, role: str, ids: Sequence[int], token: str) -> list[Started]:

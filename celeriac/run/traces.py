@@ -235,12 +235,14 @@ def spare_neighbours(database: Database) -> None:
     What they had begun goes when its lease is over. A trace is kept until its process holds nothing.
     """
     try:
-        for trace in dead(database.url):
-            with database.transaction() as connection:
-                tokens = release.of_process(connection, trace.worker_id, trace.pid)
-                spare(connection, database.url, tokens)
-            if not tokens:
-                trace.path.unlink(missing_ok=True)
+        gone = {(trace.worker_id, trace.pid): trace.path for trace in dead(database.url)}
+        if not gone:
+            return
+        with database.transaction() as connection:
+            held = release.of_processes(connection, list(gone))
+            spare(connection, database.url, [token for tokens in held.values() for token in tokens])
+        for process in gone.keys() - held.keys():
+            gone[process].unlink(missing_ok=True)
     except OSError as error:
         logger.debug("The traces of lost processes cannot be read: %s", error)
 

@@ -16,6 +16,7 @@ from celeriac.operate.policies import limits_in_words, set_limits
 from celeriac.operate.revoke import in_words, revoke, stamped
 from celeriac.operate.sealed import SEAL, seal
 from celeriac.seam.app import SeamApp
+from celeriac.settings import LOOK
 
 #: What stock Celery has and rows have no use for: a signal is for the process, which goes on here.
 Ignored = Any
@@ -37,10 +38,13 @@ class Control(StockControl):
     def broadcast(
         self, command: str, arguments: Any = None, destination: Any = None, connection: Any = None, **options: Any
     ) -> Any:
-        """As Celery's, signed where `CELERIAC_REMOTE_CONTROL_KEY` is set. Celery's other options go on as they are."""
+        """As Celery's; what is more than a look is signed where `CELERIAC_REMOTE_CONTROL_KEY` is set.
+
+        Celery's other options go on as they are.
+        """
         known = {name: options.pop(name) for name in _OPTIONS if name in options}
         arguments = {**(arguments or {}), **options}
-        if (key := self.app.settings.remote_control_key) is not None:
+        if (key := self.app.settings.remote_control_key) is not None and _acts(command):
             arguments[SEAL] = seal(key, command, arguments, destination)
         return super().broadcast(command, arguments, destination, connection, **known)
 
@@ -88,6 +92,12 @@ class Control(StockControl):
         with self.app.database.transaction() as connection:
             change = set_limits(connection, role, by=self.app.process_name, **changes)
         return [{self.app.process_name: {"ok": limits_in_words(change)}}] if reply else None
+
+
+def _acts(command: str) -> bool:
+    from celeriac.worker import remote  # which has all of Celery's worker with it
+
+    return remote.level_of(command) != LOOK
 
 
 PURGE = (

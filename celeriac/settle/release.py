@@ -39,6 +39,11 @@ SELECT CAST(token AS text) FROM celeriac.tickets
 WHERE worker_id = :worker_id AND (CAST(:pid AS integer) IS NULL OR worker_pid = :pid)
 """)
 
+OF_PROCESSES = text("""
+SELECT CAST(token AS text), worker_id, worker_pid FROM celeriac.tickets
+WHERE worker_id = ANY (CAST(:workers AS text[])) AND worker_pid = ANY (CAST(:pids AS integer[]))
+""")
+
 STILL_HELD = text("""
 SELECT CAST(token AS text) FROM celeriac.tickets
 WHERE token = ANY (CAST(:tokens AS uuid[])) AND worker_id IS NOT NULL
@@ -74,6 +79,15 @@ class Freed:
 def of_process(connection: Connection, worker_id: str, pid: int | None) -> list[str]:
     """The tickets one child process runs (or, without a pid, the whole worker)."""
     return list(connection.execute(OF_PROCESS, {"worker_id": worker_id, "pid": pid}).scalars())
+
+
+def of_processes(connection: Connection, processes: Sequence[tuple[str, int]]) -> dict[tuple[str, int], list[str]]:
+    """What each of these child processes runs, by its worker and pid; nothing of those that hold none."""
+    workers, pids = map(list, zip(*processes, strict=True))
+    held: dict[tuple[str, int], list[str]] = {}
+    for token, *process in connection.execute(OF_PROCESSES, {"workers": workers, "pids": pids}):
+        held.setdefault((process[0], process[1]), []).append(token)
+    return {process: held[process] for process in processes if process in held}
 
 
 def still_held(connection: Connection, tokens: Sequence[str], only: Sequence[int] | None = None) -> list[str]:

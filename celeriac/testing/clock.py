@@ -21,7 +21,7 @@ TIMES = {
     "behind": ("due_at",),
     "parked": ("due_at",),
     "tickets": ("claimed_at", "started_at", "heartbeat_at"),
-    "batchers": ("held_since", "rescan_at"),
+    "batchers": ("held_since", "held_next", "rescan_at"),
     "role_limits": ("taken_at",),
 }
 

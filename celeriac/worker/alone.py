@@ -37,12 +37,12 @@ class Asked(TicketRequest):
         failed, done, _ = failed__retval__runtime
         ran = 0 if failed or not done else int(done.get("ran", 0))
         answer = super().on_success(failed__retval__runtime, **kwargs)
-        self.alone.over(self.role, ran)
+        self.alone.over(self, ran)
         return answer
 
     def on_failure(self, *args: Any, **kwargs: Any) -> Any:
         answer = super().on_failure(*args, **kwargs)
-        self.alone.over(self.role, 0)
+        self.alone.over(self, 0)
         return answer
 
 
@@ -53,7 +53,7 @@ class Alone:
         self.consumer = consumer
         self.app = consumer.app
         self.waiting: deque[str] = deque()
-        self.under_way = 0
+        self.under_way: set[Asked] = set()
         self.is_asking = False
 
     def is_needed(self) -> bool:
@@ -67,10 +67,10 @@ class Alone:
         self.waiting.extend(r.name for r in self.app.roles.of_queues(queues) if r.name not in self.waiting)
         self.ask()
 
-    def over(self, role: str, ran: int) -> None:
-        self.under_way -= 1
+    def over(self, look: Asked, ran: int) -> None:
+        self.under_way.discard(look)
         if ran and self.is_needed():
-            self.waiting.extend([role] * min(2, self._slots() - self.under_way))
+            self.waiting.extend([look.role] * min(2, self._slots() - len(self.under_way)))
         self.ask()
 
     def ask(self) -> None:
@@ -79,10 +79,14 @@ class Alone:
             return
         self.is_asking, until = True, time.monotonic() + ROUND
         try:
-            while self.waiting and self.under_way < self._slots() and time.monotonic() < until:
+            while self.waiting and len(self.under_way) < self._slots() and time.monotonic() < until:
                 self._ask(self.waiting.popleft())
         finally:
             self.is_asking = False
+
+    def forget(self) -> None:
+        """With its connection the consumer throws away what its pool has not begun, and nobody hears of that again."""
+        self.under_way.clear()
 
     def _slots(self) -> int:
         return int(self.consumer.pool.num_processes)
@@ -100,7 +104,7 @@ class Alone:
             body=body, decoded=True, eventer=self.consumer.event_dispatcher,
         )  # fmt: skip
         request.alone, request.role = self, role
-        self.under_way += 1
+        self.under_way.add(request)
         task_reserved(request)
         self.consumer.on_task_request(request)
 
@@ -141,6 +145,7 @@ class AloneStep(bootsteps.StartStopStep):
         if not fills_itself(c.pool):
             self.timer = c.timer.call_repeatedly(c.app.settings.poll_interval, c.alone.look)
 
-    def stop(self, c: Any) -> None:  # noqa: ARG002 - Celery's signature
+    def stop(self, c: Any) -> None:
         if self.timer is not None:
             self.timer.cancel()
+        c.alone.forget()

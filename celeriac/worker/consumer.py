@@ -12,9 +12,11 @@ from typing import Any
 from celery.events.dispatcher import EventDispatcher
 from celery.exceptions import CPendingDeprecationWarning
 from celery.worker.consumer import Consumer as StockConsumer
+from celery.worker.consumer.mingle import Mingle
 from kombu.exceptions import OperationalError
 
 from celeriac.dispatch.publish import SHORT_FUSE, in_brief
+from celeriac.run import shared
 from celeriac.run.places import places
 from celeriac.worker.alone import Alone
 
@@ -23,19 +25,59 @@ logger = logging.getLogger(__name__)
 #: Until Redis is tried again (seconds): at first, and at most.
 SOON, AT_LAST = 0.5, 5.0
 
-#: Between two connections that end one right after the other (seconds).
-REST = 1.0
+#: A connection that ends within so many seconds is one of a network, or of a Redis, that breaks them.
+STEADY = 10.0
 
 
 class Consumer(StockConsumer):
-    """What Redis refuses to each connection anew (a command it may not give) costs a try a second."""
+    """`broken`: so many connections in a row ended soon: their network breaks them, or Redis refuses a command to each.
 
+    `began`: when (monotonic) there was one last.
+    """
+
+    class Blueprint(StockConsumer.Blueprint):
+        """Its steps, one of which is the consumer's loop."""
+
+        def start(self, parent: Any) -> None:
+            """Raises OperationalError, after which the consumer connects again, for what ends a worker otherwise."""
+            try:
+                super().start(parent)
+            except parent.connection_errors:
+                raise
+            except Exception as error:
+                if not _is_of_connections(error):
+                    raise
+                logger.debug("The connection to Redis broke", exc_info=error)
+                raise OperationalError(f"the connection broke: {error!r}") from error
+
+    steps: list[Any]
+    connection_errors: tuple[type[BaseException], ...]
     first_connection_attempt: bool
-    ended = -math.inf
+    began = -math.inf
+    broken = 0
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        # What kombu makes of a connection's error, which Celery takes for the end of the worker.
+        self.connection_errors = (*self.connection_errors, OperationalError)
         self.alone = Alone(self)
+
+    def connect(self) -> Any:
+        """Where connections end one right after the other, work goes on for the longer in between."""
+        if self.broken:
+            self.work_alone(min(2**self.broken * SOON, AT_LAST))
+        connection = super().connect()
+        self.began = time.monotonic()
+        return connection
+
+    def work_alone(self, seconds: float) -> None:
+        places.alone = True
+        shared.be_alone()
+        try:
+            self.alone.work_for(seconds)
+        finally:
+            places.alone = False
+            shared.be_alone(on=False)
 
     def connection_for_write(self, url: Any = None, heartbeat: Any = None) -> Any:
         """For events. Redis that answers nobody would hold up the consumer's own loop."""
@@ -59,20 +101,17 @@ class Consumer(StockConsumer):
                 if (why := in_brief(error)) != last_reason:
                     logger.warning("Waiting for Redis at %s: %s", conn.as_uri(), why)
                 last_reason = why
-            places.alone = True
-            try:
-                self.alone.work_for(min(tried * SOON, AT_LAST))
-            finally:
-                places.alone = False
+            self.work_alone(min(tried * SOON, AT_LAST))
         self.first_connection_attempt = False
         return conn
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
         with warnings.catch_warnings(action="ignore", category=CPendingDeprecationWarning):
             super().on_connection_error_after_connected(_in_words(exc))
-        if time.monotonic() - self.ended < 2 * REST:
-            time.sleep(REST)
-        self.ended = time.monotonic()
+        # It waits a second for its neighbours, for revocations, which are rows: once is enough.
+        self.steps = [step for step in self.steps if not isinstance(step, Mingle)]
+        lasted = time.monotonic() - self.began
+        self.broken = self.broken + 1 if lasted < STEADY else 0
 
 
 class Teller(EventDispatcher):
@@ -85,6 +124,15 @@ class Teller(EventDispatcher):
         if type == "worker-heartbeat" and not self.app.publisher.is_open:
             return None
         return super().send(type, *args, **{**fields, "retry": False})
+
+
+def _is_of_connections(error: BaseException) -> bool:
+    """Whether kombu or redis-py stumbled over it: a connection that breaks leaves them with what is closed."""
+    frame = error.__traceback__
+    while frame is not None and frame.tb_next is not None:
+        frame = frame.tb_next
+    name = "" if frame is None else str(frame.tb_frame.f_globals.get("__name__"))
+    return name.partition(".")[0] in ("kombu", "redis")
 
 
 def _in_words(error: Exception) -> Exception:

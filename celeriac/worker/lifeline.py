@@ -303,7 +303,7 @@ class Lifeline(threading.Thread):
             self.app.kick(roles)
 
     def _look_for(self, role: Role) -> None:
-        if role.prompt and places.wake is None:
+        if role.prompt and places.wake is None and not places.alone:
             self.dispatcher.dispatch_if_due(role)
         elif not role.prompt and self.dispatcher.has_due(role):
             self.dispatcher.resume(role)

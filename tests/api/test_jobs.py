@@ -20,6 +20,16 @@ def test_a_failed_job_can_be_queued(api: Api) -> None:
     assert (before["status"], after["status"]) == ("failed", "pending")
 
 
+@pytest.mark.parametrize("status", ["pending", "claimed"])
+def test_a_queued_job_stays_queued(api: Api, status: str) -> None:
+    job = task(api, status)
+    assert api.put(f"{JOBS}/{job}/status", {"status": "queued"})["after"] == {"status": status}
+    done = api.put(f"{JOBS}/bulk/status", {"job_ids": [job], "status": "queued"})
+    assert (done["changed"], done["refused"]) == ([job], [])
+    assert row(api, job, "status") == (status,)
+    assert audited(api, "task", job) == []
+
+
 def test_a_queued_job_can_be_failed(api: Api) -> None:
     job = task(api, "pending")
     api.put(f"{JOBS}/{job}/status", {"status": "failed"})
@@ -31,7 +41,6 @@ def test_a_queued_job_can_be_failed(api: Api) -> None:
     [
         ("running", "queued", "the task is running"),
         ("completed", "queued", "the task is completed"),
-        ("pending", "queued", "the task is pending"),
         ("completed", "failed", "it is over"),
         ("pending", "crawling", "only its worker"),
         ("running", "success", "only its worker"),

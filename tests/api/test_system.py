@@ -16,6 +16,11 @@ def test_the_depth_of_each_role(api: Api) -> None:
     api.refused(404, "GET", "/api/roles/no_such_role")
 
 
+def test_what_the_server_declares_is_overwritten_by_whoever_serves_the_role(api: Api) -> None:
+    """Its declarations may be stubs."""
+    assert set(api.rows("SELECT release FROM roles WHERE role LIKE '%product_resync%'")) == {(-1,)}
+
+
 def test_what_the_batcher_decided_and_why(api: Api) -> None:
     api.rows("""
         INSERT INTO celeriac.passes (role, by, free, claimants, given, why_nothing)

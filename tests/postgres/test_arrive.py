@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 from celeriac import Celeriac
 from celeriac.dispatch.passes import Dispatcher
 from celeriac.roles.role import Role
-from celeriac.run import arrive, start
+from celeriac.run import arrive, shared, start
 from celeriac.run.arrive import run_ticket
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
@@ -45,6 +45,22 @@ def test_a_pass_whose_other_tickets_went_nowhere_runs_its_own(
     assert run_ticket(app, "work", [], "") == {"ran": 1}
     assert len(ran) == 1
     assert rows(STATUS) == [("claimed",), ("claimed",), ("completed",)]
+
+
+def test_where_nobody_hears_redis_what_waits_there_is_begun(
+    app: Celeriac, database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else it would fill the window of its role. Its message, if it comes, begins nothing."""
+    ran = declare(app, window=1)
+    enqueued(database, new_task(), new_task())
+    ticket = claimed(database)
+    rows("UPDATE tickets SET claimed_at = claimed_at - interval '2 seconds'")
+    assert run_ticket(app, "work", [], "") == {"ran": 0}
+    monkeypatch.setattr(shared, "alone", lambda: True)
+    for _ in range(2):
+        run_ticket(app, "work", [], "")
+    assert (len(ran), rows(STATUS)) == (2, [("completed",), ("completed",)])
+    assert run_ticket(app, "work", *ticket)["ran"] == 0
 
 
 def test_a_pass_that_breaks_off_after_its_commit_leaves_nothing_running(

@@ -21,6 +21,7 @@ from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
 from celeriac import BadArguments, Celeriac, CeleriacError, ConfigurationError, NotReady, Task
 from celeriac.errors import IdTaken
+from celeriac.roles import registry
 from tests.postgres.workflows import look_once, run_all
 from tests.processes import Rows
 
@@ -326,6 +327,33 @@ def test_what_an_async_handler_enqueues_comes_with_its_outcome(app: Celeriac, ro
     assert seen == [(None, [("parent",)])]
     family = "SELECT c.status FROM worker_tasks c JOIN worker_tasks p ON p.id = c.parent_id WHERE p.role = 'parent'"
     assert rows(family) == [("completed",)]
+
+
+def test_the_rules_of_a_role_are_not_read_in_the_loops_way(
+    app: Celeriac, work: Task[[int], int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At its first call, in a transaction of the loop's."""
+    reads, goes_on, is_in_time = threading.Event(), threading.Event(), []
+    look_up = registry.look_up
+
+    def slowly(*given: Any) -> Any:
+        reads.set()
+        is_in_time.append(goes_on.wait(10))
+        return look_up(*given)
+
+    monkeypatch.setattr(registry, "look_up", slowly)
+    engine = create_async_engine(make_url(app.database_url).set(drivername="postgresql+asyncpg"))
+
+    async def main() -> None:
+        async with AsyncSession(engine) as session:
+            call = asyncio.ensure_future(work.using(session=session).adelay(1))
+            assert await asyncio.to_thread(reads.wait, 5)
+            goes_on.set()
+            await call
+        await engine.dispose()
+
+    run(main())
+    assert is_in_time == [True]
 
 
 # -- results -----------------------------------------------------------------------------------------------------------

@@ -282,6 +282,36 @@ def test_rules_that_cannot_be_read_now_are_those_that_were_read_last(
     assert rows("SELECT lock_key FROM worker_tasks ORDER BY id") == [("store_id:11",), ("store_id:12",)]
 
 
+@pytest.mark.parametrize("release", [0, 7], ids=["of the same release", "of a newer one"])
+@pytest.mark.parametrize("served", [[], None, ["sync"]], ids=["serves nothing", "says nothing", "serves it"])
+def test_a_stub_takes_no_key_away(new_app: NewApp, rows: Rows, release: int, served: list[str] | None) -> None:
+    """Whatever registers it, by its calls no more than in SQL, and whoever comes first."""
+    key = "SELECT definition ->> 'lock_by' FROM roles WHERE role = 'sync'"
+    declares(new_app(), **KEYS)
+    other = new_app(release=release)
+    here = stub(other)
+    other.register_roles(served=served)
+    here.delay(7, 11)
+    assert (rows.one(key), rows("SELECT lock_key FROM worker_tasks")) == ("store_id", [("store_id:11",)])
+    rows("DELETE FROM roles WHERE role = 'sync'")
+    other.register_roles(served=[])
+    declares(new_app(), **KEYS)
+    assert rows.one(key) == "store_id"
+
+
+def test_a_handler_that_does_something_gives_a_key_up(new_app: NewApp, rows: Rows) -> None:
+    declares(new_app(), **KEYS)
+    other = new_app()
+
+    @other.task(role="sync", shared=False)
+    def sync(account_id: int, store_id: int = 5, kind: str = "full") -> int:
+        """Says what it got."""
+        return account_id
+
+    other.register_roles(served=["sync"])
+    assert rows.one("SELECT definition ->> 'lock_by' FROM roles WHERE role = 'sync'") is None
+
+
 @pytest.mark.parametrize(
     ("release", "lock_key"), [(0, "older"), (1, None), (2, "kind:full")], ids=["older", "of the same", "newer"]
 )

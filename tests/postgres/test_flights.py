@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
@@ -189,6 +190,35 @@ def test_what_postgres_refuses_for_good_breaks_off_alone(
         until(completed(rows, N), "all to end")
     assert rows("SELECT task_id FROM worker_tasks WHERE losses > 0") == [(bad,)]
     assert ran.count(bad) == 2
+
+
+@pytest.mark.parametrize("threads", [0, 1])
+def test_what_finds_no_thread_waits_for_one(
+    app: Celeriac, rows: Rows, monkeypatch: pytest.MonkeyPatch, threads: int
+) -> None:
+    """A process may have no more of them than its system lets it."""
+    refused: list[bool] = []
+    adjust = ThreadPoolExecutor._adjust_thread_count
+
+    def some(executor: ThreadPoolExecutor) -> None:
+        if executor._thread_name_prefix.startswith("celeriac-handler") and len(refused) < 2:
+            refused.append(True)
+            if len(executor._threads) >= threads:
+                raise RuntimeError("can't start new thread")
+        adjust(executor)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "_adjust_thread_count", some)
+
+    @app.task(role="work", shared=False)
+    def work() -> str:
+        return "done"
+
+    app.register_roles()
+    work.bulk(() for _ in range(N))
+    with flying(app):
+        until(completed(rows, N), "all to end")
+    assert len(refused) == 2
+    assert rows("SELECT DISTINCT losses FROM worker_tasks") == [(0,)]
 
 
 def test_a_cancel_and_a_lost_lease_end_a_coroutine(app: Celeriac, rows: Rows) -> None:

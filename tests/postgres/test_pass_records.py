@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -91,7 +90,8 @@ def test_what_a_pass_decided_is_answered_by_replaying_it(
 def test_under_an_old_transaction_the_roles_row_is_found_among_few_versions(database: Database, rows: Rows) -> None:
     """Each pass leaves a version of it that may not be vacuumed."""
     written: dict[str, Any] = dict.fromkeys(("before", "after"), "") | dict.fromkeys(("claimants", "given"), "{}")
-    written |= {"role": "work", "by": "test", "free": 0, "took_ms": 0.0, "held_since": datetime.now(UTC)}
+    written |= {"role": "work", "by": "test", "free": 0, "took_ms": 0.0, "held_since": "-infinity"}
+    written |= {"held_next": "-infinity", "held_xid": "1"}
     written |= {"points": json.dumps([random.random() for _ in range(60)]), "seconds": None}
     for _ in range(300):
         with database.transaction() as connection:
@@ -109,6 +109,12 @@ def test_a_pass_that_claims_nothing_says_since_when_tickets_are_held(passes: Pas
     rows("INSERT INTO celeriac.batchers (role, held_since) VALUES ('work', now() - interval '10 minutes')")
     minutes = "SELECT now() - held_since < interval '1 minute' FROM celeriac.batchers"
     assert passes.why_nothing() == "nothing is ready"
+    rows("UPDATE celeriac.batchers SET held_next = now() - interval '30 seconds', held_xid = '3'")
+    assert passes.why_nothing() == "nothing is ready"
+    assert rows(minutes) == [(False,)], "once a minute"
+    rows("UPDATE celeriac.batchers SET held_next = now() - interval '2 minutes'")
+    passes.why_nothing()
+    minutes = minutes.replace("1 minute", "3 minutes")
     assert rows(minutes) == [(True,)]
     said = "SELECT held_since FROM celeriac.batchers"
     before = rows(said)

@@ -92,6 +92,19 @@ def test_with_a_key_what_is_more_than_a_look_is_signed_once_and_for_whom_it_is(
     assert rows("SELECT action FROM audit") == [("pool_grow",)]
 
 
+def test_a_look_is_not_signed(app: Celeriac, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker of the previous release takes no such argument."""
+    app.settings = replace(app.settings, remote_control_key=KEY)
+    sent: dict[str, Any] = {}
+    monkeypatch.setattr(StockControl, "broadcast", lambda _, command, given, *__, **___: sent.update({command: given}))
+    app.control.ping()
+    app.control.inspect().active()
+    app.control.shutdown()
+    assert {command: sealed.SEAL in (given or {}) for command, given in sent.items()} == {
+        "ping": False, "active": False, "shutdown": True,
+    }  # fmt: skip
+
+
 def test_a_command_of_the_applications_own_names_its_arguments_as_it_likes(app: Celeriac) -> None:
     taken = {"name": "a", "level": "DEBUG", "handler": 1, "state": 2, "seals": 3}
     assert ask(app, "ping", **taken) == {"ok": taken}

@@ -93,7 +93,8 @@ BEGIN
         RETURN;
     END IF;
     -- A ticket from before the time from which passes count them.
-    UPDATE celeriac.batchers SET held_since = '-infinity' WHERE role = task.role AND held_since > task.claimed_at;
+    UPDATE celeriac.batchers SET held_since = '-infinity', held_next = NULL, held_xid = NULL
+    WHERE role = task.role AND greatest(held_since, held_next) > task.claimed_at;
     IF task.lock_key IS NOT NULL AND task.waits_for IS NULL THEN
         INSERT INTO celeriac.locks AS l (lock_key, head) VALUES (task.lock_key, task.id) ON CONFLICT DO NOTHING
         RETURNING l.head INTO head;

@@ -32,6 +32,7 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
     outcome = {"token": TOKEN, "retry_count": 0, "tries": 0, "keep": True, "delay": 0}
     settled = {status: json.dumps([outcome | {"id": i, "status": status} for i in running])
         for status in ("completed", "failed", "pending")}  # fmt: skip
+    held = {"held_since": "2026-01-01", "held_next": "2026-01-01", "held_xid": "1"}
     passed = {"by": "", "free": 1, "claimants": "[]", "given": "{}", "before": "", "after": "", "took_ms": 1}
     aging = {"after": 0, "every": 300, "step": 10, "ceiling": 49, "few": 2, "levels": SELECTED}
     released = {"tokens": [TOKEN, *silent], "only": None, "started": True, "kind": "rescue", "loss": True} | by
@@ -102,8 +103,8 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
             work | points | {"accounts": accounts[:1], "slots": [SELECTED]},
         ],
         "dispatch.claim.RESUME": [{"ids": ready, "room": SELECTED, "share": SELECTED, "holding": "{}"}],
-        "dispatch.record.RECORD": [work | passed | points | {"held_since": "2026-01-01", "seconds": 1}],
-        "dispatch.record.STILL_HELD": [work | {"held_since": "2026-01-01"}],
+        "dispatch.record.RECORD": [work | passed | points | held | {"seconds": 1}],
+        "dispatch.record.STILL_HELD": [work | held],
         "dispatch.record.REPEAT": [{"last_pass": 1, "why": "", "took_ms": 1}],
         "dispatch.record.NOTHING": [work | passed | {"why": ""}],
         "dispatch.parking.PARK": [work | {"accounts": ["q1"], "batch": SELECTED}],
@@ -142,6 +143,7 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
         "run.lease.PROGRESS": [{"id": one, "token": TOKEN, "progress": "1"}],
         "run.lease.RUNNING": [w | {"id": one}],
         "run.lease.ASKED": [{"ids": running, "tokens": [TOKEN]}, {"ids": [one], "tokens": [TOKEN, *silent]}],
+        "run.start.UNHEARD": [work],
         "run.start.START": [work | w | {"token": TOKEN, "again": True}],
         "run.start.OWN": [{"ids": running}],
         "run.start.START_FEW": [

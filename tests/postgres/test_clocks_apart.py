@@ -1,0 +1,56 @@
+"""A caller whose clock is not the database's is told where it matters: at a call that gives an instant."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from celeriac import Celeriac
+from celeriac.enqueue import clocks
+
+
+def by_eta(task: Any, now: datetime) -> None:
+    task.apply_async(eta=now + timedelta(minutes=1))
+
+
+def by_expiry(task: Any, now: datetime) -> None:
+    task.apply_async(expires=now + timedelta(minutes=1))
+
+
+def by_bulk(task: Any, now: datetime) -> None:
+    task.bulk([()], expires=now + timedelta(minutes=1))
+
+
+def by_seconds(task: Any, _: datetime) -> None:
+    task.apply_async(countdown=60, expires=120)
+
+
+@pytest.mark.parametrize("ahead", [timedelta(minutes=5), timedelta(minutes=-5), timedelta()])
+@pytest.mark.parametrize("call", [by_eta, by_expiry, by_bulk, by_seconds])
+def test_an_instant_by_a_clock_that_differs_is_warned_of_once_in_a_while(
+    app: Celeriac, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+    call: Callable[..., None], ahead: timedelta,
+) -> None:  # fmt: skip
+    class Here(datetime):
+        @classmethod
+        def now(cls, tz: Any = None) -> Here:
+            return cls.fromtimestamp((datetime.now(UTC) + ahead).timestamp(), tz)
+
+    @app.task(role="work", shared=False, prompt=False)
+    def work() -> None: ...
+
+    monkeypatch.setattr(clocks, "datetime", Here)
+    monkeypatch.setattr(clocks, "isinstance", lambda one, _: isinstance(one, datetime), raising=False)
+    with caplog.at_level(logging.WARNING, clocks.__name__):
+        call(work, datetime.now(UTC))
+        call(work, datetime.now(UTC))
+    said = [record.getMessage() for record in caplog.records if record.name == clocks.__name__]
+    expected = {5: ["300 s ahead of"], -5: ["300 s behind"], 0: []}[ahead.total_seconds() // 60]
+    if call is by_seconds:
+        expected = []
+    assert len(said) == len(expected)
+    assert all(words in line for words, line in zip(expected, said, strict=True))
