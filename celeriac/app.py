@@ -23,12 +23,13 @@ from celeriac.errors import ConfigurationError, Contradiction
 from celeriac.roles import limits, registry
 from celeriac.roles.attributes import said_by
 from celeriac.roles.declare import Roles, declare
+from celeriac.roles.priorities import Order, Priorities
 from celeriac.roles.role import Role
 from celeriac.roles.rules import TICKET
 from celeriac.roles.signature import Signature
 from celeriac.run import coroutines, originals
 from celeriac.run.process import Process
-from celeriac.seam import app_wide, broker, chords, configuration, producer
+from celeriac.seam import app_wide, broker, chords, configuration, priorities, producer
 from celeriac.seam.app import Ambient, Bound
 from celeriac.seam.autoretry import retry_in_sql
 from celeriac.seam.backend import RowBackend
@@ -65,6 +66,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
     imported when the HTTP API is served; `alerts` ("module:list") are `celeriac.alerts.Rule`s of its own. `jobs` is the
     role that `/api/admin/jobs` lists and counts where a request names none; without it, all. `adopt` lets every role
     that does not say otherwise take the messages of plain Celery apps on the same Redis (`docs/adopting.md`).
+    `priority_order`: which `priority=` goes first, "redis": the lowest, "rabbitmq" or "celeriac": the highest.
     """
 
     registry_cls = "celeriac.seam.registry:Registry"
@@ -78,11 +80,12 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
     def __init__(
         self, main: str | None = None, *, settings: Settings | None = None, migrations: Path | None = None,
         schedules: Sequence[Any] = (), hooks: Mapping[str, str] | None = None, routers: str | None = None,
-        alerts: str | None = None, jobs: str | None = None, adopt: bool = False, **options: Any,
+        alerts: str | None = None, jobs: str | None = None, adopt: bool = False,
+        priority_order: Order | None = None, **options: Any,
     ) -> None:  # fmt: skip
         self.settings = settings or Settings.from_environ()
         self.migrations = migrations
-        self.roles = Roles(lambda: self.tasks)
+        self.roles = Roles(lambda: self.tasks, Priorities(priority_order))
         self.schedules = list(schedules)
         self.hooks = dict(hooks or {})
         self.routers = routers
@@ -191,9 +194,16 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         """Celery's name for what `task_annotations` says. Raises ConfigurationError."""
         return app_wide.checked_annotations(self.conf)
 
-    def notes(self) -> list[str]:
-        """A line for each setting that does not do what it says, and what happens instead."""
-        return [*configuration.unused(self.conf, self.settings), *configuration.unused_by_tasks(self.tasks.values())]
+    def notes(self, *, calls: bool = False) -> list[str]:
+        """A line for each setting that does not do what it says, and what happens instead.
+
+        `calls`: also for calls in the modules that declare tasks, whose source is read.
+        """
+        return [
+            *configuration.unused(self.conf, self.settings),
+            *configuration.unused_by_tasks(self.tasks.values()),
+            *priorities.unsaid(self, calls=calls),
+        ]
 
     def close(self) -> None:
         """Celery's; its connections to Postgres and Redis close with it, its threads end, and nothing keeps it."""
@@ -317,6 +327,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         fields = options_of_bulk(name, self._own_options(name) | options) | {"enqueued_by": self.process_name}
         bound = transaction_of(name, options.get("session"), options.get("connection"))
         role, signature = self.role_named(name)
+        fields["priority"] = self.roles.priorities.of_call(role, fields.get("priority"))
         limit = self.settings.max_argument_bytes
         plain = getattr(self.tasks.get(name), "_dump_pydantic_arguments", None)
         arguments = each(name, calls) if plain is None else starmap(plain, each(name, calls))

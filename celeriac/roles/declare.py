@@ -22,8 +22,9 @@ from celeriac.roles.options import (
     refuse_sensitive_keys,
     refuse_unknown_parameters,
 )
+from celeriac.roles.priorities import Priorities
 from celeriac.roles.role import Role
-from celeriac.roles.routes import routed_queue
+from celeriac.roles.routes import routed
 from celeriac.roles.rules import TICKET
 from celeriac.roles.signature import Signature
 from celeriac.settings import is_on
@@ -62,8 +63,9 @@ class Declared:
 class Roles:
     """The roles this code declares, by name. `tasks()`: those of Celery's app, all declared once it is asked."""
 
-    def __init__(self, tasks: Callable[[], Mapping[str, CeleryTask]]) -> None:
+    def __init__(self, tasks: Callable[[], Mapping[str, CeleryTask]], priorities: Priorities) -> None:
         self._tasks = tasks
+        self.priorities = priorities
         self._known: dict[str, Declared] = {}
 
     def of(self, task: CeleryTask) -> Role:
@@ -139,10 +141,11 @@ def role_of(name: str, options: Mapping[str, Any], task: CeleryTask | None) -> R
         plain.setdefault("rate_limit", task.rate_limit)
         plain.setdefault("max_retries", task.max_retries)
         plain |= _limits(task.soft_time_limit, task.time_limit, plain)
-        plain.setdefault("priority", getattr(task, "priority", None) or 0)
-        plain = app_wide | plain
         usual = "" if has_role else task.app.conf.task_default_queue
-        plain["queue"] = getattr(task, "queue", None) or routed_queue(task) or usual
+        route = routed(task)
+        plain.setdefault("priority", getattr(task, "priority", None) or route.priority or 0)
+        plain = _in_rows_order(app_wide | plain, task.app.roles.priorities)
+        plain["queue"] = getattr(task, "queue", None) or route.queue or usual
     role = Role(
         name=name,
         retry_for=_errors(name, "autoretry_for", options.get("autoretry_for", ())),
@@ -153,6 +156,13 @@ def role_of(name: str, options: Mapping[str, Any], task: CeleryTask | None) -> R
     is_on(role.enabled_by)  # raises for what says neither
     refuse_sensitive_keys(role)
     return role
+
+
+def _in_rows_order(options: dict[str, Any], priorities: Priorities) -> dict[str, Any]:
+    turned = {"priority": priorities.turned(options["priority"])}
+    if "priority_range" in options:
+        turned["priority_range"] = priorities.turned_range(options["priority_range"])
+    return options | turned
 
 
 def _limits(soft: Any, hard: Any, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Which queue Celery's `task_routes` gives to a role that names none."""
+"""Which queue and priority Celery's `task_routes` gives to a role that names none."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from celery.app.routes import Router, prepare
 from celery.app.task import Task
@@ -11,11 +11,16 @@ from celeriac.errors import ConfigurationError
 from celeriac.roles.rules import RULES
 
 
-def routed_queue(task: Task) -> str:
-    """Its name, or nothing if no route has one. Raises ConfigurationError if that cannot be told without a call."""
+class Route(NamedTuple):
+    queue: str = ""
+    priority: Any = None
+
+
+def routed(task: Task) -> Route:
+    """What its route says, if it has one. Raises ConfigurationError if that cannot be told without a call."""
     routes = task.app.conf.task_routes
     if not routes:
-        return ""
+        return Route()
     try:
         route = Router(routes=prepare(routes)).lookup_route(task.name, (), {}, {}, task)
     except Exception as error:
@@ -23,7 +28,8 @@ def routed_queue(task: Task) -> str:
             f"role {task.name!r}: task_routes: {error!r}: a router is asked once for a role, which has one queue: let "
             "it answer by the task's name alone, or give `queue` where the task is declared"
         ) from error
-    return _name(task, route if isinstance(route, str) else (route or {}).get("queue"))
+    said = {"queue": route} if isinstance(route, str) else route or {}
+    return Route(_name(task, said.get("queue")), said.get("priority"))
 
 
 def _name(task: Task, queue: Any) -> str:

@@ -76,7 +76,8 @@ def _entry(conf: Configuration, roles: Roles, name: str, said: Mapping[str, Any]
     of_each = _options(conf, roles, role, options) | ({"args": list(positional)} if positional else {})
     return Entry(
         name=name, kind="task", target=role, kwargs=kept(kwargs), options=kept(of_each),
-        priority=options.get("priority"), **_when(conf, said.get("schedule"), bool(said.get("relative"))),
+        priority=roles.priorities.turned(options.get("priority")),
+        **_when(conf, said.get("schedule"), bool(said.get("relative"))),
     )  # fmt: skip
 
 

@@ -229,6 +229,7 @@ class RowProducer(Producer):
             k: properties.get(k)
             for k in ("priority", "account", "lock_key", "unique_key", "timeout", "max_retries", "is_named")
         }
+        fields["priority"] = self.app.roles.priorities.of_call(role, fields["priority"])
         delay = clock.get("countdown")
         canvas: dict[str, Any] = {} if part is None else dict(part.request)
         unknown = None
