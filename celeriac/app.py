@@ -194,16 +194,18 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         """Celery's name for what `task_annotations` says. Raises ConfigurationError."""
         return app_wide.checked_annotations(self.conf)
 
-    def notes(self, *, calls: bool = False) -> list[str]:
+    def notes(self, *, calls: bool = False, scheduler: Any = None) -> list[str]:
         """A line for each setting that does not do what it says, and what happens instead.
 
-        `calls`: also for calls in the modules that declare tasks, whose source is read.
+        `calls`: also for calls in the modules that declare tasks, whose source is read. `scheduler`: a worker's beat's.
         """
-        return [
+        notes = [
             *configuration.unused(self.conf, self.settings),
+            *configuration.beside(scheduler),
             *configuration.unused_by_tasks(self.tasks.values()),
             *priorities.unsaid(self, calls=calls),
         ]
+        return list(dict.fromkeys(notes))
 
     def close(self) -> None:
         """Celery's; its connections to Postgres and Redis close with it, its threads end, and nothing keeps it."""

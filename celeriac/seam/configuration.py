@@ -17,9 +17,13 @@ from celery.app.defaults import DEFAULTS as CELERYS
 from celery.app.utils import Settings as Configuration
 from celery.app.utils import filter_hidden_settings
 from celery.utils.collections import force_mapping
+from celery.utils.imports import load_extension_class_names, symbol_by_name
 
 from celeriac.settings import Settings
 from celeriac.store.built_in import is_built_in
+
+#: What runs beside a scheduler that is none of ours.
+BESIDE = "celeriac.schedules:PassesAndSweeps"
 
 BACKEND = "celeriac.seam.backend:RowBackend"
 
@@ -200,7 +204,7 @@ def unused(conf: Configuration, settings: Settings) -> Iterator[str]:
             yield f"{name}={value!r} {DIFFERS[name]}"
     yield from _transport(said.get("broker_transport_options") or {})
     yield from _concurrency(said.get("worker_concurrency"), settings)
-    yield from _beat(said.get("beat_scheduler"))
+    yield from beside(said.get("beat_scheduler"))
 
 
 def unused_by_tasks(tasks: Iterable[Any]) -> Iterator[str]:
@@ -243,11 +247,25 @@ def _concurrency(said: Any, settings: Settings) -> Iterator[str]:
         yield f"MAX_CONCURRENT_TASKS={limit} is not used: the configuration says worker_concurrency={said!r}"
 
 
-def _beat(said: Any) -> Iterator[str]:
-    if said not in (None, USUAL["beat_scheduler"]):
+def scheduler_class(said: Any) -> Any:
+    """A class, its path, or the name that a package gives it (`-S django`). None if it is not there."""
+    try:
+        return symbol_by_name(said, aliases=dict(load_extension_class_names("celery.beat_schedulers")))
+    except (ImportError, AttributeError, ValueError):
+        return None
+
+
+def keeps_celerys(scheduler: Any) -> bool | None:
+    """Whether a scheduler of ours also runs `beat_schedule`. None: it is none of ours."""
+    return getattr(scheduler_class(scheduler), "keeps_celerys", None)
+
+
+def beside(scheduler: Any) -> Iterator[str]:
+    """What a scheduler that is none of ours leaves undone."""
+    if scheduler is not None and keeps_celerys(scheduler) is None:
         yield (
-            f"beat_scheduler={said!r} keeps schedules of its own: run a beat with `-S {USUAL['beat_scheduler']}` "
-            "beside it for passes and sweeps"
+            f"beat_scheduler={scheduler!r} runs schedules of its own, and those of beat_schedule: run a beat with "
+            f"`-S {BESIDE}` beside it, for passes and sweeps alone"
         )
 
 

@@ -49,6 +49,9 @@ def headers_of(app: SeamApp, call: Callable[[RowProducer], Any]) -> Any:
     return producer.tasks[0].headers if producer.tasks else None
 
 
+#: Celery's task that schedulers enqueue each night, for backends that forget nothing by themselves.
+CLEANUP = "celery.backend_cleanup"
+
 #: What only Celery's canvases say of a task, which make its id. An id that a call gave is one task for ever.
 _CANVAS = ("group", "chain", "chord", "awaits")
 
@@ -154,6 +157,8 @@ class RowProducer(Producer):
         self, body: Any, *, headers: Mapping[str, Any], bound: Any = None,
         celeriac_clock: Mapping[str, float] | None = None, celeriac_named: bool = True, **properties: Any,
     ) -> None:  # fmt: skip
+        if headers["task"] == CLEANUP:
+            return  # what has had its time is pruned by a sweep
         args, kwargs, embedded = body
         clock = celeriac_clock or {}
         run = running.current()

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 from celery.apps.worker import Worker as StockWorker
-from celery.utils.imports import symbol_by_name
+from celery.utils.imports import load_extension_class_names, symbol_by_name
 
 from celeriac.errors import ConfigurationError
 from celeriac.roles.declare import Roles
@@ -50,7 +50,8 @@ class Worker(StockWorker):
             self.app.conf.worker_enable_remote_control = False
         self.quiet = self.quiet or self.app.settings.log_format == "json"  # a banner is no object
         if options.get("beat"):  # in a process of its own, whose end nobody would notice
-            check = getattr(symbol_by_name(self.scheduler), "check", None)
+            aliases = dict(load_extension_class_names("celery.beat_schedulers"))
+            check = getattr(symbol_by_name(self.scheduler, aliases=aliases), "check", None)
             if check is not None:
                 check(self.app)
         super().setup_instance(**options)
