@@ -25,6 +25,7 @@ from celeriac.roles.attributes import said_by
 from celeriac.roles.declare import Roles, declare
 from celeriac.roles.priorities import Order, Priorities
 from celeriac.roles.role import Role
+from celeriac.roles.routes import queue_of_key
 from celeriac.roles.rules import TICKET
 from celeriac.roles.signature import Signature
 from celeriac.run import coroutines, originals
@@ -284,6 +285,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         """By name, from whatever code base. Delays count on the database's clock."""
         if not isinstance(options.get("task_type"), Task):  # whose `apply_async` has looked at them
             options = self._own_options(name) | options_of_call(name, options)
+        options |= self._queue_of_key(name, options)
         options["celeriac_named"] = options.get("task_id") is not None
         options["task_id"] = options.get("task_id") or fresh_id()
         instants = times(name, options)
@@ -297,6 +299,14 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
             return super().send_task(name, args, kwargs, **producer.NO_REPR | options | made)
         finally:
             producer.receipt.reset(before)
+
+    def _queue_of_key(self, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The queue that a call means by its routing key alone: a topic's, or the one of that name."""
+        key, exchange = options.get("routing_key"), options.get("exchange")
+        said = getattr(self.tasks.get(name), "routing_key", None)
+        if not key or key in (said, self.conf.task_default_routing_key) or options.get("queue") is not None:
+            return {}
+        return {"queue": queue_of_key(self.conf, key, exchange) or key}
 
     def sends_straight(self) -> bool:
         """Whether nobody has replaced or overrides what a call goes through on its way to its row."""

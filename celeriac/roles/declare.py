@@ -24,7 +24,7 @@ from celeriac.roles.options import (
 )
 from celeriac.roles.priorities import Priorities
 from celeriac.roles.role import Role
-from celeriac.roles.routes import routed
+from celeriac.roles.routes import queue_of_key, routed
 from celeriac.roles.rules import TICKET
 from celeriac.roles.signature import Signature
 from celeriac.settings import is_on
@@ -145,7 +145,9 @@ def role_of(name: str, options: Mapping[str, Any], task: CeleryTask | None) -> R
         route = routed(task)
         plain.setdefault("priority", getattr(task, "priority", None) or route.priority or 0)
         plain = _in_rows_order(app_wide | plain, task.app.roles.priorities)
-        plain["queue"] = getattr(task, "queue", None) or route.queue or usual
+        key, exchange = getattr(task, "routing_key", None), getattr(task, "exchange", None)
+        own = getattr(task, "queue", None) or queue_of_key(task.app.conf, key, exchange)
+        plain["queue"] = own or route.queue or usual
     role = Role(
         name=name,
         retry_for=_errors(name, "autoretry_for", options.get("autoretry_for", ())),

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, NamedTuple
 
+from celery.app.amqp import Queues
 from celery.app.routes import Router, prepare
 from celery.app.task import Task
+from kombu.transport.virtual.exchange import TopicExchange
 
 from celeriac.errors import ConfigurationError
 from celeriac.roles.rules import RULES
+
+#: How kombu reads the keys that topics are bound by.
+TOPICS = TopicExchange(None)
 
 
 class Route(NamedTuple):
@@ -29,7 +35,20 @@ def routed(task: Task) -> Route:
             "it answer by the task's name alone, or give `queue` where the task is declared"
         ) from error
     said = {"queue": route} if isinstance(route, str) else route or {}
-    return Route(_name(task, said.get("queue")), said.get("priority"))
+    queue = said.get("queue") or queue_of_key(task.app.conf, said.get("routing_key"), said.get("exchange"))
+    return Route(_name(task, queue), said.get("priority"))
+
+
+def queue_of_key(conf: Any, key: Any, exchange: Any = None) -> str:
+    """The queue of `task_queues` that a routing key leads to; nothing if it leads to none of them."""
+    named = getattr(exchange, "name", exchange)
+    for queue in Queues(conf.task_queues).values() if key else ():
+        bound = queue.exchange
+        pattern = TOPICS.key_to_pattern(queue.routing_key or "") if bound and bound.type == "topic" else None
+        is_bound = queue.routing_key == key if pattern is None else re.match(pattern, key)
+        if is_bound and named in (None, "", bound and bound.name):
+            return str(queue.name)
+    return ""
 
 
 def _name(task: Task, queue: Any) -> str:

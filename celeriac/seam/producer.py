@@ -21,6 +21,7 @@ from celeriac.enqueue.rows import NewTask, Receipt
 from celeriac.errors import BadArguments, BadValue
 from celeriac.roles.bounds import is_distance
 from celeriac.roles.role import Role
+from celeriac.roles.routes import queue_of_key
 from celeriac.run import originals
 from celeriac.run import run as running
 from celeriac.run.outcomes import RetryAsked
@@ -225,9 +226,12 @@ class RowProducer(Producer):
     ) -> NewTask:  # fmt: skip
         name = headers["task"]
         role, signature = self.app.role_named(name)
-        queue = _queue(properties)
+        queue = _queue(self.app.conf, properties)
         if queue and queue not in (role.queue, self.app.conf.task_default_queue):  # what Celery's router says of most
-            raise BadArguments(f"{name}: its queue is {role.queue!r}, set where the role is declared; not {queue!r}")
+            raise BadArguments(
+                f"{name}: its queue is {role.queue!r}, set where the role is declared; not {queue!r}: declare the task "
+                f"with queue={queue!r}, or one more of the same handler; nothing was enqueued"
+            )
         run = running.current()
         is_link = run is not None and headers["id"] in run.links
         fields = {
@@ -297,10 +301,12 @@ def _place_of_results(by_name: bool, names: list[str], args: Any) -> bool | str 
     return names[0] if by_name and names else True
 
 
-def _queue(properties: Mapping[str, Any]) -> str | None:
+def _queue(conf: Any, properties: Mapping[str, Any]) -> str | None:
     """Where Celery would send it: a topic's routing key is not its queue's name."""
-    declared = properties.get("declare")
-    return declared[0].name if declared else properties.get("routing_key")
+    if declared := properties.get("declare"):
+        return str(declared[0].name)
+    key = properties.get("routing_key")
+    return queue_of_key(conf, key, properties.get("exchange")) or key
 
 
 def _retry_asked(
