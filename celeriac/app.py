@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from celery import Celery, _state
+from celery.utils.imports import symbol_by_name
 
 from celeriac.dispatch.publish import Publisher
 from celeriac.enqueue.bulk import BULK
@@ -37,6 +38,7 @@ from celeriac.seam.backend import RowBackend
 from celeriac.seam.beside import Beside
 from celeriac.seam.decorator import TaskDecorator
 from celeriac.seam.enqueuer import Enqueuer
+from celeriac.seam.registry import with_roles
 from celeriac.seam.steering import Steering
 from celeriac.seam.task import Enqueued, Task, with_rows
 from celeriac.settings import Settings
@@ -70,7 +72,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
     `priority_order`: which `priority=` goes first, "redis": the lowest, "rabbitmq" or "celeriac": the highest.
     """
 
-    registry_cls = "celeriac.seam.registry:Registry"
+    registry_cls: Any = "celeriac.seam.registry:Registry"
 
     #: The address of Postgres where DATABASE_URL names none: a framework's.
     address: Callable[[], str] | None = None
@@ -95,6 +97,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         self.adopt = adopt
         if options.get("task_cls"):
             options["task_cls"] = with_rows(options["task_cls"])
+        self.registry_cls: Any = with_roles(self.registry_cls)
         options.setdefault("amqp", AMQP)
         options.setdefault("control", "celeriac.seam.control:Control")
         super().__init__(main, **options)
@@ -235,7 +238,8 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         coroutines.refuse_generators(name or usual, fun)
         if "role_options" not in options:  # declared by Celery's own `@shared_task`, or without any
             declared = {"name": name, "bind": bind} | options
-            options = declare({k: v for k, v in declared.items() if v is not None}, usual, fun)
+            made_of = symbol_by_name(base or self.task_cls)
+            options = declare({k: v for k, v in declared.items() if v is not None}, usual, fun, made_of)
             name, bind = options.pop("name", None), options.pop("bind")
             self._tasks.roles[usual] = name or usual
         known = (name or usual) in self._tasks

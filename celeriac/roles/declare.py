@@ -104,15 +104,20 @@ _NO_ROLES = (
 
 
 def declare(
-    options: Mapping[str, Any], default_name: str = "unnamed", handler: Callable[..., Any] | None = None
-) -> dict[str, Any]:
-    """Splits the decorator's options into Celery's and ours (`role_options`). Raises ConfigurationError."""
+    options: Mapping[str, Any], default_name: str = "unnamed", handler: Callable[..., Any] | None = None,
+    base: Any = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Splits the decorator's options into Celery's and ours (`role_options`). Raises ConfigurationError.
+
+    `base`: the task's class, whose own attributes are no options misspelt.
+    """
     ours = {k: v for k, v in options.items() if k in OPTIONS | RETRY_OPTIONS}
     celerys = {k: v for k, v in options.items() if k not in ours and k != "role"}
     name = _name(options.get("role"), options.get("name"))
     role_name = default_name if name is None else name
     for option in celerys.keys() - CELERY_OPTIONS:
-        refuse_misspelt(option, role_name)
+        if not hasattr(base, option):
+            refuse_misspelt(option, role_name)
     ours.setdefault("by_name", options.get("role") is not None)
     role = role_of(role_name, ours | _limits(celerys.get("soft_time_limit"), celerys.get("time_limit"), ours), None)
     if handler is not None:
@@ -136,6 +141,7 @@ def role_of(name: str, options: Mapping[str, Any], task: CeleryTask | None) -> R
     """`task` supplies what Celery knows as attributes: time limits, its queue (or route), its retry count."""
     plain = {k: v for k, v in options.items() if k in OPTIONS}
     if task is not None:
+        _refuse_strategy(name, task)
         has_role = getattr(task, "_has_role", False)
         app_wide = ({} if has_role else CELERYS) | task.app.usual_role_options()
         plain.setdefault("rate_limit", task.rate_limit)
@@ -153,11 +159,21 @@ def role_of(name: str, options: Mapping[str, Any], task: CeleryTask | None) -> R
         retry_for=_errors(name, "autoretry_for", options.get("autoretry_for", ())),
         dont_retry_for=_errors(name, "dont_autoretry_for", options.get("dont_autoretry_for", ())),
         backoff=_backoff(name, options),
-        **(plain | _retry_limit(name, options.get("retry_kwargs"))),
+        **(plain | _retry_limit(name, options)),
     )
     is_on(role.enabled_by)  # raises for what says neither
     refuse_sensitive_keys(role)
     return role
+
+
+def _refuse_strategy(role: str, task: CeleryTask) -> None:
+    """Raises ConfigurationError for one that takes messages in a way of its own, as celery-batches does."""
+    if task.Strategy != CeleryTask.Strategy and getattr(task.Strategy, "__func__", None) is not CeleryTask.Strategy:
+        raise ConfigurationError(
+            f"role {role!r}: Strategy of {type(task).__mro__[1].__name__}: a worker gets no message of a task that it "
+            "could collect or hold back: keep the items in a table, and enqueue a task with unique_by=ONE and a "
+            "countdown that takes all there are"
+        )
 
 
 def _in_rows_order(options: dict[str, Any], priorities: Priorities) -> dict[str, Any]:
@@ -175,11 +191,12 @@ def _limits(soft: Any, hard: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in limits.items() if k not in options}
 
 
-def _retry_limit(role: str, retry_kwargs: Any) -> dict[str, Any]:
-    """Celery's other way of saying `max_retries`; where both are said it takes this one."""
+def _retry_limit(role: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Celery's other way of saying `max_retries`, of `autoretry_for` alone; where both are said it takes this one."""
+    retry_kwargs = options.get("retry_kwargs")
     if retry_kwargs is not None and not isinstance(retry_kwargs, Mapping):
         raise ConfigurationError(f"role {role!r}: retry_kwargs={retry_kwargs!r}: give a dict of options of `retry()`")
-    return {k: v for k, v in (retry_kwargs or {}).items() if k == "max_retries"}
+    return {k: v for k, v in (retry_kwargs or {}).items() if k == "max_retries" and options.get("autoretry_for")}
 
 
 def _errors(role: str, option: str, value: Any) -> tuple[type[BaseException], ...]:

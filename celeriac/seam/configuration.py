@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from celery import Task
 from celery.app.defaults import _TO_OLD_KEY, SETTING_KEYS
 from celery.app.defaults import DEFAULTS as CELERYS
 from celery.app.utils import Settings as Configuration
@@ -115,7 +116,14 @@ OF_TASKS: Mapping[str, str] = {
     "serializer": _JSON,
     "compression": "rows are as large as they are",
     "backend_asked": _ROWS,
+    "Request": (
+        "no message of a task reaches a worker; hooks of its class (on_failure, on_retry, on_success) and the signals "
+        "are called"
+    ),
 }
+
+#: What says nothing of these.
+_UNSAID = (None, False, "json", Task.Request)
 
 #: What has a meaning that is not quite Celery's.
 DIFFERS: Mapping[str, str] = {
@@ -211,7 +219,7 @@ def unused_by_tasks(tasks: Iterable[Any]) -> Iterator[str]:
     """The same for options of tasks, all tasks of an option in a line."""
     theirs = sorted((task for task in tasks if not is_built_in(task.name)), key=lambda task: task.name)
     for option, instead in OF_TASKS.items():
-        saying = [task.name for task in theirs if getattr(task, option, None) not in (None, False, "json")]
+        saying = [task.name for task in theirs if getattr(task, option, None) not in _UNSAID]
         if saying:
             more = f" and {len(saying) - 3} more" if len(saying) > 3 else ""
             yield f"{option.removesuffix('_asked')} of {', '.join(saying[:3])}{more} is not used: {instead}"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from celery.app.registry import TaskRegistry
+from celery.utils.imports import symbol_by_name
 
 
 class Registry(TaskRegistry):
@@ -17,3 +18,9 @@ class Registry(TaskRegistry):
     def __missing__(self, name: str) -> Any:
         role = self.roles.get(name)
         return self[role] if role in self else super().__missing__(name)
+
+
+def with_roles(base: Any) -> Any:
+    """A user's own class of registries, which knows its tasks by their roles as well."""
+    base = symbol_by_name(base)
+    return base if issubclass(base, Registry) else type(base.__name__, (base, Registry), {})
