@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Unpack
 
 from celery import Celery, _state
+from celery.utils.imports import symbol_by_name
 
 from celeriac.dispatch.publish import Publisher
 from celeriac.enqueue.bulk import BULK
@@ -24,18 +25,21 @@ from celeriac.errors import ConfigurationError, Contradiction
 from celeriac.roles import limits, registry
 from celeriac.roles.attributes import said_by
 from celeriac.roles.declare import Roles, declare
+from celeriac.roles.priorities import Order, Priorities
 from celeriac.roles.role import Role
+from celeriac.roles.routes import queue_of_key
 from celeriac.roles.rules import TICKET
 from celeriac.roles.signature import Signature
 from celeriac.run import coroutines, originals
 from celeriac.run.process import Process
-from celeriac.seam import app_wide, broker, chords, configuration, producer
+from celeriac.seam import app_wide, broker, chords, configuration, priorities, producer
 from celeriac.seam.app import Ambient, Bound
 from celeriac.seam.autoretry import retry_in_sql
 from celeriac.seam.backend import RowBackend
 from celeriac.seam.beside import Beside
 from celeriac.seam.decorator import TaskDecorator
 from celeriac.seam.enqueuer import Enqueuer
+from celeriac.seam.registry import with_roles
 from celeriac.seam.steering import Steering
 from celeriac.seam.task import Enqueued, Task, with_rows
 from celeriac.settings import Settings
@@ -66,9 +70,10 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
     imported when the HTTP API is served; `alerts` ("module:list") are `celeriac.alerts.Rule`s of its own. `jobs` is the
     role that `/api/admin/jobs` lists and counts where a request names none; without it, all. `adopt` lets every role
     that does not say otherwise take the messages of plain Celery apps on the same Redis (`docs/adopting.md`).
+    `priority_order`: which `priority=` goes first, "redis": the lowest, "rabbitmq" or "celeriac": the highest.
     """
 
-    registry_cls = "celeriac.seam.registry:Registry"
+    registry_cls: Any = "celeriac.seam.registry:Registry"
 
     #: The address of Postgres where DATABASE_URL names none: a framework's.
     address: Callable[[], str] | None = None
@@ -79,11 +84,12 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
     def __init__(
         self, main: str | None = None, *, settings: Settings | None = None, migrations: Path | None = None,
         schedules: Sequence[Any] = (), hooks: Mapping[str, str] | None = None, routers: str | None = None,
-        alerts: str | None = None, jobs: str | None = None, adopt: bool = False, **options: Any,
+        alerts: str | None = None, jobs: str | None = None, adopt: bool = False,
+        priority_order: Order | None = None, **options: Any,
     ) -> None:  # fmt: skip
         self.settings = settings or Settings.from_environ()
         self.migrations = migrations
-        self.roles = Roles(lambda: self.tasks, lambda: self._tasks.former)
+        self.roles = Roles(lambda: self.tasks, Priorities(priority_order), lambda: self._tasks.former)
         self.schedules = list(schedules)
         self.hooks = dict(hooks or {})
         self.routers = routers
@@ -92,6 +98,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         self.adopt = adopt
         if options.get("task_cls"):
             options["task_cls"] = with_rows(options["task_cls"])
+        self.registry_cls: Any = with_roles(self.registry_cls)
         options.setdefault("amqp", AMQP)
         options.setdefault("control", "celeriac.seam.control:Control")
         super().__init__(main, **options)
@@ -196,9 +203,18 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         """Celery's name for what `task_annotations` says. Raises ConfigurationError."""
         return app_wide.checked_annotations(self.conf)
 
-    def notes(self) -> list[str]:
-        """A line for each setting that does not do what it says, and what happens instead."""
-        return [*configuration.unused(self.conf, self.settings), *configuration.unused_by_tasks(self.tasks.values())]
+    def notes(self, *, calls: bool = False, scheduler: Any = None) -> list[str]:
+        """A line for each setting that does not do what it says, and what happens instead.
+
+        `calls`: also for calls in the modules that declare tasks, whose source is read. `scheduler`: a worker's beat's.
+        """
+        notes = [
+            *configuration.unused(self.conf, self.settings),
+            *configuration.beside(scheduler),
+            *configuration.unused_by_tasks(self.tasks.values()),
+            *priorities.unsaid(self, calls=calls),
+        ]
+        return list(dict.fromkeys(notes))
 
     def close(self) -> None:
         """Celery's; its connections to Postgres and Redis close with it, its threads end, and nothing keeps it."""
@@ -227,7 +243,8 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         coroutines.refuse_generators(name or usual, fun)
         if "role_options" not in options:  # declared by Celery's own `@shared_task`, or without any
             declared = {"name": name, "bind": bind} | options
-            options = declare({k: v for k, v in declared.items() if v is not None}, usual, fun)
+            made_of = symbol_by_name(base or self.task_cls)
+            options = declare({k: v for k, v in declared.items() if v is not None}, usual, fun, made_of)
             name, bind = options.pop("name", None), options.pop("bind")
             self._tasks.roles[usual] = name or usual
         known = (name or usual) in self._tasks
@@ -279,6 +296,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         """By name, from whatever code base. Delays count on the database's clock."""
         if not isinstance(options.get("task_type"), Task):  # whose `apply_async` has looked at them
             options = self._own_options(name) | options_of_call(name, options)
+        options |= self._queue_of_key(name, options)
         options["celeriac_named"] = options.get("task_id") is not None
         options["task_id"] = options.get("task_id") or fresh_id()
         instants = times(name, options)
@@ -294,6 +312,14 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
             producer.receipt.reset(before)
         self.clocks.compare(name, instants.values())
         return sent
+
+    def _queue_of_key(self, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The queue that a call means by its routing key alone: a topic's, or the one of that name."""
+        key, exchange = options.get("routing_key"), options.get("exchange")
+        said = getattr(self.tasks.get(name), "routing_key", None)
+        if not key or key in (said, self.conf.task_default_routing_key) or options.get("queue") is not None:
+            return {}
+        return {"queue": queue_of_key(self.conf, key, exchange) or key}
 
     def sends_straight(self) -> bool:
         """Whether nobody has replaced or overrides what a call goes through on its way to its row."""
@@ -326,6 +352,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         fields = options_of_bulk(name, self._own_options(name) | options) | {"enqueued_by": self.process_name}
         bound = transaction_of(name, options.get("session"), options.get("connection"))
         role, signature = self.role_named(name)
+        fields["priority"] = self.roles.priorities.of_call(role, fields.get("priority"))
         limit = self.settings.max_argument_bytes
         plain = getattr(self.tasks.get(name), "_dump_pydantic_arguments", None)
         arguments = each(name, calls) if plain is None else starmap(plain, each(name, calls))

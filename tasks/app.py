@@ -15,4 +15,5 @@ app = Celeriac(
     routers="tasks.endpoints:routers",
     alerts="tasks.watching:RULES",
     jobs="crawl_subreddit",
+    priority_order="celeriac",
 )

@@ -46,7 +46,9 @@ def folders() -> list[Folder]:
 def written() -> dict[str, tuple[int, int, tuple[str, ...]]]:
     """What the page says: by folder its files, lines and imports."""
     rows = re.findall(r"^\| `(\w+)/` \| .* \| (\d+) \| (\d+) \| (.*) \|$", PAGE.read_text(), re.MULTILINE)
-    return {name: (int(files), int(lines), tuple(filter(None, arrows.split(", ")))) for name, files, lines, arrows in rows}
+    return {
+        name: (int(files), int(lines), tuple(filter(None, arrows.split(", ")))) for name, files, lines, arrows in rows
+    }
 
 
 def _order() -> Iterator[str]:

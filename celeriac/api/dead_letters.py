@@ -65,8 +65,7 @@ def get_dead_letter(letter: IdInPath, app: App, _: Reader) -> WholeDeadLetter:
 @router.post("/{letter}/replay")
 def replay_dead_letter(letter: IdInPath, app: App, caller: Operator, body: Reason) -> Changed:
     """Enqueues the task it was meant to be. 422 says why it still fits no role; then it stays."""
-    limit = app.settings.max_argument_bytes
-    done = change(app, partial(replay, app.role_named, limit, letter=letter, by=caller.name, why=body.why))
+    done = change(app, partial(replay, app, letter=letter, by=caller.name, why=body.why))
     app.kick([done.after["role"]] if done.after else [])
     return done
 

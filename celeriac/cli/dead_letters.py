@@ -72,7 +72,7 @@ def _some(command: Callable[..., Any]) -> Callable[..., Any]:
 def replay_(find: FindApp, /, why: str, **wanted: Any) -> None:
     """Enqueue the tasks they were meant to be; what still fits no role stays."""
     app = find()
-    put = partial(replay, app.role_named, app.settings.max_argument_bytes)
+    put = partial(replay, app)
     _end(app, "replay", lambda c, letter: put(c, letter, by=output.by(), why=why), **wanted)
 
 

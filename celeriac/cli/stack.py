@@ -98,7 +98,7 @@ def check(find: FindApp, /, deep: bool, against_database: bool, others: tuple[st
     from celeriac.cli.check import problems, renamed_roles, slow_windows, stored_work, unsaid_secrets
 
     app = find()
-    notes = [*app.notes(), *unsaid_secrets(app), *slow_windows(app)]
+    notes = [*app.notes(calls=True), *unsaid_secrets(app), *slow_windows(app)]
     notes += [] if against_database else renamed_roles(app)
     messages, roles, more = problems(app, deep=deep), _declared(app), {}
     if against_database:

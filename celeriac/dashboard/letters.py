@@ -42,8 +42,7 @@ def shown(letter: Letter, page: Viewer) -> Response:
 @router.post("/dead-letters/{letter}/replay")
 def replay(letter: Letter, page: Annotated[Page, Depends(May("retry"))], form: Sent) -> Response:
     def act() -> str:
-        named, limit = page.celeriac.role_named, page.celeriac.settings.max_argument_bytes
-        done = page.write(partial(replayed, named, limit, letter=letter, by=page.bearer.name, why=form["why"]))
+        done = page.write(partial(replayed, page.celeriac, letter=letter, by=page.bearer.name, why=form["why"]))
         if not done.after:
             return "A message of this id became a task before: the letter is gone."
         page.celeriac.kick([done.after["role"]])

@@ -227,7 +227,9 @@ class Publisher:
     def _connected(self) -> Iterator[Producer]:
         if self._producer is None or self._pid != os.getpid():
             connection = self.app.connection_for_write(transport_options=SHORT_FUSE)
-            self._producer, self._pid = Producer(connection, auto_declare=False), os.getpid()
+            producer = Producer(connection, auto_declare=False)
+            producer.channel.carries_tickets = True
+            self._producer, self._pid = producer, os.getpid()
         yield self._producer
 
 

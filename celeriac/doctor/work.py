@@ -111,8 +111,11 @@ def schedules(app: Celeriac) -> Seen:
 
 def _left_out(app: Celeriac, jobs: list[dict[str, Any]]) -> Iterator[Trouble]:
     """What the beat config has, and its beat did not take up."""
+    known = {job["name"] for job in jobs}
     if any(job["owner"] == Timetable(app).owner for job in jobs):
-        for name in sorted(entries(app).keys() - {job["name"] for job in jobs}):
+        listed, own = entries(app).keys(), entries(app, celerys=False).keys()
+        left = listed - own if known.isdisjoint(listed - own) else set()  # to another scheduler, said by `-S`
+        for name in sorted(listed - left - known):
             yield Trouble(
                 f"{name} stands in the beat config alone", "start beat anew; what refuses it stands in its log"
             )

@@ -20,6 +20,7 @@ from celeriac.enqueue.intake import new_task
 from celeriac.enqueue.rows import NewTask
 from celeriac.errors import EnqueueRefused, NotAdopted, NotReady
 from celeriac.roles.bounds import LONGEST_NAME
+from celeriac.roles.priorities import Priorities
 from celeriac.roles.role import Role
 from celeriac.roles.rules import TICKET
 from celeriac.roles.signature import Signature
@@ -42,7 +43,7 @@ RoleNamed = Callable[[str], tuple[Role, Signature]]
 #: kombu's name for what zlib makes.
 _ZLIB = "application/x-gzip"
 
-_LEAST_URGENT = 9
+_HIGHEST = 9
 
 #: What a message says of the tasks that follow it, or wait for it.
 _WORKFLOW = ("callbacks", "errbacks", "chain", "chord")
@@ -50,7 +51,7 @@ _WORKFLOW = ("callbacks", "errbacks", "chain", "chord")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a message asks for. `below`: Celery's priority on Redis, from 0, the most urgent, to 9."""
+    """What a message asks for. `priority`: from 0 to 9, by its sender's order."""
 
     name: str
     task_id: str
@@ -60,7 +61,7 @@ class Call:
     expires: str | None
     timeout: float | None
     retries: int
-    below: int
+    priority: int
     sender: str | None
     headers: dict[str, Any]
 
@@ -68,7 +69,7 @@ class Call:
 # -- what becomes of a message -----------------------------------------------------------------------------------------
 
 
-def judge(payload: bytes, role_named: RoleNamed, limit: float) -> NewTask | Letter | None:
+def judge(payload: bytes, role_named: RoleNamed, limit: float, priorities: Priorities) -> NewTask | Letter | None:
     """The task this message becomes, or the dead letter that says why it becomes none.
 
     None: it is a ticket, which has no row of its own, and starts nothing here.
@@ -81,7 +82,7 @@ def judge(payload: bytes, role_named: RoleNamed, limit: float) -> NewTask | Lett
             secrets = secret.values(call.args, call.kwargs)
         if not role.adopt:
             raise NotAdopted(f"{call.name}: this role takes no messages of plain Celery (adopt=True is not declared)")
-        return task_of(call, role, signature, limit)
+        return task_of(call, role, signature, limit, priorities.of_message(role, call.priority))
     except NotReady:
         raise  # Postgres has not said what role it is
     except EnqueueRefused as refused:
@@ -90,13 +91,12 @@ def judge(payload: bytes, role_named: RoleNamed, limit: float) -> NewTask | Lett
         return None if letter.name == TICKET else letter
 
 
-def task_of(call: Call, role: Role, signature: Signature, limit: float) -> NewTask:
+def task_of(call: Call, role: Role, signature: Signature, limit: float, priority: int) -> NewTask:
     """Its row. Raises EnqueueRefused."""
-    lowest, _ = role.priority_range
     try:
         return new_task(
             role, signature, call.task_id, call.args, call.kwargs, limit=limit, at=call.eta, expires_at=call.expires,
-            timeout=call.timeout, retry_count=call.retries, priority=max(lowest, role.priority - call.below),
+            timeout=call.timeout, retry_count=call.retries, priority=priority,
             headers=call.headers or None, enqueued_by=call.sender,
         )  # fmt: skip
     except EnqueueRefused:
@@ -130,7 +130,7 @@ def call_of(payload: bytes) -> Call:
     return Call(
         name=_text(fields, "task"), task_id=_text(fields, "id"), args=args, kwargs=kwargs,
         eta=_time(fields, "eta"), expires=_time(fields, "expires"), timeout=_timeout(fields.get("timelimit")),
-        retries=_count(fields.get("retries")), below=_below(properties.get("priority")),
+        retries=_count(fields.get("retries")), priority=_priority(properties.get("priority")),
         sender=_printable(fields.get("origin")), headers=_kept(fields) | _masks(fields, args, kwargs),
     )  # fmt: skip
 
@@ -242,12 +242,12 @@ def _count(retries: Any) -> int:
     return retries
 
 
-def _below(priority: Any) -> int:
+def _priority(priority: Any) -> int:
     if priority is None:
         return 0
     if type(priority) is not int:
-        raise NotAdopted(f"its priority is {priority!r:.100}: give 0 to {_LEAST_URGENT}")
-    return max(0, min(priority, _LEAST_URGENT))
+        raise NotAdopted(f"its priority is {priority!r:.100}: give 0 to {_HIGHEST}")
+    return max(0, min(priority, _HIGHEST))
 
 
 def _kept(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,7 +9,6 @@ from datetime import timedelta
 from functools import cached_property
 from typing import Any
 
-from celery.app.routes import Router, prepare
 from celery.app.task import Task as CeleryTask
 
 from celeriac.errors import ConfigurationError
@@ -24,8 +23,10 @@ from celeriac.roles.options import (
     refuse_sensitive_keys,
     refuse_unknown_parameters,
 )
+from celeriac.roles.priorities import Priorities
 from celeriac.roles.role import Role
-from celeriac.roles.rules import RULES, TICKET
+from celeriac.roles.routes import queue_of_key, routed
+from celeriac.roles.rules import TICKET
 from celeriac.roles.signature import Signature
 from celeriac.settings import is_on
 from celeriac.store import sensitive
@@ -93,9 +94,13 @@ class Roles:
     """
 
     def __init__(
-        self, tasks: Callable[[], Mapping[str, CeleryTask]], former: Callable[[], Mapping[str, str]] = dict
+        self,
+        tasks: Callable[[], Mapping[str, CeleryTask]],
+        priorities: Priorities,
+        former: Callable[[], Mapping[str, str]] = dict,
     ) -> None:
         self._tasks = tasks
+        self.priorities = priorities
         self._former = former
         self._known: dict[str, Declared] = {}
 
@@ -147,15 +152,20 @@ _NO_ROLES = (
 
 
 def declare(
-    options: Mapping[str, Any], default_name: str = "unnamed", handler: Callable[..., Any] | None = None
-) -> dict[str, Any]:
-    """Splits the decorator's options into Celery's and ours (`role_options`). Raises ConfigurationError."""
+    options: Mapping[str, Any], default_name: str = "unnamed", handler: Callable[..., Any] | None = None,
+    base: Any = None,
+) -> dict[str, Any]:  # fmt: skip
+    """Splits the decorator's options into Celery's and ours (`role_options`). Raises ConfigurationError.
+
+    `base`: the task's class, whose own attributes are no options misspelt.
+    """
     ours = {k: v for k, v in options.items() if k in OPTIONS | RETRY_OPTIONS}
     celerys = {k: v for k, v in options.items() if k not in ours and k != "role"}
     name = _name(options.get("role"), options.get("name"))
     role_name = default_name if name is None else name
     for option in celerys.keys() - CELERY_OPTIONS:
-        refuse_misspelt(option, role_name)
+        if not hasattr(base, option):
+            refuse_misspelt(option, role_name)
     ours.setdefault("by_name", options.get("role") is not None)
     role = role_of(role_name, ours | _limits(celerys.get("soft_time_limit"), celerys.get("time_limit"), ours), None)
     if handler is not None:
@@ -179,25 +189,46 @@ def role_of(name: str, options: Mapping[str, Any], task: CeleryTask | None) -> R
     """`task` supplies what Celery knows as attributes: time limits, its queue (or route), its retry count."""
     plain = {k: v for k, v in options.items() if k in OPTIONS}
     if task is not None:
+        _refuse_strategy(name, task)
         has_role = getattr(task, "_has_role", False)
         app_wide = ({} if has_role else CELERYS) | task.app.usual_role_options()
         plain.setdefault("rate_limit", task.rate_limit)
         plain.setdefault("max_retries", task.max_retries)
         plain |= _limits(task.soft_time_limit, task.time_limit, plain)
-        plain.setdefault("priority", getattr(task, "priority", None) or 0)
-        plain = app_wide | plain
         usual = "" if has_role else task.app.conf.task_default_queue
-        plain["queue"] = getattr(task, "queue", None) or routed_queue(task) or usual
+        route = routed(task)
+        plain.setdefault("priority", getattr(task, "priority", None) or route.priority or 0)
+        plain = _in_rows_order(app_wide | plain, task.app.roles.priorities)
+        key, exchange = getattr(task, "routing_key", None), getattr(task, "exchange", None)
+        own = getattr(task, "queue", None) or queue_of_key(task.app.conf, key, exchange)
+        plain["queue"] = own or route.queue or usual
     role = Role(
         name=name,
         retry_for=_errors(name, "autoretry_for", options.get("autoretry_for", ())),
         dont_retry_for=_errors(name, "dont_autoretry_for", options.get("dont_autoretry_for", ())),
         backoff=_backoff(name, options),
-        **(plain | _retry_limit(name, options.get("retry_kwargs"))),
+        **(plain | _retry_limit(name, options)),
     )
     is_on(role.enabled_by)  # raises for what says neither
     refuse_sensitive_keys(role)
     return role
+
+
+def _refuse_strategy(role: str, task: CeleryTask) -> None:
+    """Raises ConfigurationError for one that takes messages in a way of its own, as celery-batches does."""
+    if task.Strategy != CeleryTask.Strategy and getattr(task.Strategy, "__func__", None) is not CeleryTask.Strategy:
+        raise ConfigurationError(
+            f"role {role!r}: Strategy of {type(task).__mro__[1].__name__}: a worker gets no message of a task that it "
+            "could collect or hold back: keep the items in a table, and enqueue a task with unique_by=ONE and a "
+            "countdown that takes all there are"
+        )
+
+
+def _in_rows_order(options: dict[str, Any], priorities: Priorities) -> dict[str, Any]:
+    turned = {"priority": priorities.turned(options["priority"])}
+    if "priority_range" in options:
+        turned["priority_range"] = priorities.turned_range(options["priority_range"])
+    return options | turned
 
 
 def _limits(soft: Any, hard: Any, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -208,11 +239,12 @@ def _limits(soft: Any, hard: Any, options: Mapping[str, Any]) -> dict[str, Any]:
     return {k: v for k, v in limits.items() if k not in options}
 
 
-def _retry_limit(role: str, retry_kwargs: Any) -> dict[str, Any]:
-    """Celery's other way of saying `max_retries`; where both are said it takes this one."""
+def _retry_limit(role: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """Celery's other way of saying `max_retries`, of `autoretry_for` alone; where both are said it takes this one."""
+    retry_kwargs = options.get("retry_kwargs")
     if retry_kwargs is not None and not isinstance(retry_kwargs, Mapping):
         raise ConfigurationError(f"role {role!r}: retry_kwargs={retry_kwargs!r}: give a dict of options of `retry()`")
-    return {k: v for k, v in (retry_kwargs or {}).items() if k == "max_retries"}
+    return {k: v for k, v in (retry_kwargs or {}).items() if k == "max_retries" and options.get("autoretry_for")}
 
 
 def _errors(role: str, option: str, value: Any) -> tuple[type[BaseException], ...]:
@@ -233,29 +265,3 @@ def _backoff(role: str, options: Mapping[str, Any]) -> Backoff | None:
     if not isinstance(jitter, int | float) or not 0 <= jitter <= 1:
         raise ConfigurationError(f"role {role!r}: retry_jitter={jitter!r}: give True, False or a fraction up to 1")
     return Backoff(base=float(base), maximum=float(maximum), jitter=jitter) if base else None
-
-
-def routed_queue(task: CeleryTask) -> str:
-    """Return the queue that Celery's `task_routes` gives to a role that names none; empty where no route has one.
-
-    Raises ConfigurationError where that cannot be told without a call.
-    """
-    routes = task.app.conf.task_routes
-    if not routes:
-        return ""
-    try:
-        route = Router(routes=prepare(routes)).lookup_route(task.name, (), {}, {}, task)
-    except Exception as error:
-        raise ConfigurationError(
-            f"role {task.name!r}: task_routes: {error!r}: a router is asked once for a role, which has one queue: let "
-            "it answer by the task's name alone, or give `queue` where the task is declared"
-        ) from error
-    return _queue_name(task, route if isinstance(route, str) else (route or {}).get("queue"))
-
-
-def _queue_name(task: CeleryTask, queue: Any) -> str:
-    """The name of a kombu Queue, or the text itself."""
-    name = getattr(queue, "name", queue) or ""
-    if not RULES["queue"].fits(name):
-        raise ConfigurationError(f"task_routes: queue={name!r} for {task.name!r}: give {RULES['queue'].right}")
-    return str(name)

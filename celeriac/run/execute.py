@@ -92,7 +92,7 @@ def directly(app: HandlerApp, role: str) -> Iterator[Direct | None]:
     _task_stack.push(task)
     task.request_stack.push(context)
     try:
-        yield Direct(task, context, app.backend, Requests(app.conf.enable_utc), not task.ignore_result)
+        yield Direct(task, context, app.backend, Requests(app), not task.ignore_result)
     finally:
         task.request_stack.pop()
         _task_stack.pop()
@@ -125,18 +125,18 @@ def execute(app: HandlerApp, run: Run, direct: Direct | None = None) -> None:
 def _attempt(app: HandlerApp, run: Run, direct: Direct | None) -> Any:
     """What cannot have its arguments fails without its handler, and the others of its ticket never notice."""
     if run.task.headers is not None and "fall_out" in run.canvas:
-        return _spread(app.backend, app.conf.enable_utc, run, **run.canvas["fall_out"])
+        return _spread(app, run, **run.canvas["fall_out"])
     task = run.task
     try:
         if task.headers is None:
             args, kwargs = revived(task.args), revived(task.kwargs)
         else:
             args, kwargs = _arguments(app, run)
-        request = request_of(run, app.conf.enable_utc) if direct is None else direct.requests.of(run)
+        request = request_of(app, run) if direct is None else direct.requests.of(run)
     except (TaskCancelled, LeaseLost):
         raise
     except Exception as error:
-        return _fail(app.tasks[run.role.name], app.conf.enable_utc, run, error)
+        return _fail(app, run, error)
     if direct is None or (task.headers is not None and run.canvas):
         return _trace(app, run, args, kwargs, request)
     return _call(direct, run, args, kwargs, request)
@@ -190,15 +190,15 @@ def _patiently(act: Callable[[], T], what: str) -> T:
         raise LeaseLost(f"could not {what}: {error}") from error
 
 
-def _spread(backend: Backend, utc: bool, run: Run, task_id: str, status: str, error: str | None) -> None:
+def _spread(app: HandlerApp, run: Run, task_id: str, status: str, error: str | None) -> None:
     """In the name of a task that ended without its worker: see `celeriac.fall_out`."""
-    context = Context(request_of(run, utc, legible) | {"id": task_id})
+    context = Context(request_of(app, run, legible) | {"id": task_id})
     kind = TaskRevokedError if status == row_states.CANCELLED else CeleriacError
 
     def spread() -> None:
         run.follow_ups.clear()
         run.tombstones.clear()
-        backend.spread(context, kind(error), call_errbacks=status == row_states.FAILED)
+        app.backend.spread(context, kind(error), call_errbacks=status == row_states.FAILED)
 
     try:
         _patiently(spread, "tell who waits for a task")
@@ -211,9 +211,9 @@ def _spread(backend: Backend, utc: bool, run: Run, task_id: str, status: str, er
         run.give_way()
 
 
-def _fail(task: Any, utc: bool, run: Run, error: Exception) -> None:
+def _fail(app: HandlerApp, run: Run, error: Exception) -> None:
     """Without the handler, but with whatever Celery does about a task that failed."""
-    context = Context(request_of(run, utc, legible))
+    task, context = app.tasks[run.role.name], Context(request_of(app, run, legible))
     context.args, context.kwargs = legible(run.task.args), legible(run.task.kwargs)
     _task_stack.push(task)
     task.request_stack.push(context)

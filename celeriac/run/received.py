@@ -38,9 +38,9 @@ def tell(app: TaskApp, role: Role, task: Started) -> None:
 
 def request(app: TaskApp, role: Role, task: Started) -> Request:
     """It has no message to be acknowledged or rejected: to do so changes nothing."""
-    said = dict(ALWAYS) | request_of(Run(task, role, app.database), app.conf.enable_utc, legible)
+    said = dict(ALWAYS) | request_of(app, Run(task, role, app.database), legible)
     body = legible(task.args), legible(task.kwargs), {name: said[name] for name in EMBEDDED}
-    properties = {"correlation_id": task.task_id, "reply_to": "", "priority": task.priority}
+    properties = {"correlation_id": task.task_id, "reply_to": "", "priority": said["delivery_info"]["priority"]}
     message = Message(
         body=body, headers=said, properties=properties, delivery_info=said["delivery_info"],
         content_type="application/json", content_encoding="utf-8",

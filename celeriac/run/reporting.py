@@ -77,9 +77,7 @@ class Reporter:
             self.journal.flush()
 
     def _revoked(self, run: Run, *, began: bool) -> None:
-        request = Context(
-            request_of(run, self.app.conf.enable_utc, legible), args=run.task.args, kwargs=run.task.kwargs
-        )
+        request = Context(request_of(self.app, run, legible), args=run.task.args, kwargs=run.task.kwargs)
         signals.task_revoked.send(
             sender=self.app.tasks[self.role.name], request=request, terminated=began, signum=None,
             expired=run.outcome is not None and run.outcome.kind == "expired",

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 from celeriac.canvas.parts import stored_body
+from celeriac.roles.priorities import Priorities
 from celeriac.roles.role import Role
 from celeriac.run import redaction
+from celeriac.run.app import TaskApp
 from celeriac.run.run import Run
 from celeriac.run.shared import worker_id
 from celeriac.store.encoding import revived
@@ -19,34 +21,35 @@ SAID = ("root_id", "parent_id", "ignore_result", "shadow", "argsrepr", "kwargsre
 class Requests:
     """Those of one ticket's tasks, whose role changes with the limits that operators set."""
 
-    def __init__(self, utc: bool) -> None:
-        self._utc = utc
+    def __init__(self, app: TaskApp) -> None:
+        self._app = app
         self._role: Role | None = None
         self._common: dict[str, Any] = {}
 
     def of(self, run: Run) -> dict[str, Any]:
         """As `request_of`."""
         if run.role is not self._role:
-            self._role, self._common = run.role, _common(run.role, self._utc)
-        return _request_of(run, self._common, revived)
+            self._role, self._common = run.role, _common(self._app.conf.enable_utc, run.role)
+        return _request_of(self._app.roles.priorities, run, self._common, revived)
 
 
-def request_of(run: Run, utc: bool, read: Callable[[Any], Any] = revived) -> dict[str, Any]:
+def request_of(app: TaskApp, run: Run, read: Callable[[Any], Any] = revived) -> dict[str, Any]:
     """What Celery's own requests say of a task. Raises what `read` raises of the links of its workflow."""
-    return _request_of(run, _common(run.role, utc), read)
+    return _request_of(app.roles.priorities, run, _common(app.conf.enable_utc, run.role), read)
 
 
-def _common(role: Role, utc: bool) -> dict[str, Any]:
+def _common(utc: bool, role: Role) -> dict[str, Any]:
     """A request with all that a role's tasks have in common, to be copied: that costs a fourth of making one."""
     return {
         "id": None, "task": role.name, "retries": 0, "root_id": None, "parent_id": None, "hostname": worker_id(),
         "is_eager": False, "ignore_result": None,  # as its task says
         "correlation_id": None, "timelimit": None, "time_limit": role.hard_timeout, "soft_time_limit": None,
-        "shadow": None, "argsrepr": None, "kwargsrepr": None, "eta": None, "delivery_info": None, "utc": utc,
+        "shadow": None, "argsrepr": None, "kwargsrepr": None, "eta": None, "delivery_info": None,
+        "utc": utc,
     }  # fmt: skip
 
 
-def _request_of(run: Run, common: dict[str, Any], read: Callable[[Any], Any]) -> dict[str, Any]:
+def _request_of(priorities: Priorities, run: Run, common: dict[str, Any], read: Callable[[Any], Any]) -> dict[str, Any]:
     task, said, role = run.task, run.task.headers, run.role
     hard, soft = (role.hard_timeout, run.timeout) if said is None else run.timelimit
     request = common.copy()
@@ -54,7 +57,8 @@ def _request_of(run: Run, common: dict[str, Any], read: Callable[[Any], Any]) ->
     request["retries"] = task.retry_count
     request["timelimit"], request["time_limit"], request["soft_time_limit"] = [hard, soft], hard, soft
     request["delivery_info"] = {
-        "exchange": "", "routing_key": role.queue, "priority": task.priority, "redelivered": task.losses > 0
+        "exchange": "", "routing_key": role.queue, "priority": priorities.turned(task.priority),
+        "redelivered": task.losses > 0,
     }  # fmt: skip
     if run.secret is not None:
         request |= redaction.reprs(run)

@@ -21,7 +21,6 @@ from celery.apps.beat import Beat as StockBeat
 from celery.beat import Scheduler as StockScheduler
 from celery.beat import Service as StockService
 from celery.platforms import EX_FAILURE
-from celery.utils.imports import symbol_by_name
 from sqlalchemy.exc import DBAPIError
 
 from celeriac import above, logged
@@ -31,6 +30,7 @@ from celeriac.schedules.applied import Applied
 from celeriac.schedules.decide import PlannedJob
 from celeriac.schedules.listed import entries
 from celeriac.schedules.timetable import Ticked, Timetable
+from celeriac.seam.configuration import beside, scheduler_class
 from celeriac.store.failures import RETRY_EVERY, Away, in_a_line, is_gone, is_locked, log_error
 from celeriac.store.migrate import unapplied
 
@@ -95,9 +95,13 @@ class Acts:
 
 
 class Service(StockService):
-    """Drives the scheduler; its end without a schema is a failure."""
+    """Drives the scheduler, whosever it is; its end without a schema is a failure."""
+
+    scheduler_cls: Any
 
     def start(self, embedded_process: bool = False) -> None:
+        for note in beside(self.scheduler_cls):
+            logger.warning(note)
         super().start(embedded_process)
         if getattr(self.scheduler, "refused", False):
             sys.exit(EX_FAILURE)
@@ -119,8 +123,9 @@ class Beat(StockBeat):
         """What tasks there are is known now. Raises ClickException, told in a line, for what cannot be."""
         try:
             super().init_loader()
-            if issubclass(symbol_by_name(self.scheduler_cls), Scheduler):
-                Scheduler.check(self.app)
+            scheduler = scheduler_class(self.scheduler_cls)
+            if isinstance(scheduler, type) and issubclass(scheduler, Scheduler):
+                scheduler.check(self.app)
         except ConfigurationError as error:
             raise click.ClickException(str(error)) from error
 
@@ -130,8 +135,11 @@ class Scheduler(StockScheduler):
 
     app: Celeriac
 
+    #: Whether it runs Celery's `beat_schedule` as well, where the configuration names no other scheduler for it.
+    keeps_celerys = True
+
     def __init__(self, app: Celeriac, *args: Any, **kwargs: Any) -> None:
-        self.timetable = Timetable(app, Applied(app, self).headers)
+        self.timetable = Timetable(app, Applied(app, self).headers, celerys=self.keeps_celerys)
         self.acts = Acts(self.timetable.keep)
         self.away = Away()
         self.installed = False
@@ -149,11 +157,11 @@ class Scheduler(StockScheduler):
         self.moved_at = self.ticked_at = -math.inf
         super().__init__(app, *args, **kwargs)
 
-    @staticmethod
-    def check(app: Celeriac) -> None:
+    @classmethod
+    def check(cls, app: Celeriac) -> None:
         """Raises ConfigurationError for servers or a beat config that cannot be."""
         _ = app.redis_url, app.database
-        entries(app)
+        entries(app, celerys=cls.keeps_celerys)
 
     def setup_schedule(self) -> None:
         """Raises ConfigurationError for a beat config that cannot be; Postgres may come later."""
@@ -295,3 +303,12 @@ class Scheduler(StockScheduler):
     @property
     def info(self) -> str:
         return "    . schedules -> scheduled_jobs"
+
+
+class PassesAndSweeps(Scheduler):
+    """Beside a scheduler that is none of ours, which runs `beat_schedule`: so none of its entries runs twice.
+
+    What the app's own `schedules=` enqueue runs here, as no other scheduler knows of it.
+    """
+
+    keeps_celerys = False

@@ -19,6 +19,7 @@ from celeriac.enqueue.calls import CELERYS
 from celeriac.errors import ConfigurationError
 from celeriac.roles.bounds import LONGEST_NAME, Rule, is_duration
 from celeriac.roles.declare import Roles
+from celeriac.roles.routes import queue_of_key
 from celeriac.schedules.arguments import kept
 from celeriac.schedules.decide import CALL_OPTIONS, Entry, every
 
@@ -27,8 +28,6 @@ _PARTS = {"task", "schedule", "args", "kwargs", "options", "relative"}
 
 #: Options of a call that no schedule can have: they are of one task, not of one after the other.
 _ONCE = {"task_id", "eta", "link", "link_error", "chain", "chord", "group_id", "session", "connection"}
-
-_QUEUE = ("queue", "routing_key")
 
 _KINDS = "give seconds, a timedelta, a crontab, a solar or an expression such as '@every 5m'"
 
@@ -76,7 +75,8 @@ def _entry(conf: Configuration, roles: Roles, name: str, said: Mapping[str, Any]
     of_each = _options(conf, roles, role, options) | ({"args": list(positional)} if positional else {})
     return Entry(
         name=name, kind="task", target=role, kwargs=kept(kwargs), options=kept(of_each),
-        priority=options.get("priority"), **_when(conf, said.get("schedule"), bool(said.get("relative"))),
+        priority=roles.priorities.turned(options.get("priority")),
+        **_when(conf, said.get("schedule"), bool(said.get("relative"))),
     )  # fmt: skip
 
 
@@ -119,7 +119,8 @@ def _options(conf: Configuration, roles: Roles, role: str, options: Mapping[str,
         raise ConfigurationError(f"options[{refused[0]!r}] is of a single task; a schedule cannot have it")
     if unknown := sorted(options.keys() - CELERYS - CALL_OPTIONS.keys() - {"priority"}):
         raise ConfigurationError(f"options: a call has no option {unknown[0]!r}")
-    declared, queue = roles.get(role), next((options[o] for o in _QUEUE if options.get(o)), None)
+    key = options.get("routing_key")
+    declared, queue = roles.get(role), options.get("queue") or queue_of_key(conf, key, options.get("exchange")) or key
     if declared and queue not in (None, declared.role.queue, declared.role.name, conf.task_default_queue):
         raise ConfigurationError(
             f"options: its queue is {declared.role.queue!r}, set where the role is declared; not {queue!r}"

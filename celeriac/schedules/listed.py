@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from celeriac.errors import ConfigurationError
 from celeriac.repair import SWEEPS
-from celeriac.schedules import celerys
+from celeriac.schedules import celerys as timetable
 from celeriac.schedules.arguments import kept
 from celeriac.schedules.decide import Entry, every, overridden, variable
+from celeriac.seam.configuration import keeps_celerys
 from celeriac.settings import is_on
 
 if TYPE_CHECKING:
@@ -76,14 +77,15 @@ def _expression(when: str | float) -> str:
     return when if isinstance(when, str) else every(when)
 
 
-def entries(app: Celeriac, environ: Mapping[str, str] | None = None) -> dict[str, Entry]:
+def entries(app: Celeriac, environ: Mapping[str, str] | None = None, *, celerys: bool = True) -> dict[str, Entry]:
     """What the app lists, a pass for each declared role and every sweep it does not list; all of it checked.
 
-    Raises ConfigurationError.
+    Celery's `beat_schedule` is another's where the configuration names a scheduler that is none of ours, or `celerys`
+    says so. Raises ConfigurationError.
     """
     usual = [batcher(d.role.name)(app) for d in app.roles.all()] + [sweeping(name)(app) for name in SWEEPS]
     by_name = {entry.name: entry for entry in usual}
-    for entry in _listed(app):
+    for entry in _listed(app, celerys=celerys and bool(keeps_celerys(app.conf.beat_scheduler))):
         by_name[entry.name] = entry
     _refuse_shared(by_name)
     variables = os.environ if environ is None else environ
@@ -104,10 +106,10 @@ def _refuse_shared(names: Iterable[str]) -> None:
             )
 
 
-def _listed(app: Celeriac) -> Iterator[Entry]:
+def _listed(app: Celeriac, *, celerys: bool) -> Iterator[Entry]:
     """The beat config's, then Celery's. Raises ConfigurationError for a name that is given twice."""
     seen: set[str] = set()
-    for entry in (*(make(app) for make in app.schedules), *celerys.entries(app.conf, app.roles)):
+    for entry in (*(make(app) for make in app.schedules), *(timetable.entries(app.conf, app.roles) if celerys else ())):
         if entry.name in seen:
             raise ConfigurationError(f"schedule {entry.name!r}: there are two of that name; give one of them another")
         seen.add(entry.name)

@@ -70,9 +70,12 @@ class Timetable:
     So one that cannot run neither stops the others nor undoes them, and several beats share what is due.
     """
 
-    def __init__(self, app: Celeriac, headers: Callable[[PlannedJob], Any] = lambda _: None) -> None:
-        """`headers`: what the rows of a schedule's instant keep beside their arguments."""
+    def __init__(
+        self, app: Celeriac, headers: Callable[[PlannedJob], Any] = lambda _: None, *, celerys: bool = True
+    ) -> None:
+        """`headers`: what the rows of a schedule's instant keep beside their arguments. `celerys`: as of `entries`."""
         self.app = app
+        self.celerys = celerys
         self.headers = headers
         self.owner = f"beat {app.main}"
         self._rests: dict[int, float] = {}
@@ -86,7 +89,7 @@ class Timetable:
 
         Raises DBAPIError (LockNotAvailable) where somebody's open transaction keeps one of its rows.
         """
-        listed = list(entries(self.app).values())
+        listed = list(entries(self.app, celerys=self.celerys).values())
         with self.app.database.transaction(patience=tick.PATIENCE) as connection:
             done = written.install(
                 connection, listed, self.owner, int(self.app.settings.deployment), self.app.process_name

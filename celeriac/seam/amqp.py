@@ -7,6 +7,7 @@ from typing import Any
 
 from celery.app.amqp import AMQP, Queues
 from kombu.connection import Connection as StockConnection
+from kombu.connection import maybe_channel
 
 from celeriac.errors import EnqueueRefused, NotReady
 from celeriac.run import run as running
@@ -30,6 +31,12 @@ class RoleQueues(AMQP):
     """Without `-Q` a worker consumes every declared role's queue."""
 
     Connection = Connection
+
+    def TaskConsumer(self, channel: Any, *args: Any, **options: Any) -> Any:  # noqa: N802 - Celery's name
+        """Its channel alone has tickets: a consumer of a user's own gets the messages of its queue."""
+        channel = maybe_channel(channel)
+        channel.carries_tickets = True
+        return super().TaskConsumer(channel, *args, **options)
 
     def _retry_publish(self, publish: Any, *args: Any, **kwargs: Any) -> Any:
         """A link's row commits with the outcome of its task, or both do not: there is nothing to publish again.

@@ -10,6 +10,7 @@ from sqlalchemy.orm import Session
 
 from celeriac.dispatch.publish import Publisher
 from celeriac.enqueue.rows import NewTask, Receipt
+from celeriac.roles.declare import Roles
 from celeriac.roles.role import Role
 from celeriac.roles.signature import Signature
 from celeriac.run.settler import Settler
@@ -61,6 +62,8 @@ class ResultsApp(Protocol):
     def database(self) -> Database: ...
     @property
     def settler(self) -> Settler: ...
+    @property
+    def redis_url(self) -> str: ...
 
 
 class Inserts(Protocol):
@@ -75,6 +78,8 @@ class SeamApp(EnqueuerApp, Protocol):
 
     @property
     def tasks(self) -> Mapping[str, Any]: ...
+    @property
+    def roles(self) -> Roles: ...
     @property
     def backend(self) -> Any: ...
     @property

@@ -19,9 +19,10 @@ from celery.result import GroupResult, result_from_tuple
 from celery.states import PROPAGATE_STATES, READY_STATES
 from celery.utils.functional import _regen
 from kombu.exceptions import EncodeError
+from redis import Redis
 
 from celeriac.canvas.parts import Part, barrier_of, flattened
-from celeriac.errors import EnqueueRefused
+from celeriac.errors import EnqueueRefused, NotSupported
 from celeriac.run import coroutines
 from celeriac.run import run as running
 from celeriac.run.outcomes import LONGEST_ERROR, described
@@ -256,6 +257,17 @@ class RowBackend(BaseBackend):
             return meta | {"children": []}
         with self.app.database.reading() as connection:
             return meta | {"children": results.children(connection, meta["id"])}
+
+    @cached_property
+    def client(self) -> Any:
+        """A client of the Redis that the app stands on, as Celery's backend for Redis has one: for locks, caches.
+
+        Raises NotSupported behind Sentinels.
+        """
+        url = str(self.app.redis_url)
+        if not url.startswith(("redis://", "rediss://")):
+            raise NotSupported("app.backend.client: behind Sentinels make a client with redis.sentinel.Sentinel")
+        return Redis.from_url(url)
 
     @cached_property
     def poller(self) -> Poller:

@@ -12,14 +12,19 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cache
 from typing import Any
 
+from celery import Task
 from celery.app.defaults import _TO_OLD_KEY, SETTING_KEYS
 from celery.app.defaults import DEFAULTS as CELERYS
 from celery.app.utils import Settings as Configuration
 from celery.app.utils import filter_hidden_settings
 from celery.utils.collections import force_mapping
+from celery.utils.imports import load_extension_class_names, symbol_by_name
 
 from celeriac.settings import Settings
 from celeriac.store.built_in import is_built_in
+
+#: What runs beside a scheduler that is none of ours.
+BESIDE = "celeriac.schedules:PassesAndSweeps"
 
 BACKEND = "celeriac.seam.backend:RowBackend"
 
@@ -111,7 +116,14 @@ OF_TASKS: Mapping[str, str] = {
     "serializer": _JSON,
     "compression": "rows are as large as they are",
     "backend_asked": _ROWS,
+    "Request": (
+        "no message of a task reaches a worker; hooks of its class (on_failure, on_retry, on_success) and the signals "
+        "are called"
+    ),
 }
+
+#: What says nothing of these.
+_UNSAID = (None, False, "json", Task.Request)
 
 #: What has a meaning that is not quite Celery's.
 DIFFERS: Mapping[str, str] = {
@@ -200,14 +212,14 @@ def unused(conf: Configuration, settings: Settings) -> Iterator[str]:
             yield f"{name}={value!r} {DIFFERS[name]}"
     yield from _transport(said.get("broker_transport_options") or {})
     yield from _concurrency(said.get("worker_concurrency"), settings)
-    yield from _beat(said.get("beat_scheduler"))
+    yield from beside(said.get("beat_scheduler"))
 
 
 def unused_by_tasks(tasks: Iterable[Any]) -> Iterator[str]:
     """The same for options of tasks, all tasks of an option in a line."""
     theirs = sorted((task for task in tasks if not is_built_in(task.name)), key=lambda task: task.name)
     for option, instead in OF_TASKS.items():
-        saying = [task.name for task in theirs if getattr(task, option, None) not in (None, False, "json")]
+        saying = [task.name for task in theirs if getattr(task, option, None) not in _UNSAID]
         if saying:
             more = f" and {len(saying) - 3} more" if len(saying) > 3 else ""
             yield f"{option.removesuffix('_asked')} of {', '.join(saying[:3])}{more} is not used: {instead}"
@@ -243,11 +255,25 @@ def _concurrency(said: Any, settings: Settings) -> Iterator[str]:
         yield f"MAX_CONCURRENT_TASKS={limit} is not used: the configuration says worker_concurrency={said!r}"
 
 
-def _beat(said: Any) -> Iterator[str]:
-    if said not in (None, USUAL["beat_scheduler"]):
+def scheduler_class(said: Any) -> Any:
+    """A class, its path, or the name that a package gives it (`-S django`). None if it is not there."""
+    try:
+        return symbol_by_name(said, aliases=dict(load_extension_class_names("celery.beat_schedulers")))
+    except (ImportError, AttributeError, ValueError):
+        return None
+
+
+def keeps_celerys(scheduler: Any) -> bool | None:
+    """Whether a scheduler of ours also runs `beat_schedule`. None: it is none of ours."""
+    return getattr(scheduler_class(scheduler), "keeps_celerys", None)
+
+
+def beside(scheduler: Any) -> Iterator[str]:
+    """What a scheduler that is none of ours leaves undone."""
+    if scheduler is not None and keeps_celerys(scheduler) is None:
         yield (
-            f"beat_scheduler={said!r} keeps schedules of its own: run a beat with `-S {USUAL['beat_scheduler']}` "
-            "beside it for passes and sweeps"
+            f"beat_scheduler={scheduler!r} runs schedules of its own, and those of beat_schedule: run a beat with "
+            f"`-S {BESIDE}` beside it, for passes and sweeps alone"
         )
 
 

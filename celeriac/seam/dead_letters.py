@@ -6,26 +6,26 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
 from celeriac.enqueue import adopted
-from celeriac.enqueue.foreign import RoleNamed, call_of, task_of
+from celeriac.enqueue.foreign import call_of, task_of
 from celeriac.errors import NotAdopted
 from celeriac.operate import dead_letters
 from celeriac.operate.audit import Change
+from celeriac.seam.app import SeamApp
 
 
-def replay(
-    role_named: RoleNamed, limit: float, connection: Connection, letter: int, *, by: str, why: str = ""
-) -> Change:
+def replay(app: SeamApp, connection: Connection, letter: int, *, by: str, why: str = "") -> Change:
     """In this transaction; also for a role that adopts no messages, as somebody has looked at this one.
 
-    `limit`: bytes of its arguments. `after` is null where a message of that id became a task before. Raises Unknown;
+    `after` is null where a message of that id became a task before. Raises Unknown;
     EnqueueRefused if it still fits no role, and then it stays.
     """
     row = dead_letters.take(connection, letter)
     if row.size > len(row.message):
         raise NotAdopted(f"of its {row.size:,} bytes only the first {len(row.message):,} are kept")
     call = call_of(bytes(row.message))
-    role, signature = role_named(call.name)
-    task = task_of(call, role, signature, limit)
+    role, signature = app.role_named(call.name)
+    priority = app.roles.priorities.of_message(role, call.priority)
+    task = task_of(call, role, signature, app.settings.max_argument_bytes, priority)
     try:
         is_new = bool(adopted.adopt(connection, [task]))
     except (DataError, IntegrityError) as error:

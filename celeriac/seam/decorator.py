@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Concatenate, Literal, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
+from celery.utils.imports import symbol_by_name
+
 from celeriac.roles.declare import declare
 from celeriac.roles.keys import Key
 from celeriac.seam.task import Task
@@ -97,6 +99,8 @@ class TaskOptions(TypedDict, total=False):
 class TaskDecorator:
     """Gives an app its `task`."""
 
+    task_cls: Any
+
     @overload
     def task(self, handler: Callable[P, R], /, **options: Unpack[TaskOptions]) -> Task[P, R]: ...
     @overload
@@ -115,6 +119,7 @@ class TaskDecorator:
 
         def decorate(handler: Any) -> Any:
             name = celerys.gen_task_name(getattr(handler, "__name__", "unnamed"), handler.__module__)
-            return celerys.task(**declare(options, name, handler))(handler)
+            base = symbol_by_name(options.get("base") or self.task_cls)
+            return celerys.task(**declare(options, name, handler, base))(handler)
 
         return decorate(*handlers) if handlers else decorate

@@ -47,6 +47,25 @@ def check_reply(payload: bytes) -> dict[str, Any]:
     return dict(envelope)
 
 
+def check_message(payload: bytes) -> dict[str, Any]:
+    """The envelope of a user's own message that kombu can deliver, or NotATicket. Its content is its consumer's."""
+    envelope = _loads(payload)
+    if type(envelope) is not dict:
+        raise NotATicket("it is no object")
+    for section in ("headers", "properties"):
+        if type(envelope.get(section)) is not dict:
+            raise NotATicket(f"its {section} is no object")
+    properties = envelope["properties"]
+    body, encoding = envelope.get("body"), properties.get("body_encoding")
+    if type(body) is not str or type(properties.get("delivery_tag")) is not str:
+        raise NotATicket("it has no usable body and delivery_tag")
+    if encoding == "base64":
+        _decoded(body)
+    if encoding not in (None, "base64") or type(properties.get("delivery_info")) is not dict:
+        raise NotATicket("it has no usable body_encoding and delivery_info")
+    return dict(envelope)
+
+
 # -- as kombu will read it ---------------------------------------------------------------------------------------------
 
 
@@ -57,11 +76,14 @@ def _read(payload: bytes) -> Any:
 
 
 def _read_body(body: str) -> Any:
+    return _loads(_decoded(body))
+
+
+def _decoded(body: str) -> bytes:
     try:
-        decoded = base64.b64decode(body, validate=True)
+        return base64.b64decode(body, validate=True)
     except ValueError as error:
         raise NotATicket(f"its body is not base64: {error}") from None
-    return _loads(decoded)
 
 
 def _loads(text: bytes) -> Any:

@@ -21,6 +21,7 @@ from celeriac.enqueue.rows import NewTask, Receipt
 from celeriac.errors import BadArguments, BadValue, EnqueueRefused, NotReady
 from celeriac.roles.bounds import is_distance
 from celeriac.roles.role import Role
+from celeriac.roles.routes import queue_of_key
 from celeriac.run import originals
 from celeriac.run import run as running
 from celeriac.run.outcomes import RetryAsked
@@ -48,6 +49,9 @@ def headers_of(app: SeamApp, call: Callable[[RowProducer], Any]) -> Any:
     call(producer)
     return producer.tasks[0].headers if producer.tasks else None
 
+
+#: Celery's task that schedulers enqueue each night, for backends that forget nothing by themselves.
+CLEANUP = "celery.backend_cleanup"
 
 #: What only Celery's canvases say of a task, which make its id. An id that a call gave is one task for ever.
 _CANVAS = ("group", "chain", "chord", "awaits")
@@ -154,6 +158,8 @@ class RowProducer(Producer):
         self, body: Any, *, headers: Mapping[str, Any], bound: Any = None,
         celeriac_clock: Mapping[str, float] | None = None, celeriac_named: bool = True, **properties: Any,
     ) -> None:  # fmt: skip
+        if headers["task"] == CLEANUP:
+            return  # what has had its time is pruned by a sweep
         args, kwargs, embedded = body
         clock = celeriac_clock or {}
         run = running.current()
@@ -227,14 +233,18 @@ class RowProducer(Producer):
         run = running.current()
         is_after = run is not None and run.is_linking
         role, signature = (self.app.role_between_releases if is_after else self.app.role_named)(name)
-        queue = _queue(properties)
+        queue = _queue(self.app.conf, properties)
         if queue and queue not in (role.queue, self.app.conf.task_default_queue):  # what Celery's router says of most
-            raise BadArguments(f"{name}: its queue is {role.queue!r}, set where the role is declared; not {queue!r}")
+            raise BadArguments(
+                f"{name}: its queue is {role.queue!r}, set where the role is declared; not {queue!r}: declare the task "
+                f"with queue={queue!r}, or one more of the same handler; nothing was enqueued"
+            )
         is_link = run is not None and headers["id"] in run.links
         fields = {
             k: properties.get(k)
             for k in ("priority", "account", "lock_key", "unique_key", "timeout", "max_retries", "is_named")
         }
+        fields["priority"] = self.app.roles.priorities.of_call(role, fields["priority"])
         delay = clock.get("countdown")
         canvas: dict[str, Any] = {} if part is None else dict(part.request)
         unknown = None
@@ -297,10 +307,12 @@ def _place_of_results(by_name: bool, names: list[str], args: Any) -> bool | str 
     return names[0] if by_name and names else True
 
 
-def _queue(properties: Mapping[str, Any]) -> str | None:
+def _queue(conf: Any, properties: Mapping[str, Any]) -> str | None:
     """Where Celery would send it: a topic's routing key is not its queue's name."""
-    declared = properties.get("declare")
-    return declared[0].name if declared else properties.get("routing_key")
+    if declared := properties.get("declare"):
+        return str(declared[0].name)
+    key = properties.get("routing_key")
+    return queue_of_key(conf, key, properties.get("exchange")) or key
 
 
 def _retry_asked(

@@ -7,6 +7,7 @@ from __future__ import annotations
 from typing import Any
 
 from celery.app.registry import TaskRegistry
+from celery.utils.imports import symbol_by_name
 
 from celeriac.errors import ConfigurationError
 from celeriac.roles.role import Role
@@ -38,3 +39,9 @@ class Registry(TaskRegistry):
                     f"{'a name of role ' + repr(other) if other != role.name else 'its own name'}: leave it out"
                 )
         self.former |= dict.fromkeys(role.aliases, role.name)
+
+
+def with_roles(base: Any) -> Any:
+    """A user's own class of registries, which knows its tasks by their roles as well."""
+    base = symbol_by_name(base)
+    return base if issubclass(base, Registry) else type(base.__name__, (base, Registry), {})

@@ -155,6 +155,12 @@ class Task(CeleryTask, Generic[P, R]):
         """As `apply_async`, without blocking the event loop; `session` may belong to that."""
         return await self.app.beside.enqueue(lambda said: self.apply_async(args, kwargs, **said), options)
 
+    def _get_exec_options(self) -> dict[str, Any]:
+        """Celery's, with the priority that its role was declared with: as an attribute Celery has deprecated it."""
+        options: dict[str, Any] = super()._get_exec_options()
+        said = (self.role_options or {}).get("priority")
+        return options if said is None else options | {"priority": said}
+
     def _is_heard_by_nobody(self) -> bool:
         return (
             running.current() is None

@@ -31,7 +31,7 @@ from celeriac.counters import COUNTERS
 from celeriac.dispatch.keys import adopting_key, quarantine, queue_of, ticket_key
 from celeriac.dispatch.publish import in_brief
 from celeriac.seam.control import PURGE, PurgeRefused
-from celeriac.seam.envelope import NotATicket, check_reply, check_ticket
+from celeriac.seam.envelope import NotATicket, check_message, check_reply, check_ticket
 
 logger = logging.getLogger(__name__)
 
@@ -68,6 +68,9 @@ class Channel(stock.Channel):
     dropped = 0
     told_full = -math.inf
 
+    #: Whether the queues of tasks are those of tickets here: not where a user's own consumer or producer has it.
+    carries_tickets = False
+
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.QoS = QoS  # type: ignore[assignment]
@@ -103,18 +106,19 @@ class Channel(stock.Channel):
             return False
 
     def _q_for_pri(self, queue: str, pri: int) -> str:
-        return str(super()._q_for_pri(ticket_key(queue), pri))
+        return str(super()._q_for_pri(ticket_key(queue) if self.carries_tickets else queue, pri))
 
     def _admits(self, queue: str, payload: bytes) -> bool:
         is_reply = REPLIES.search(queue)
+        check = check_reply if is_reply else check_ticket if self.carries_tickets else check_message
         try:
-            (check_reply if is_reply else check_ticket)(payload)
+            check(payload)
         except NotATicket as why:
-            if is_reply:
-                self._drop(f"on {queue!r} that is no answer", why)
-            else:
+            if check is check_ticket:
                 COUNTERS.count(1, "messages_set_aside_total")
                 self._set_aside(queue, payload, why)
+            else:
+                self._drop(f"on {queue!r} that is no {'answer' if is_reply else 'message'}", why)
             return False
         return True
 

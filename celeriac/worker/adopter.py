@@ -207,7 +207,8 @@ class Adopter(threading.Thread):
     def _write(self, connection: Any, payloads: Sequence[bytes]) -> set[str]:
         """The roles of what is new."""
         limit = self.app.settings.max_argument_bytes
-        judged = [judge(payload, self.app.role_between_releases, limit) for payload in payloads]
+        named, priorities = self.app.role_between_releases, self.app.roles.priorities
+        judged = [judge(payload, named, limit, priorities) for payload in payloads]
         letters = [item for item in judged if isinstance(item, Letter)]
         adopted.bury(connection, letters)
         for letter in letters[:1]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 from celery.apps.worker import Worker as StockWorker
-from celery.utils.imports import symbol_by_name
+from celery.utils.imports import load_extension_class_names, symbol_by_name
 
 from celeriac.errors import ConfigurationError
 from celeriac.roles.declare import Roles
@@ -28,6 +28,12 @@ class CannotStart(ConfigurationError, click.ClickException):
     """Celery's command line tells it in a line and exits with status 1."""
 
 
+PURGE = (
+    "--purge: queues in Redis hold tickets, the tasks are in Postgres, so it would remove none: cancel tasks with "
+    "`celeriac cancel …` or `celeriac bulk ask cancel …`, and start the worker without it"
+)
+
+
 class Worker(StockWorker):
     """`WORKER_ROLE` stands in for `-Q`; `memory_per_task` caps the concurrency."""
 
@@ -35,6 +41,7 @@ class Worker(StockWorker):
     concurrency: int
     quiet: bool
     pool_cls: type
+    purge: bool
     scheduler: Any
 
     def __init__(self, *args: Any, **options: Any) -> None:
@@ -46,11 +53,14 @@ class Worker(StockWorker):
 
     def setup_instance(self, **options: Any) -> None:
         _ = self.app.redis_url, self.app.database
+        if self.purge:
+            raise ConfigurationError(PURGE)
         if self.app.settings.remote_control == OFF:
             self.app.conf.worker_enable_remote_control = False
         self.quiet = self.quiet or self.app.settings.log_format == "json"  # a banner is no object
         if options.get("beat"):  # in a process of its own, whose end nobody would notice
-            check = getattr(symbol_by_name(self.scheduler), "check", None)
+            aliases = dict(load_extension_class_names("celery.beat_schedulers"))
+            check = getattr(symbol_by_name(self.scheduler, aliases=aliases), "check", None)
             if check is not None:
                 check(self.app)
         super().setup_instance(**options)

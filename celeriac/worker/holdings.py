@@ -127,7 +127,7 @@ class Holdings:
             "acknowledged": current is not None,
             "delivery_info": {
                 "exchange": "", "routing_key": declared.role.queue if declared else row["role"],
-                "priority": row["priority"], "redelivered": row["losses"] > 0,
+                "priority": self.app.roles.priorities.turned(row["priority"]), "redelivered": row["losses"] > 0,
             },
             "worker_pid": row["worker_pid"],
         }  # fmt: skip

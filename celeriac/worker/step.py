@@ -71,7 +71,7 @@ class LifelineStep(bootsteps.StartStopStep):
 
     def start(self, worker: Any) -> None:
         """As soon as Postgres serves. Raises WorkerShutdown for a signal, and for what it tells in a line."""
-        for note in (*worker.app.notes(), *pools.notes()):
+        for note in (*worker.app.notes(scheduler=worker.scheduler if worker.beat else None), *pools.notes()):
             logger.warning(note)
         warn_of_queues(worker.app.roles, set(worker.app.amqp.queues.consume_from))
         pools.guard(worker.app.tasks)
@@ -112,6 +112,7 @@ class LifelineStep(bootsteps.StartStopStep):
         for thread in self.threads:
             thread.join(LAST_LOOK)
         self.lifeline.database.dispose()
+        shared.drain(on=False)
         shared.back_off(on=False)
         shared.note_limits(0)
 

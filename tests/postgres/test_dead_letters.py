@@ -132,9 +132,9 @@ def test_what_still_fits_no_role_stays(shop: Celeriac, bury: Bury, run: Run, row
     assert "1 done, 4 not" in result.output
     assert {letter for (letter,) in rows("SELECT id FROM dead_letters")} == {unknown, bad, noise}
     with pytest.raises(UnknownRole), shop.database.transaction() as connection:
-        replay(shop.role_named, shop.settings.max_argument_bytes, connection, unknown, by="me")
+        replay(shop, connection, unknown, by="me")
     with pytest.raises(Unknown), shop.database.transaction() as connection:
-        replay(shop.role_named, shop.settings.max_argument_bytes, connection, 10**9, by="me")
+        replay(shop, connection, 10**9, by="me")
 
 
 def test_what_postgres_refuses_stays_too_and_holds_up_no_other(bury: Bury, run: Run, rows: Rows) -> None:
@@ -162,7 +162,7 @@ def test_a_replay_that_breaks_off_has_kicked_what_it_has_done(
 def test_one_of_which_only_the_beginning_is_kept_is_not_replayed(shop: Celeriac) -> None:
     letter = buried(shop, Letter(b" " * (MOST_KEPT + 1), "too large"))
     with pytest.raises(NotAdopted, match="only the first"), shop.database.transaction() as connection:
-        replay(shop.role_named, shop.settings.max_argument_bytes, connection, letter, by="me")
+        replay(shop, connection, letter, by="me")
 
 
 def test_all_of_a_task_are_replayed_when_somebody_says_so(bury: Bury, run: Run, rows: Rows) -> None:

@@ -155,3 +155,43 @@ def test_a_router_that_cannot_tell_a_roles_queue_is_a_wrong_setting(app: Celeria
     app.conf.task_routes = router
     with pytest.raises(ConfigurationError, match=why):
         declares(app).delay(1)
+
+
+TOPICS = [
+    Queue("high", Exchange("work", type="topic"), routing_key="work.high.#"),
+    Queue("media", Exchange("media"), routing_key="encode"),
+]
+
+
+# Celery deprecates a task attribute of that name.
+@pytest.mark.filterwarnings("ignore:(?s).*The 'queue' task attribute")
+@pytest.mark.parametrize(("key", "queue"), [("encode", "media"), ("work.high.now", "high")])
+def test_a_routing_key_alone_is_that_of_a_queue(app: Celeriac, key: str, queue: str) -> None:
+    app.conf.task_queues = TOPICS
+    task = declares(app, queue=queue)
+    assert task.apply_async((1,), routing_key=key).is_new
+    assert app.send_task("media.encode", (1,), routing_key=key).is_new
+    assert task.s(1).set(routing_key=key).delay().is_new
+    other = declares(app, "other")
+    for refused in (key, "nowhere"):
+        named = queue if refused == key else refused
+        with pytest.raises(
+            BadArguments, match=f"its queue is 'celery', .*; not '{named}': declare the task with queue="
+        ):
+            other.apply_async((1,), routing_key=refused)
+    assert other.apply_async((1,), routing_key="celery").is_new, "the default one's"
+
+
+@pytest.mark.filterwarnings("ignore:(?s).*The 'routing_key' task attribute")
+def test_a_routing_key_at_the_declaration_or_of_a_route_gives_the_roles_queue(app: Celeriac) -> None:
+    app.conf.task_queues = TOPICS
+    app.conf.task_routes = {"routed": {"exchange": "work", "routing_key": "work.high.later"}}
+    own, routed, lost = (
+        declares(app, "own", routing_key="encode"),
+        declares(app, "routed"),
+        declares(app, "lost", routing_key="x"),
+    )
+    assert [task.role.queue for task in (own, routed, lost)] == ["media", "high", "celery"]
+    for task in (own, routed, lost):
+        assert task.delay(1).is_new
+        assert task.apply_async((1,), countdown=1).is_new

@@ -84,6 +84,7 @@ def channel(*replies: Any, reader: Callable[[Any], None] | None = None) -> Any:
 
     made = object.__new__(Channel)
     made.__dict__ |= {
+        "carries_tickets": True,
         "client": Client(replies),
         "delivered": [],
         "delivered_to": [],

@@ -140,7 +140,7 @@ def test_a_scheduler_of_another_kind_is_used_and_named(make: Make) -> None:
     app = by_object(make, beat_scheduler="redbeat.RedBeatScheduler")
     assert app.conf.beat_scheduler == "redbeat.RedBeatScheduler"
     (note,) = app.notes()
-    assert note.startswith("beat_scheduler='redbeat.RedBeatScheduler' keeps schedules of its own: run a beat with `-S ")
+    assert note.startswith("beat_scheduler='redbeat.RedBeatScheduler' runs schedules of its own, and those of ")
 
 
 class Noting(Task):

@@ -101,7 +101,7 @@ def test_celerys_time_limits_are_checked_too(option: str, value: Any) -> None:
 
 def test_max_retries_said_celerys_other_way_is_checked_too() -> None:
     with pytest.raises(ConfigurationError, match=r"^role 'build': max_retries=-1: give "):
-        declare({"role": "build", "retry_kwargs": {"max_retries": -1}})
+        declare({"role": "build", "autoretry_for": [OSError], "retry_kwargs": {"max_retries": -1}})
 
 
 @pytest.mark.parametrize("name", INVALID["name"][:-1])
@@ -208,7 +208,8 @@ def test_retry_backoff_means_what_celery_means_by_it(app: Celeriac, given: Any, 
 
 
 def test_max_retries_in_retry_kwargs_counts_as_it_does_for_celery(app: Celeriac) -> None:
-    made = role({"role": "build", "max_retries": 3, "retry_kwargs": {"max_retries": 9, "countdown": 1}}, app)
+    given = {"role": "build", "max_retries": 3, "retry_kwargs": {"max_retries": 9, "countdown": 1}}
+    made = role(given | {"autoretry_for": [OSError]}, app)
     assert made.max_retries == 9
 
 

@@ -17,6 +17,7 @@ from celeriac.enqueue.adopted import Letter
 from celeriac.enqueue.foreign import judge
 from celeriac.enqueue.rows import NewTask
 from celeriac.errors import UnknownRole
+from celeriac.roles.priorities import Priorities
 from celeriac.roles.role import Role
 from celeriac.roles.signature import Signature
 from tests.pure.envelopes import REAL
@@ -46,7 +47,8 @@ def role_named(name: str) -> tuple[Role, Signature]:
 
 
 def judged(payload: bytes | Mapping[str, Any], limit: float = LIMIT) -> NewTask | Letter | None:
-    return judge(payload if isinstance(payload, bytes) else json.dumps(payload).encode(), role_named, limit)
+    content = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
+    return judge(content, role_named, limit, Priorities())
 
 
 def adopted(payload: bytes | Mapping[str, Any]) -> NewTask:

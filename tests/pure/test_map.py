@@ -8,7 +8,9 @@ from tests.map import folders, written
 
 
 def test_the_map_has_the_engines_folders_and_arrows() -> None:
-    assert {name: imports for name, (_, _, imports) in written().items()} == {one.name: one.imports for one in folders()}
+    assert {name: imports for name, (_, _, imports) in written().items()} == {
+        one.name: one.imports for one in folders()
+    }
 
 
 def test_the_maps_sizes_are_those_of_the_folders() -> None:

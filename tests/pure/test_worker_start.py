@@ -15,7 +15,7 @@ from celery.concurrency.prefork import TaskPool
 from celeriac import Celeriac, Settings
 from celeriac.cli.check import problems
 from celeriac.errors import ConfigurationError
-from celeriac.worker.controller import queues_of
+from celeriac.worker.controller import CannotStart, queues_of
 from celeriac.worker.lifeline import Lifeline
 from celeriac.worker.pools import kind_of, prepare
 
@@ -118,3 +118,10 @@ def test_a_worker_whose_pool_has_stopped_has_its_own_process_left() -> None:
     lifeline = object.__new__(Lifeline)
     lifeline.worker = SimpleNamespace(pool=TaskPool(1))
     assert lifeline.processes() == [os.getpid()]
+
+
+def test_purge_is_refused_by_its_name() -> None:
+    with pytest.raises(
+        CannotStart, match=r"^--purge: queues in Redis hold tickets, .* cancel tasks with `celeriac cancel"
+    ):
+        started(shop(), purge=True)
