@@ -37,8 +37,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 def on_page_markdown(markdown: str, page: Page, files: Files, **_: object) -> str:
     uri = page.file.src_uri
-    if uri.startswith("runbooks/"):
-        markdown = re.sub(r"(?<=\n)", f"\n{alert(RUNBOOKS[page.file.name])}\n", markdown, count=1)
+    if uri.startswith("runbooks/") and (rule := RUNBOOKS.get(page.file.name)):
+        markdown = re.sub(r"(?<=\n)", f"\n{alert(rule)}\n", markdown, count=1)
     return LINK.sub(lambda found: linked(found, uri, files), markdown)
 
 

@@ -7,16 +7,21 @@ from __future__ import annotations
 
 import logging
 import math
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from sqlalchemy import Connection
+from sqlalchemy import Connection, Row, RowMapping
 
 from celeriac.alerts.rules import Measured, Rule, evaluate, measure_of
 from celeriac.insights.failures.burning import burning
-from celeriac.insights.fairness import rounds
-from celeriac.insights.fleet import left_ready, watched
-from celeriac.insights.why.blockers import blockers
+from celeriac.insights.fairness import floods, rounds
+from celeriac.insights.fairness.locks import Lock, stuck
+from celeriac.insights.fleet import condition, left_ready, watched
+from celeriac.insights.tasks.counting import Count
+from celeriac.insights.why.blockers import in_the_way
+from celeriac.insights.why.spans import span
+from celeriac.store.built_in import is_built_in
 from celeriac.store.failures import log_error
 from celeriac.store.plans import lookups
 
@@ -35,17 +40,80 @@ COUNTED, MOST_COUNTED, NEWEST = 10_000, 1_000_000, 10_000
 Group = Callable[["Celeriac", Connection], Iterable[Measured]]
 
 
+def _locks(_: Celeriac, connection: Connection) -> Iterable[Measured]:
+    """Whose age this login may not see is judged by how long it is seen."""
+    for one in in_the_way(connection):
+        measure, subject = "table_locked" if one.holds_tables else "lock_held", f"pid {one.pid}"
+        value, threshold = (0.0, -1.0) if one.seconds is None else (one.seconds, None)
+        yield Measured(measure, subject, value, threshold, one.sentence, one.cure, one.tasks)
+
+
+def _connections(_: Celeriac, connection: Connection) -> Iterable[Measured]:
+    there = condition.connections(connection)
+    return [Measured("connections_used", "Postgres", there.used / there.most, sentence=there.sentence)]
+
+
 def _roles(app: Celeriac, connection: Connection) -> Iterable[Measured]:
-    most = min(max(COUNTED, int(app.settings.alert_queue_depth)), MOST_COUNTED) + 1
+    limit = app.settings.alert_queue_depth
+    most = min(max(COUNTED, int(limit)), MOST_COUNTED) + 1
     with lookups(connection):
-        rows = watched.of_roles(connection, samples=SAMPLES, most=most, newest=NEWEST)
-    names = ("queued", "failed_rate", "longest_running", "unserved")
-    return [Measured(name, row["role"], row[name]) for row in rows for name in names if row[name] is not None]
+        everything = watched.of_roles(connection, samples=SAMPLES, most=most, newest=NEWEST)
+        rows = [row for row in everything if row["is_registered"] or not is_built_in(row["role"])]
+        queued = {row["role"]: row["queued"] for row in rows if row["queued"] > limit}
+        flooded = {one.role: one for one in floods.floods(connection, list(queued))}
+        unserved = [_unserved(connection, app, row) for row in rows if row["unserved"]]
+    for row in rows:
+        role = row["role"]
+        tasks = _counted(row["queued"], most)
+        yield Measured("queued", role, row["queued"], sentence=f"{tasks} tasks wait, more than {limit:,.0f}")
+        for name in ("failed_rate", "longest_running"):
+            if row[name] is not None:
+                yield Measured(name, role, row[name])
+        if (flood := flooded.get(role)) is not None:
+            yield _flooded(flood, row["queued"], tasks)
+    yield from unserved
+
+
+def _counted(n: int, most: int) -> str:
+    return f"{n:,}" if n < most else f"{most - 1:,}+"
+
+
+def _many(some: Count) -> str:
+    return f"{some.n:,}{'' if some.exact else '+'}"
+
+
+def _unserved(connection: Connection, app: Celeriac, row: RowMapping) -> Measured:
+    queue, n = row["queue"], int(row["unserved"])
+    heard = watched.last_heard(connection, queue)
+    last = "" if heard is None else f"; {heard.worker_id} was heard of {span(heard.seconds)} ago"
+    sentence = f"{n:,} tasks may start, and no worker takes the queue {queue}{last}"
+    return Measured("unserved", row["role"], n, None, sentence, _server_of(app, row["role"], queue), n)
+
+
+def _server_of(app: Celeriac, role: str, queue: str) -> str:
+    """What lets a role's tasks run: a worker of this code, where that declares it."""
+    if app.roles.get(role) is not None:
+        return f"run `celery -A {app.main or 'tasks'} worker -Q {shlex.quote(queue)}`"
+    return (
+        f"this code does not declare it: where it was renamed, run `celeriac move role {shlex.quote(role)} NAME` or "
+        f"say `aliases=({role!r},)` where NAME is declared; else run `celery worker -Q {queue}` of the code that does"
+    )
+
+
+def _flooded(one: floods.Flood, queued: int, tasks: str) -> Measured:
+    account, role = shlex.quote(one.account), shlex.quote(one.role)
+    sentence = f"{tasks} tasks wait, and of the newest {one.looked_at:,} are {one.n:,} of account {one.account}"
+    cure = (
+        f"others get their share meanwhile; `celeriac pause account {account}` stops it, "
+        f"`celeriac cancel --role {role} --account {account}` ends what waits"
+    )
+    return Measured("flooded", one.role, queued, None, sentence, cure, queued)
 
 
 def _burning(_: Celeriac, connection: Connection) -> Iterable[Measured]:
     with lookups(connection):
-        return [Measured("failing_now", one.role, one.tasks, sentence=one.sentence) for one in burning(connection)]
+        burns = burning(connection)
+    return [Measured("failing_now", one.role, one.tasks, None, one.sentence, one.cure, one.tasks) for one in burns]
 
 
 def _oldest(_: Celeriac, connection: Connection) -> Iterable[Measured]:
@@ -56,22 +124,63 @@ def _oldest(_: Celeriac, connection: Connection) -> Iterable[Measured]:
     yield from (Measured("left_ready", *one) for one in left.items())
 
 
-def _schedules(_: Celeriac, connection: Connection) -> Iterable[Measured]:
-    yield from (Measured("late", row.name, row.late) for row in watched.late_schedules(connection))
-    yield from (Measured("skipped", row.name, row.skips) for row in watched.skipping_schedules(connection))
+def _schedules(app: Celeriac, connection: Connection) -> Iterable[Measured]:
+    run = f"run `celery -A {app.main or 'tasks'} beat`"
+    late = watched.late_schedules(connection)
+    yield from (Measured("late", row.name, row.late, cure=run) for row in late)
+    yield from (_skipped(row) for row in watched.skipping_schedules(connection))
     if (silence := watched.beat_silence(connection)) is not None:
-        yield Measured("beat_silence", "beat", silence)
+        wait = f"; {len(late):,} schedules wait for one" if late else ""
+        sentence = f"none has ticked for {span(silence)}{wait}"
+        yield Measured("beat_silence", "beat", silence, None, sentence, run)
+
+
+def _skipped(row: Row[Any]) -> Measured:
+    ran_on = f"its last task, {row.last_task_id}, is not over"
+    why = ran_on if row.overlaps else "it was missed, or its last task was not over"
+    sentence = f"left out an instant at {row.last_skip_at:%H:%M:%S %Z}: {why}"
+    cure = (
+        f"`celeriac why {shlex.quote(row.last_task_id)}` tells of that task"
+        if row.last_task_id
+        else "keep a beat running; `misfire` says what becomes of missed instants"
+    )
+    return Measured("skipped", row.name, row.skips, None, sentence, cure)
 
 
 def _workers(app: Celeriac, connection: Connection) -> Iterable[Measured]:
-    silent = watched.silent_workers(connection, app.settings.alert_heartbeat)
-    yield from (Measured("heartbeat_age", row.worker_id, row.age) for row in silent)
+    for row in watched.silent_workers(connection, app.settings.alert_heartbeat):
+        sentence = f"was heard of {span(row.age)} ago, and holds {row.tasks:,} tasks"
+        yield Measured("heartbeat_age", row.worker_id, row.age, sentence=sentence, tasks=row.tasks)
     yield from (Measured("drain_overdue", row.worker_id, row.overdue) for row in watched.draining_on(connection))
+
+
+def _keys(app: Celeriac, connection: Connection) -> Iterable[Measured]:
+    with lookups(connection):
+        met = stuck(connection, app.settings.alert_wait)
+    return [_stuck(one) for one in met]
+
+
+def _stuck(one: Lock) -> Measured:
+    waiting, oldest = _many(one.waiting), one.oldest_wait_seconds or 0.0
+    if one.task is None:
+        why, cure = "nobody has it", "run `celeriac sweep hand_over`; beat, or else a worker, does so by itself"
+    else:
+        since = span(one.held_seconds or 0.0)
+        silent = f", whose worker {one.worker_id} is silent for {span(one.heartbeat_age or 0.0)}"
+        why = f"task {one.task} of {one.role} has it for {since}{silent if one.is_stale else ''}"
+        freed = f"if that worker is dead, run `celeriac recover {shlex.quote(one.worker_id or '')}`"
+        stopped = f"`celeriac why {one.task}` tells of it; `celeriac cancel {one.task}` stops it"
+        cure = freed if one.is_stale else stopped
+    sentence = f"{why}; {waiting} wait behind it, the oldest for {span(oldest)}"
+    return Measured("key_stuck", one.lock_key, oldest, None, sentence, cure, one.waiting.n)
 
 
 def _redis(app: Celeriac, _: Connection) -> Iterable[Measured]:
     """Whether it answers this process: others may be better off."""
-    return [Measured("redis_silent", "Redis", 0.0 if app.publisher.answers() else 1.0)]
+    memory = app.publisher.ask(lambda client: client.info("memory"))
+    yield Measured("redis_silent", "Redis", 1.0 if memory is None else 0.0)
+    if memory is not None and (most := int(memory.get("maxmemory", 0))):
+        yield Measured("redis_memory", "Redis", int(memory["used_memory"]) / most)
 
 
 def _trouble(_: Celeriac, connection: Connection) -> Iterable[Measured]:
@@ -86,16 +195,14 @@ def _fairness(_: Celeriac, connection: Connection) -> Iterable[Measured]:
         return [Measured("fairness_lag", *one) for one in rounds.lags(connection).items()]
 
 
-def _postgres(_: Celeriac, connection: Connection) -> Iterable[Measured]:
+def _postgres(app: Celeriac, connection: Connection) -> Iterable[Measured]:
     with lookups(connection):
         age = watched.oldest_transaction(connection)
-    return [] if age is None else [Measured("transaction_age", "Postgres", age)]
-
-
-def _locks(_: Celeriac, connection: Connection) -> Iterable[Measured]:
-    """The oldest is told; the doctor tells all of them."""
-    known = [one for one in blockers(connection) if one.seconds is not None]
-    return [Measured("lock_held", "Postgres", b.seconds or 0.0, sentence=f"{b.sentence}; {b.cure}") for b in known[:1]]
+        old = condition.old_transactions(connection, app.settings.alert_transaction)
+    if age is None:
+        return []
+    sentence = None if not old else f"{old[0].sentence}: nothing that died since can be vacuumed"
+    return [Measured("transaction_age", "Postgres", age, None, sentence, old[0].cure if old else None)]
 
 
 def _letters(_: Celeriac, connection: Connection) -> Iterable[Measured]:
@@ -103,18 +210,20 @@ def _letters(_: Celeriac, connection: Connection) -> Iterable[Measured]:
         return [Measured("letters", "plain Celery", watched.letters(connection))]
 
 
-#: What reads which measures.
+#: What reads which measures, first what needs no table of the engine.
 GROUPS: Mapping[Group, Sequence[str]] = {
-    _roles: ("queued", "failed_rate", "longest_running", "unserved"),
+    _locks: ("table_locked", "lock_held"),
+    _connections: ("connections_used",),
+    _redis: ("redis_silent", "redis_memory"),
+    _roles: ("queued", "failed_rate", "longest_running", "unserved", "flooded"),
     _burning: ("failing_now",),
     _oldest: ("oldest_ready", "left_ready"),
     _schedules: ("late", "skipped", "beat_silence"),
     _workers: ("heartbeat_age", "drain_overdue"),
-    _redis: ("redis_silent",),
     _trouble: ("lost_tickets", "late_finishes"),
     _fairness: ("fairness_lag",),
     _postgres: ("transaction_age",),
-    _locks: ("lock_held",),
+    _keys: ("key_stuck",),
     _letters: ("letters",),
 }
 

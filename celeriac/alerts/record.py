@@ -92,7 +92,7 @@ def write(
 
     `judged`: the rules whose measures were read. `channels`: where it is told.
     """
-    parameters = {"judged": list(judged), "above": json.dumps([asdict(one) for one in above])}
+    parameters = {"judged": list(judged), "above": json.dumps([_as_told(one) for one in above])}
     connection.execute(FORGET, parameters)
     connection.execute(NOTE, parameters)
     over = connection.execute(END, parameters).mappings().all()
@@ -105,6 +105,10 @@ def write(
         connection.execute(TELL, {"channels": list(channels)})
     ended = [EndedAlert(row["name"], row["subject"], row["seconds"]) for row in over]
     return [one for one in above if (one.name, one.subject) in new], ended
+
+
+def _as_told(one: Above) -> dict[str, object]:
+    return asdict(one) | {"says": f"{one.says}; {one.cure}" if one.cure else one.says}
 
 
 def _ended(row: dict[str, object]) -> str:

@@ -17,8 +17,8 @@ from sqlalchemy import text
 
 from celeriac import logged
 from celeriac.alerts import deliver, record
-from celeriac.alerts.measure import measure
-from celeriac.alerts.rules import NAMES, RULES, SEVERITIES, Rule, evaluate, measure_of
+from celeriac.alerts.judgement import judge
+from celeriac.alerts.rules import NAMES, RULES, SEVERITIES, Rule
 from celeriac.errors import ConfigurationError
 from celeriac.settings import Settings
 from celeriac.store.failures import Away, is_gone, log_error
@@ -146,14 +146,11 @@ def look(app: Celeriac, by_turn: Mapping[str, Sequence[Rule]]) -> int:
         if not connection.execute(record.LOCK).scalar_one():
             return 0
         connection.exec_driver_sql(f"SET LOCAL statement_timeout = '{PATIENCE_MS} ms'")
-        measured = measure(app, connection, rules)
-        judged = [rule for rule in rules if measure_of(rule) in measured]
-        above = evaluate(judged, (one for some in measured.values() for one in some), app.settings)
-        names = [rule.name for rule in judged]
-        began, ended = record.write(connection, names, above, channels, app.process_name)
+        judgement = judge(connection, app, rules)
+        began, ended = record.write(connection, judgement.judged, judgement.wrong, channels, app.process_name)
     with app.database.statement() as connection:
         for name, some in by_turn.items():
-            unread = [rule.name for rule in some if measure_of(rule) not in measured]
+            unread = [rule.name for rule in some if rule.name in judgement.unread]
             connection.execute(ENDED, {"name": name, "unread": unread})
     for alert in began:
         logger.warning("Alert %s", alert, extra=logged.of("alert.began", **asdict(alert)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
@@ -24,8 +25,8 @@ class Rule:
 
     `threshold`: a setting's name, or the number itself. `says`: a format of `value` and `threshold`, that goes on from
     the subject. `measure`: one of the engine's, or an application's function of a connection, which is in a transaction
-    that reads. `page`: somebody has to act now; `warn`: somebody should look. `promql`: the same for Prometheus, with
-    `$threshold`.
+    that reads. `page`: somebody has to act now; `warn`: somebody should look. `cure`: the command that cures or leads
+    to the cure, a format of `subject`. `promql`: the same for Prometheus, with `$threshold`.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Rule:
     says: str
     severity: Severity = "warn"
     lasts: float = 0.0
+    cure: str = ""
     promql: str = ""
 
     def limit(self, settings: Settings) -> float:
@@ -45,14 +47,26 @@ RULES = (
     Rule(
         name="queue_depth", of="a role", measure="queued", threshold="alert_queue_depth", lasts=600,
         says="{value:.0f} tasks wait, more than {threshold:g}",
+        cure="start more workers; `celeriac top {subject}` says for whom it waits",
         promql=(
             "max by (role) (celeriac_tasks_ready + celeriac_tasks_delayed + celeriac_tasks_locked"
             " + celeriac_tasks_parked + celeriac_tasks_awaiting + celeriac_tasks_claimed) > $threshold"
         ),
     ),
     Rule(
+        name="flood", of="a role", measure="flooded", threshold="alert_queue_depth", lasts=60,
+        says="{value:.0f} tasks wait, more than {threshold:g}, most of them of one account",
+        promql="max by (role) (celeriac_tasks_of_a_flood) > $threshold",
+    ),
+    Rule(
+        name="stuck_key", of="a lock key", measure="key_stuck", threshold=0, lasts=30,
+        says="a task has waited behind it for {value:.0f} s, and it does not move",
+        promql="max(celeriac_stuck_key_seconds) > $threshold",
+    ),
+    Rule(
         name="failed_rate", of="a role", measure="failed_rate", threshold="alert_failed_rate", lasts=300,
         says="{value:.1%} of its tasks fail, more than {threshold:.1%}",
+        cure="`celeriac failures --role {subject} --since 3600` groups their errors",
         promql=(
             'max by (role) (celeriac_recent_tasks{outcome="failed"})'
             ' / (sum by (role) (max by (role, outcome) (celeriac_recent_tasks{outcome!="cancelled"})) > 20)'
@@ -62,31 +76,37 @@ RULES = (
     Rule(
         name="fails_now", of="a role", measure="failing_now", threshold=0, severity="page",
         says="far more of its attempts fail than before; {value:.0f} tasks are hit within the hour",
+        cure="`celeriac failures --role {subject} --since 3600` groups their errors",
         promql="max by (role) (celeriac_tasks_failing_now) > $threshold",
     ),
     Rule(
         name="long_running", of="a role", measure="longest_running", threshold="alert_running",
         says="a task runs for {value:.0f} s, over {threshold:g} s",
+        cure="`celeriac list --role {subject} --status running` names it; `celeriac cancel` stops it",
         promql="max by (role) (celeriac_running_oldest_seconds) > $threshold",
     ),
     Rule(
         name="missed_schedule", of="a schedule", measure="late", threshold="alert_schedule_grace", severity="page",
         says="is {value:.0f} s late, more than {threshold:g} s",
+        cure="see that a beat runs: `celeriac doctor` says when one ticked last",
         promql="max by (schedule) (celeriac_schedule_lateness_seconds) > $threshold",
     ),
     Rule(
         name="skipped_instants", of="a schedule", measure="skipped", threshold=0,
         says="left out an instant within the last hour, as it was missed or the last task was not over",
+        cure="keep a beat running",
         promql="max by (schedule) (increase(celeriac_schedule_skips_total[1h])) > $threshold",
     ),
     Rule(
         name="beat_silent", of="beat", measure="beat_silence", threshold="alert_beat", severity="page",
         says="there are schedules, and none has ticked for {value:.0f} s, more than {threshold:g} s",
+        cure="start a beat: `celery -A tasks beat`",
         promql="max(celeriac_beat_tick_age_seconds) > $threshold",
     ),
     Rule(
         name="no_worker", of="a role", measure="unserved", threshold=0, severity="page", lasts=300,
         says="{value:.0f} tasks could start, and no worker takes them",
+        cure="start a worker of its queue",
         promql=(
             "max by (role) (celeriac_tasks_ready) > $threshold"
             ' unless on (role) max by (role) (celeriac_workers{state="active"}) > 0'
@@ -96,21 +116,25 @@ RULES = (
     Rule(
         name="idle_while_ready", of="a role", measure="left_ready", threshold=0, severity="page", lasts=120,
         says="{value:.0f} tasks could start and a worker has nothing to do, but no pass claims them",
+        cure="`celeriac why` of one of them names the first check that says no",
         promql="max by (role) (celeriac_tasks_left_ready) > $threshold",
     ),
     Rule(
         name="dead_worker", of="a worker", measure="heartbeat_age", threshold="alert_heartbeat",
         says="has sent no heartbeat for {value:.0f} s, more than {threshold:g} s",
+        cure="if it is dead, run `celeriac recover {subject}`; the sweep does by itself, later",
         promql="max by (role) (celeriac_worker_silence_seconds) > $threshold",
     ),
     Rule(
         name="drains_on", of="a worker", measure="drain_overdue", threshold=0,
         says="takes nothing more and should have ended {value:.0f} s ago",
+        cure="end its process (`kill -9`) and start it again; what it held waits again already, or will",
         promql="max(celeriac_worker_drain_overdue_seconds) > $threshold",
     ),
     Rule(
         name="long_wait", of="a role", measure="oldest_ready", threshold="alert_wait", lasts=300,
         says="a task that could start waits for {value:.0f} s, longer than it should",
+        cure="`celeriac list --role {subject} --status pending` names it; `celeriac why` of it says why it waits",
         promql=(
             "max by (role) (celeriac_oldest_ready_seconds)"
             " > on (role) max by (role) (celeriac_wait_objective_seconds)"
@@ -119,25 +143,46 @@ RULES = (
     Rule(
         name="unfair", of="a role", measure="fairness_lag", threshold=1, severity="page", lasts=120,
         says="an account that holds nothing waits while another got {value:.0f} slots; {threshold:g} is the bound",
+        cure="`celeriac top {subject}` says who lacks most; end the transaction that holds its rows",
         promql="max by (role) (celeriac_fairness_lag_rounds) > $threshold",
     ),
     Rule(
         name="redis_away", of="Redis", measure="redis_silent", threshold=0, severity="page", lasts=60,
         says="does not answer; what is enqueued waits",
+        cure="start it, or mend REDIS_URL",
         promql="max(celeriac_redis_up) == 0",
+    ),
+    Rule(
+        name="redis_full", of="Redis", measure="redis_memory", threshold=0.95, severity="page",
+        says="has {value:.1%} of its `maxmemory` in use, more than {threshold:.1%}: it takes no more tickets",
+        cure="give it more (`CONFIG SET maxmemory`), or remove what is not of the engine",
+        promql="max(celeriac_redis_memory_ratio) > $threshold",
+    ),
+    Rule(
+        name="connections_full", of="Postgres", measure="connections_used", threshold=0.9, severity="page", lasts=15,
+        says="{value:.1%} of its connections are in use, more than {threshold:.1%}",
+        cure="end those that are idle, put PgBouncer between, run fewer processes, or raise max_connections",
+        promql="max(celeriac_connections_ratio) > $threshold",
     ),
     Rule(
         name="lost_tickets", of="a role", measure="lost_tickets", threshold="alert_lost_tickets", lasts=600,
         says="Redis lost the tickets of {value:.0f} tasks within 15 minutes, more than {threshold:g}",
+        cure="they are handed out anew by themselves; see that Redis keeps what it has: `maxmemory-policy noeviction`",
         promql="max by (role) (celeriac_tickets_lost) > $threshold",
     ),
     Rule(
         name="late_finish", of="a role", measure="late_finishes", threshold=0,
         says="within 15 minutes {value:.0f} runs ended after their task had been taken from them",
+        cure="see whether its worker stood still, or give the role a longer `stale_after`",
         promql="max by (role) (celeriac_late_finishes) > $threshold",
     ),
     Rule(
-        name="held_lock", of="Postgres", measure="lock_held", threshold=5, severity="page",
+        name="locked_table", of="a session", measure="table_locked", threshold=5, severity="page", lasts=15,
+        says="somebody's transaction has locked tables of the engine for {value:.0f} s, more than {threshold:g} s",
+        promql="max(celeriac_table_locked_seconds) > $threshold",
+    ),
+    Rule(
+        name="held_lock", of="a session", measure="lock_held", threshold=5, severity="page", lasts=15,
         says="somebody's transaction holds rows or tables of the engine for {value:.0f} s, more than {threshold:g} s",
         promql="max(celeriac_lock_held_seconds) > $threshold",
     ),
@@ -149,27 +194,40 @@ RULES = (
     Rule(
         name="dead_letters", of="plain Celery", measure="letters", threshold="alert_dead_letters",
         says="{value:.0f} messages are no task, more than {threshold:g}",
+        cure="`celeriac dead-letters list` lists them, `celeriac dead-letters replay` makes tasks of them",
         promql="max(celeriac_dead_letters) > $threshold",
     ),
 )  # fmt: skip
 
 NAMES = frozenset(rule.name for rule in RULES)
 
+#: Where the page about a rule is, in the repository and in the documentation.
+RUNBOOKS = "docs/runbooks"
+
+
+def runbook(name: str) -> str | None:
+    """The page of one of the engine's rules; an application has its own."""
+    return f"{RUNBOOKS}/{name}.md" if name in NAMES else None
+
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A value of a subject: of a role, a schedule, a worker. `threshold`, `sentence`: its own, before the rule's."""
+    """A value of a subject: of a role, a schedule, a worker. `threshold`, `sentence`, `cure`: its own, before the
+    rule's. `tasks`: how many it concerns, where that is known.
+    """
 
     measure: str
     subject: str
     value: float
     threshold: float | None = None
     sentence: str | None = None
+    cure: str | None = None
+    tasks: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Above:
-    """What is above its threshold; it fires once it `lasts`."""
+    """What is above its threshold; it fires once it `lasts`. `tasks`: how many it concerns, as far as known."""
 
     name: str
     subject: str
@@ -178,9 +236,15 @@ class Above:
     severity: str
     lasts: float
     says: str
+    cure: str
+    tasks: int
 
     def __str__(self) -> str:
         return f"{self.name}: {self.subject}: {self.says}"
+
+    @property
+    def runbook(self) -> str | None:
+        return runbook(self.name)
 
 
 def evaluate(rules: Iterable[Rule], measured: Iterable[Measured], settings: Settings) -> list[Above]:
@@ -201,4 +265,5 @@ def measure_of(rule: Rule) -> str:
 def _above(rule: Rule, one: Measured, settings: Settings) -> Above:
     threshold = rule.limit(settings) if one.threshold is None else one.threshold
     sentence = rule.says.format(value=one.value, threshold=threshold) if one.sentence is None else one.sentence
-    return Above(rule.name, one.subject, one.value, threshold, rule.severity, rule.lasts, sentence)
+    cure = rule.cure.format(subject=shlex.quote(one.subject)) if one.cure is None else one.cure
+    return Above(rule.name, one.subject, one.value, threshold, rule.severity, rule.lasts, sentence, cure, one.tasks)

@@ -138,4 +138,4 @@ def _since(instant: str) -> Callable[[Mapping[str, Any]], tuple[float, str, str]
 
 
 def _worst_first(alert: Mapping[str, Any]) -> tuple[int, float, str, str]:
-    return (damage(alert), *_since("firing_since")(alert))
+    return (damage(alert["name"], alert["severity"]), *_since("firing_since")(alert))

@@ -47,7 +47,7 @@ class Figures:
             return insights.metrics(connection, role)
 
     def _doctor(self) -> list[Finding]:
-        return list(examine(self.app))
+        return examine(self.app)
 
 
 async def _figures(request: Request) -> Figures:

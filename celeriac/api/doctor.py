@@ -20,6 +20,10 @@ class Finding(AnswerModel):
         description="a command or a statement, where there is one; null: nothing is wrong",
         examples=["run `celery -A tasks worker -Q crawl`"],
     )
+    runbook: str | None = Field(
+        description="the page about it, by its path in the repository and in the documentation; null: none",
+        examples=["docs/runbooks/no_worker.md"],
+    )
     about: str = Field(description="the question it helps to answer", examples=["tasks are not processed"])
 
 

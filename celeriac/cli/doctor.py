@@ -15,7 +15,7 @@ from celeriac.doctor import Finding, examine
 @click.pass_obj
 def doctor(find: FindApp, /) -> None:
     """Examine a system that runs: what is wrong first, with a cure each. It changes nothing."""
-    findings = sorted(examine(find()), key=lambda finding: finding.ok)
+    findings = examine(find())
     output.tell(findings, _lines(findings))
     raise click.exceptions.Exit(PROBLEM if any(not finding.ok for finding in findings) else 0)
 
@@ -25,6 +25,8 @@ def _lines(findings: list[Finding]) -> Iterator[str]:
         yield f"{'✓' if finding.ok else '✕'} {finding.check}: {finding.says}"
         if finding.cure:
             yield f"    {finding.cure}"
+        if finding.runbook:
+            yield f"    {finding.runbook}"
 
 
 COMMANDS = (doctor,)

@@ -8,18 +8,19 @@ from contextlib import suppress
 from typing import Any
 
 import click
+from sqlalchemy import Connection
 
 from celeriac import insights
+from celeriac.alerts.judgement import judge
+from celeriac.alerts.rules import NAMES
 from celeriac.app import Celeriac
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp
 from celeriac.cli.seconds import Seconds
 from celeriac.doctor.findings import SILENT
 from celeriac.errors import ConfigurationError
-from celeriac.insights.failures.burning import burning
 from celeriac.insights.fleet import condition
 from celeriac.insights.history import alerts
-from celeriac.insights.why.blockers import blockers
 
 #: A schedule that is this late (seconds) is shown: beat looks once a second.
 LATE = 5.0
@@ -72,15 +73,18 @@ def overview(app: Celeriac) -> dict[str, Any]:
             "tasks": insights.counts(connection, cap=COUNTED),
             "roles": insights.depth(connection, cap=COUNTED),
             "workers": [w for w in insights.workers(connection) if w["heartbeat_age"] < SILENT],
-            "silent": condition.silent_workers(connection, SILENT),
             "late": [s for s in insights.schedules(connection) if s["late_seconds"] > LATE],
             "paused_accounts": insights.paused_accounts(connection),
             "alerts": alerts.firing(connection),
-            "failing": burning(connection),
             "beats": condition.beats(connection),
-            "blockers": blockers(connection),
             "redis": redis,
+            **_judged(connection, app),
         }
+
+
+def _judged(connection: Connection, app: Celeriac) -> dict[str, Any]:
+    judged = judge(connection, app)
+    return {"wrong": judged.wrong, "unread": judged.unread}
 
 
 def _lines(now: dict[str, Any]) -> Iterator[str]:
@@ -90,12 +94,8 @@ def _lines(now: dict[str, Any]) -> Iterator[str]:
     yield from output.table([_role(depth) for depth in now["roles"]], _COLUMNS)
     yield ""
     yield _at_work(now["workers"])
-    for one in now["silent"]:
-        yield f"silent    {one.worker_id} for {output.age(one.seconds)}, and holds {one.tasks:,} tasks"
     if oldest := max((role for role in now["roles"] if role.oldest_ready_seconds), key=_oldest, default=None):
         yield f"oldest    due for {output.age(oldest.oldest_ready_seconds)}, of {oldest.role}"
-    for blocker in now["blockers"]:
-        yield f"blocker   {blocker.sentence}; {blocker.cure}"
     yield "redis     answers" if now["redis"] else "redis     does not answer: nothing starts"
     for beat in now["beats"][:2]:
         yield f"beat      {beat['beat_id']} ticked {output.age(max(0.0, beat['age']))} ago"
@@ -115,14 +115,22 @@ def _at_work(workers: list[dict[str, Any]]) -> str:
 
 
 def _wrong(now: dict[str, Any]) -> Iterator[str]:
-    """What somebody has to know first, the worst first; what burns, before its alert fires."""
+    """What is wrong now, the worst first; and of alerts what an application watches itself, or could not be judged."""
+    silenced = {(alert["name"], alert["subject"]) for alert in now["alerts"] if alert["silenced_until"]}
+    for one in now["wrong"]:
+        yield f"wrong     {one.name} {one.subject}: {one.says}{_silenced(one.name, one.subject, silenced)}"
+        if one.cure:
+            yield f"          {one.cure}"
     for alert in now["alerts"]:
-        silenced = " (silenced)" if alert["silenced_until"] else ""
-        yield f"alert     {alert['name']} {alert['subject']}: {alert['says']}{silenced}"
-    alerted = {alert["subject"] for alert in now["alerts"] if alert["name"] == "fails_now"}
-    for one in now["failing"]:
-        if one.role not in alerted:
-            yield f"failing   {one.role}: {one.sentence}"
+        if alert["name"] not in NAMES or alert["name"] in now["unread"]:
+            is_silenced = _silenced(alert["name"], alert["subject"], silenced)
+            yield f"alert     {alert['name']} {alert['subject']}: {alert['says']}{is_silenced}"
+    if now["unread"]:
+        yield f"unknown   {', '.join(now['unread'])}: could not be read"
+
+
+def _silenced(name: str, subject: str, silenced: set[tuple[str, str]]) -> str:
+    return " (silenced)" if (name, subject) in silenced else ""
 
 
 def _oldest(depth: insights.RoleDepth) -> float:

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Response
 
 from celeriac import insights
+from celeriac.alerts.judgement import judge
 from celeriac.alerts.review import LATE, looks_of
 from celeriac.dashboard import words
 from celeriac.dashboard.gone import is_an_id
@@ -17,7 +18,7 @@ from celeriac.dashboard.health import MEANS, health
 from celeriac.dashboard.page import Elsewhere, Page
 from celeriac.dashboard.reading import Content
 from celeriac.dashboard.system import tickets
-from celeriac.dashboard.verdict import troubled, verdict
+from celeriac.dashboard.verdict import others, verdict
 from celeriac.insights.failures.burning import Burning, burning
 from celeriac.insights.fleet.pace import Pace, pace
 from celeriac.operate.policies import is_known
@@ -42,12 +43,13 @@ CURES = {
     **dict.fromkeys(("missed_schedule", "skipped_instants"), ("schedules", True)),
     **dict.fromkeys(
         (
-            "queue_depth", "fails_now", "failed_rate", "long_running", "no_worker", "long_wait", "unfair",
-            "lost_tickets", "late_finish",
+            "queue_depth", "flood", "fails_now", "failed_rate", "long_running", "no_worker", "idle_while_ready",
+            "long_wait", "unfair", "lost_tickets", "late_finish",
         ),
         ("roles", True),
     ),
-    **dict.fromkeys(("dead_worker", "drains_on"), ("workers", False)), "dead_letters": ("dead-letters", False),
+    **dict.fromkeys(("dead_worker", "drains_on"), ("workers", False)), "stuck_key": ("locks", True),
+    "dead_letters": ("dead-letters", False),
 }  # fmt: skip
 
 
@@ -63,13 +65,15 @@ def overview(page: Viewer) -> Response:
         pending=partial(page.panel, insights.pending_alerts),
         looks=partial(page.panel, insights.looks, looks_of(page.celeriac.main, page.celeriac.alerts)),
         hour=partial(page.panel, insights.last_hour), tickets=partial(tickets, page),
+        judged=partial(page.panel, judge, page.celeriac),
     )  # fmt: skip
     panels |= {
         "workers": _at_work(panels["workers"]), "lengths": _together(panels["lengths"]), "hour": _ended(panels["hour"]),
         "tickets": _off_by(panels["tickets"]),
     }  # fmt: skip
     headline = verdict(panels, UNSEEN * page.celeriac.settings.sweep_interval)
-    return page.show("overview.html", headline, cures=CURES, span=span, troubled=troubled(panels), **panels)
+    firing = {(alert["name"], alert["subject"]): alert for alert in panels["alerts"].value or ()}
+    return page.show("overview.html", headline, cures=CURES, span=span, firing=firing, others=others(panels), **panels)
 
 
 def _together(lengths: Content) -> Content:

@@ -155,7 +155,7 @@ class Reading:
         """What the doctor found. It is waited for as long as for a statement; whoever looks later gets the rest."""
         with self._turn:
             if self._doctor is None or self._doctor.done():
-                self._doctor = self._doctors.submit(self._shared, "doctor", lambda: [*examine(self.celeriac)])
+                self._doctor = self._doctors.submit(self._shared, "doctor", lambda: examine(self.celeriac))
             doctor = self._doctor
         try:
             return Content(doctor.result(TIMEOUT))

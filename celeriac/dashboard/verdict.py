@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from celeriac.alerts.judgement import Judgement
 from celeriac.dashboard import words
 from celeriac.dashboard.reading import Content
 from celeriac.insights.history.alerts import Look
-
-#: How a role is that somebody has to do something for, whether its alert fires already or not.
-TROUBLED = ("stuck", "no workers", "failing")
 
 #: Of the rules that the last look could not read, so many are named.
 NAMED = 3
@@ -21,20 +19,27 @@ def verdict(panels: Mapping[str, Content], late: float) -> str:
     silent = sum(bool(panel.stopped) for panel in panels.values())
     unknown = [f"{silent} of {len(panels)} checks did not answer"] if silent else []
     unknown += [sentence for look in panels["looks"].value or () for sentence in _not_known(look, late)]
-    n = len(panels["alerts"].value or ()) + len(troubled(panels))
-    if n:
-        return "; ".join([f"{words.plural(n, 'thing needs', 'things need')} you", *unknown])
+    unknown += [_unread(unread)] if (unread := _judgement(panels).unread) else []
+    wrong = [f"{one.name.replace('_', ' ')}: {one.subject}" for one in _judgement(panels).wrong]
+    wrong += [f"{alert['name'].replace('_', ' ')}: {alert['subject']}" for alert in others(panels)]
+    if wrong:
+        more = f", and {words.plural(len(wrong) - 1, 'thing')} more" if len(wrong) > 1 else ""
+        return "; ".join([f"{words.sentence(wrong[0]).rstrip('.')}{more}", *unknown])
     if unknown:
         return f"Not known: {'; '.join(unknown)}"
     soon = len(panels["pending"].value or ())
     return f"{words.plural(soon, 'thing')} may need you soon" if soon else "All is well"
 
 
-def troubled(panels: Mapping[str, Content]) -> list[Mapping[str, Any]]:
-    """The roles that need somebody and of which no alert fires yet."""
-    alerted = {alert["subject"] for alert in panels["alerts"].value or ()}
-    rows: Sequence[Mapping[str, Any]] = panels["roles"].value or ()
-    return [row for row in rows if row["health"] in TROUBLED and row["depth"].role not in alerted]
+def others(panels: Mapping[str, Content]) -> list[Mapping[str, Any]]:
+    """Alerts of what an application watches itself, or what cannot be judged now: as they were last looked at."""
+    known = _judgement(panels).judged
+    return [alert for alert in panels["alerts"].value or () if alert["name"] not in known]
+
+
+def _judgement(panels: Mapping[str, Content]) -> Judgement:
+    """Empty where it was stopped."""
+    return panels["judged"].value or Judgement([], [], [])
 
 
 def _not_known(look: Look, late: float) -> Iterable[str]:
@@ -44,5 +49,9 @@ def _not_known(look: Look, late: float) -> Iterable[str]:
     elif look.seconds > late:
         yield f"nobody has looked at {whose} for {words.took(round(look.seconds))}"
     if look.unread:
-        more = f" and {len(look.unread) - NAMED} more" if len(look.unread) > NAMED else ""
-        yield f"{', '.join(look.unread[:NAMED])}{more} could not be read"
+        yield _unread(look.unread)
+
+
+def _unread(rules: Sequence[str]) -> str:
+    more = f" and {len(rules) - NAMED} more" if len(rules) > NAMED else ""
+    return f"{', '.join(rules[:NAMED])}{more} could not be read"

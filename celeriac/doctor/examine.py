@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from psycopg2.errors import InsufficientPrivilege
 from psycopg2.extensions import QueryCanceledError
 from sqlalchemy.exc import SQLAlchemyError
 
+from celeriac.alerts.judgement import Judgement, judge
+from celeriac.alerts.rules import Above
 from celeriac.app import Celeriac
 from celeriac.doctor import machinery, work
 from celeriac.doctor.findings import Seen, Trouble, error_text
 from celeriac.errors import ConfigurationError
+from celeriac.insights.history.alerts import damage
 
 #: The four questions of the crawl jobs' document, and what all of them rest on.
 MACHINERY = "what all rests on"
@@ -24,62 +27,100 @@ PRIORITY = "priorities do not count"
 
 @dataclass(frozen=True, slots=True)
 class SystemCheck:
-    """`needs`: the checks without which it cannot be asked. `about`: the question it belongs to."""
+    """`needs`: the checks without which it cannot be asked. `about`: the question it belongs to. `rules`: those of the
+    judgement that it shows.
+    """
 
     name: str
     look: Callable[[Celeriac], Seen]
     needs: frozenset[str]
     about: str
+    rules: tuple[str, ...] = ()
 
 
 _POSTGRES = frozenset({"postgres"})
-_TABLES = _POSTGRES | {"revision"}
+_SCHEMA = _POSTGRES | {"revision"}
+_TABLES = _SCHEMA | {"locks"}
 
 CHECKS = (
     SystemCheck("postgres", machinery.postgres, frozenset(), MACHINERY),
-    SystemCheck("redis", machinery.redis, frozenset(), MACHINERY),
+    SystemCheck("redis", machinery.redis, frozenset(), MACHINERY, ("redis_away", "redis_full")),
     SystemCheck("revision", machinery.revision, _POSTGRES, MACHINERY),
-    SystemCheck("schema", machinery.schema, _TABLES, MACHINERY),
-    SystemCheck("old transactions", machinery.transactions, _TABLES, MACHINERY),
-    SystemCheck("locks", machinery.locks, _TABLES, MACHINERY),
+    SystemCheck("schema", machinery.schema, _SCHEMA, MACHINERY),
+    SystemCheck("locks", machinery.locks, _SCHEMA, MACHINERY, ("locked_table", "held_lock")),
+    SystemCheck("old transactions", machinery.transactions, _SCHEMA, MACHINERY, ("held_snapshot",)),
     SystemCheck("dead rows", machinery.dead_rows, _POSTGRES, MACHINERY),
-    SystemCheck("connections", machinery.connections, _POSTGRES, MACHINERY),
+    SystemCheck("connections", machinery.connections, _POSTGRES, MACHINERY, ("connections_full",)),
     SystemCheck("clock", machinery.clock, _POSTGRES, MACHINERY),
-    SystemCheck("workers", machinery.workers, _TABLES, PROCESSING),
-    SystemCheck("roles", machinery.roles, _TABLES, PROCESSING),
-    SystemCheck("beat", machinery.beat, _TABLES, SCHEDULED),
-    SystemCheck("tickets", machinery.tickets, _TABLES, PROCESSING),
+    SystemCheck("workers", machinery.workers, _TABLES, PROCESSING, ("dead_worker", "drains_on")),
+    SystemCheck(
+        "roles", machinery.roles, _TABLES, PROCESSING,
+        ("no_worker", "idle_while_ready", "unfair", "flood", "long_wait", "queue_depth"),
+    ),
+    SystemCheck("lock keys", work.keys, _TABLES, PROCESSING, ("stuck_key",)),
+    SystemCheck("beat", machinery.beat, _TABLES, SCHEDULED, ("beat_silent", "missed_schedule")),
+    SystemCheck("tickets", machinery.tickets, _TABLES, PROCESSING, ("lost_tickets", "late_finish")),
     SystemCheck("pauses", work.pauses, _TABLES, PROCESSING),
-    SystemCheck("outcomes", work.outcomes, _TABLES, PROCESSING),
+    SystemCheck("outcomes", work.outcomes, _TABLES, PROCESSING, ("fails_now", "failed_rate", "long_running")),
     SystemCheck("retries", work.retries, _TABLES, RETRYING),
-    SystemCheck("schedules", work.schedules, _TABLES, SCHEDULED),
+    SystemCheck("schedules", work.schedules, _TABLES, SCHEDULED, ("skipped_instants",)),
     SystemCheck("priorities", work.priorities, _TABLES, PRIORITY),
-)
+    SystemCheck("dead letters", work.letters, _TABLES, PROCESSING, ("dead_letters",)),
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A line of the answer."""
+    """A line of the answer. `runbook`: the page about it, where there is one."""
 
     check: str
     ok: bool
     says: str
     cure: str | None
     about: str
+    runbook: str | None = None
 
 
-def examine(app: Celeriac) -> Iterator[Finding]:
-    """Check after check, but those that need what is not there."""
+def examine(app: Celeriac) -> list[Finding]:
+    """The worst first, then what is well; but for the checks that need what is not there."""
     failed: set[str] = set()
+    ranked: list[tuple[int, Finding]] = []
+    judged: Judgement | None = None
     for check in CHECKS:
         if failed & check.needs:
             continue
-        seen = _seen(app, check)
-        failed |= {check.name} if seen.troubles else set()
-        for trouble in seen.troubles:
-            yield Finding(check.name, False, trouble.text, trouble.cure, check.about)
-        if not seen.troubles:
-            yield Finding(check.name, True, seen.text, None, check.about)
+        if check.rules and judged is None:
+            judged = _judged(app)
+        above = [one for one in judged.wrong if one.name in check.rules] if judged else []
+        seen = Seen("") if above and check.name in _ASK_THE_SAME else _seen(app, check)
+        if seen.troubles or any(one.name in _STOP_THE_REST for one in above):
+            failed.add(check.name)
+        wrong = [_of_rule(check, one) for one in above]
+        own = -1 if check.name in _FIRST else _OWN
+        wrong += [(own, Finding(check.name, False, one.text, one.cure, check.about)) for one in seen.troubles]
+        ranked += wrong or [(_WELL, Finding(check.name, True, seen.text, None, check.about))]
+    return [finding for _, finding in sorted(ranked, key=lambda one: one[0])]
+
+
+#: What nothing goes on without; where checks that are no rules come among those that are; and what is well, last.
+_FIRST, _OWN, _WELL = frozenset({"postgres", "revision", "schema"}), 150, 1_000
+
+#: Whose own question would wait for what is wrong; and what nobody can look behind.
+_ASK_THE_SAME, _STOP_THE_REST = frozenset({"redis"}), frozenset({"locked_table"})
+
+
+def _of_rule(check: SystemCheck, one: Above) -> tuple[int, Finding]:
+    finding = Finding(check.name, False, f"{one.subject}: {one.says}", one.cure or None, check.about, one.runbook)
+    return damage(one.name, one.severity), finding
+
+
+def _judged(app: Celeriac) -> Judgement | None:
+    """None where nothing can be read: the checks say why."""
+    try:
+        with app.database.reading() as connection:
+            return judge(connection, app)
+    except (ConfigurationError, SQLAlchemyError):
+        return None
 
 
 def _seen(app: Celeriac, check: SystemCheck) -> Seen:

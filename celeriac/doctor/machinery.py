@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import defaultdict
 from datetime import UTC, datetime
 from typing import Any
@@ -11,17 +10,14 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from celeriac import insights
 from celeriac.app import Celeriac
-from celeriac.doctor.findings import LATE, SILENT, Seen, Trouble, age, counted, error_text, named
-from celeriac.insights.fleet import condition, watched
-from celeriac.insights.fleet.condition import FEW_DEAD, OLD
-from celeriac.insights.why.blockers import blockers
+from celeriac.doctor.findings import SILENT, Seen, Trouble, age, error_text, named
+from celeriac.insights.fleet import condition
+from celeriac.insights.fleet.condition import FEW_DEAD
 from celeriac.settle import release
 from celeriac.store.connections import Database
 from celeriac.store.drift import MIGRATE, drift
+from celeriac.store.failures import is_full
 from celeriac.store.migrate import LEFT, unapplied
-
-#: Part of the connections that may be in use.
-FULL = 0.8
 
 #: A ticket that nobody has begun is in Redis after so many seconds, or somebody has taken it.
 YOUNG = 5.0
@@ -35,6 +31,9 @@ def postgres(app: Celeriac) -> Seen:
         with app.database.statement() as connection:
             condition.now(connection)
     except SQLAlchemyError as error:
+        if is_full(error):
+            full = "end what is idle, put PgBouncer between, run fewer processes, or raise max_connections"
+            return Seen("", [Trouble(f"lets no new connection in: {error_text(error)}", full)])
         return Seen("", [Trouble(f"does not answer: {error_text(error)}", "start it, or mend DATABASE_URL")])
     return Seen("answers")
 
@@ -58,35 +57,11 @@ def schema(app: Celeriac) -> Seen:
 
 
 def transactions(app: Celeriac) -> Seen:
-    with app.database.statement() as connection:
-        old = condition.old_transactions(connection, OLD)
-    return Seen(
-        f"none is older than {age(OLD)}",
-        [
-            Trouble(
-                f"{one.id} ({one.name or one.login}, {one.state}) is open for {age(one.seconds)}: nothing that "
-                "died since can be removed",
-                _cure(one),
-            )
-            for one in old
-        ],
-    )
+    return Seen(f"none is older than {age(app.settings.alert_transaction)}")
 
 
-def _cure(one: condition.Transaction) -> str:
-    cures = {
-        "prepared": f"ROLLBACK PREPARED '{one.id}';",
-        "slot": f"bring back the standby that has it, or SELECT pg_drop_replication_slot('{one.id}');",
-        "standby": "end the query that runs there, or turn its hot_standby_feedback off",
-    }
-    return cures.get(one.state, f"end its process, or SELECT pg_terminate_backend({one.id});")
-
-
-def locks(app: Celeriac) -> Seen:
-    """Whose open transaction, or slow statement, holds rows or tables that the engine needs."""
-    with app.database.statement() as connection:
-        met = blockers(connection)
-    return Seen("nobody holds what the engine needs", [Trouble(one.sentence, one.cure) for one in met])
+def locks(_: Celeriac) -> Seen:
+    return Seen("nobody holds what the engine needs")
 
 
 def dead_rows(app: Celeriac) -> Seen:
@@ -106,10 +81,7 @@ def dead_rows(app: Celeriac) -> Seen:
 
 def connections(app: Celeriac) -> Seen:
     with app.database.statement() as connection:
-        there = condition.connections(connection)
-    sentence = f"{there.used} of {there.most} are in use"
-    cure = "raise max_connections, put PgBouncer between, or run fewer processes"
-    return Seen(sentence, [Trouble(sentence, cure)] if there.used > FULL * there.most else [])
+        return Seen(condition.connections(connection).sentence)
 
 
 def redis(app: Celeriac) -> Seen:
@@ -137,56 +109,15 @@ def clock(app: Celeriac) -> Seen:
 
 def workers(app: Celeriac) -> Seen:
     with app.database.reading() as connection:
-        silent = condition.silent_workers(connection, SILENT)
-        draining_on = watched.draining_on(connection)
         alive = _alive(insights.workers(connection))
-    return Seen(
-        f"{len(alive)} report, none that holds tasks is silent",
-        [
-            Trouble(
-                f"{w.worker_id} holds {w.tasks:,} tasks and is silent for {age(w.seconds)}",
-                f"if it is dead, run `celeriac recover {shlex.quote(w.worker_id)}`; the sweep does by itself, later",
-            )
-            for w in silent
-        ]
-        + [
-            Trouble(
-                f"{w.worker_id} takes nothing more and should have ended {age(w.overdue)} ago",
-                "end its process (`kill -9`) and start it again; what it held waits again already, or will",
-            )
-            for w in draining_on
-        ],
-    )
+    return Seen(f"{len(alive)} report, none that holds tasks is silent")
 
 
 def roles(app: Celeriac) -> Seen:
     with app.database.reading() as connection:
         depths = insights.depth(connection)
-        active = [w for w in _alive(insights.workers(connection)) if w["status"] == "active"]
-    served = {queue for worker in active for queue in worker["queues"]}
-    waiting = [d for d in depths if d.ready.n + d.claimed > 0 and not d.paused]
-    return Seen(
-        f"{len(waiting)} have work, and a worker",
-        [
-            Trouble(
-                f"{d.role} has {counted(d.ready, d.claimed)} tasks that may start, "
-                f"and no worker takes its queue {d.queue}",
-                _who_would(app, d.role, d.queue),
-            )
-            for d in waiting
-            if d.queue not in served
-        ],
-    )
-
-
-def _who_would(app: Celeriac, role: str, queue: str) -> str:
-    """What lets a role's tasks run: a worker of this code, where that declares it."""
-    if app.roles.get(role) is not None:
-        return f"run `celery -A {app.main or 'tasks'} worker -Q {queue}`"
-    return (
-        f"this code does not declare it: where it was renamed, run `celeriac move role {shlex.quote(role)} NAME` or "
-        f"say `aliases=({role!r},)` where NAME is declared; else run `celery worker -Q {queue}` of the code that does"
-    )
+    waiting = [depth for depth in depths if depth.ready.n + depth.claimed > 0 and not depth.paused]
+    return Seen(f"{len(waiting)} have work, and a worker")
 
 
 def beat(app: Celeriac) -> Seen:
@@ -194,19 +125,14 @@ def beat(app: Celeriac) -> Seen:
         ages = [beat["age"] for beat in condition.beats(connection)]
         scheduled = [job for job in insights.schedules(connection) if job["enabled"]]
     last = f"the last tick was {age(max(0.0, ages[0]))} ago" if ages else "none has ever ticked"
-    if not scheduled:
-        return Seen(f"{last}, and nothing is scheduled")
-    names = {job["name"] for job in scheduled if not job["quarantined"]}
-    if ages and ages[0] <= LATE:  # of whichever app: another's beat leaves this one's schedules alone
-        names = {job["name"] for job in scheduled if not job["quarantined"] and job["late_seconds"] > LATE}
-    run = f"run `celery -A {app.main or 'tasks'} beat`"
-    waiting = [Trouble(f"{last}, and schedules wait for one: {named(names)}", run)] if names else []
-    cannot = [
-        Trouble(f"the schedule {job['name']} cannot run: {job['quarantined']}", "change it; that tries it again")
-        for job in scheduled
-        if job["quarantined"]
-    ]
-    return Seen(last, waiting + cannot)
+    return Seen(
+        last if scheduled else f"{last}, and nothing is scheduled",
+        [
+            Trouble(f"the schedule {job['name']} cannot run: {job['quarantined']}", "change it; that tries it again")
+            for job in scheduled
+            if job["quarantined"]
+        ],
+    )
 
 
 def tickets(app: Celeriac) -> Seen:

@@ -6,11 +6,8 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 
-from celeriac.alerts.rules import RULES, Rule
+from celeriac.alerts.rules import RULES, RUNBOOKS, Rule
 from celeriac.settings import Settings
-
-#: A page for each rule, by its name.
-RUNBOOKS = "docs/runbooks"
 
 HEAD = """\
 # Made by `python -m celeriac.metrics` of the rules in celeriac/alerts/rules.py: change them there. Thresholds are the

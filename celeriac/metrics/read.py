@@ -9,10 +9,11 @@ from typing import Any
 from sqlalchemy import Connection
 
 from celeriac.insights.failures.burning import burning
-from celeriac.insights.fairness import rounds
-from celeriac.insights.fleet import figures, left_ready, watched
+from celeriac.insights.fairness import floods, rounds
+from celeriac.insights.fairness.locks import stuck
+from celeriac.insights.fleet import condition, figures, left_ready, watched
 from celeriac.insights.tasks import counting
-from celeriac.insights.why.blockers import blockers
+from celeriac.insights.why.blockers import in_the_way
 from celeriac.metrics.catalogue import BY_NAME, COUNTED, OUTCOMES, STATES, TABLES
 from celeriac.store.built_in import is_built_in
 
@@ -28,6 +29,9 @@ PLACES = {
     "ready": "ready", "delayed": "later", "locked": "behind_lock", "parked": "parked", "awaiting": "members",
     "claimed": "claimed", "running": "running", "stale": "stale",
 }  # fmt: skip
+
+#: Those of them that wait.
+WAIT = ("ready", "delayed", "locked", "parked", "awaiting", "claimed")
 
 
 @dataclass
@@ -65,7 +69,7 @@ def read(connection: Connection, rules: Iterable[str], wait: float) -> Samples:
     _ended(connection, samples, roles)
     _in_all(connection, samples, roles)
     _schedules(connection, samples)
-    _whole(connection, samples)
+    _whole(connection, samples, wait)
     firing = figures.firing_by_rule(connection)
     for name in rules:
         samples.put("alerts_firing", firing.get(name, 0), name)
@@ -80,6 +84,10 @@ def _rooms(connection: Connection, samples: Samples) -> set[str]:
         for place, counted in PLACES.items():
             samples.put(f"tasks_{place}", row[counted], role)
         samples.put("slots_free", max(0, row["window"] - row["claimed"] - row["running"]), role)
+    waiting = {role: sum(row[PLACES[place]] for place in WAIT) for role, row in roles.items()}
+    flooded = {one.role for one in floods.floods(connection, [role for role, n in waiting.items() if n])}
+    for role, n in waiting.items():
+        samples.put("tasks_of_a_flood", n if role in flooded else 0, role)
     return set(roles)
 
 
@@ -138,13 +146,18 @@ def _schedules(connection: Connection, samples: Samples) -> None:
     samples.put("beat_tick_age_seconds", watched.beat_silence(connection))
 
 
-def _whole(connection: Connection, samples: Samples) -> None:
+def _whole(connection: Connection, samples: Samples, wait: float) -> None:
     samples.put("dead_letters", watched.letters(connection))
     samples.put("outbox_tasks", figures.in_outbox(connection, OUTBOX))
     samples.put("tasks_estimated", figures.tasks_estimated(connection))
     samples.put("oldest_transaction_seconds", watched.oldest_transaction(connection))
-    held = [one.seconds for one in blockers(connection) if one.seconds is not None]
-    samples.put("lock_held_seconds", max(held, default=0.0))
+    met = in_the_way(connection)
+    for name, holds_tables in (("lock_held_seconds", False), ("table_locked_seconds", True)):
+        samples.put(name, max((one.seconds or 0.0 for one in met if one.holds_tables is holds_tables), default=0.0))
+    there = condition.connections(connection)
+    samples.put("connections_ratio", there.used / there.most)
+    keys = stuck(connection, wait)
+    samples.put("stuck_key_seconds", max((one.oldest_wait_seconds or 0.0 for one in keys), default=0.0))
     dead = figures.dead_ratios(connection, TABLES)
     for table in TABLES:
         samples.put("table_dead_ratio", dead.get(table, 0.0), table)

@@ -79,6 +79,12 @@ def unquoted(error: psycopg2.Error) -> None:
 #: How a server answers that has no connection left, for anybody or for this login.
 _FULL = ("too many clients", "too many connections", "remaining connection slots")
 
+
+def is_full(error: BaseException) -> bool:
+    """Whether Postgres has no connection left."""
+    return any(words in str(getattr(error, "orig", error)) for words in _FULL)
+
+
 #: How the driver begins where there came no connection: a login that was revoked, another password, a line of pg_hba, a
 #: proxy that refuses, a name that nobody knows, a certificate that has expired, no file descriptor left.
 _NOT_CONNECTED = (

@@ -72,8 +72,8 @@ def test_the_doctor_s_checks_are_on_the_page_with_what_cures_them(site: Site) ->
     assert "priorities do not count" in priorities
     assert "✓" in priorities
     task(site, "pending", "crawl")
-    (roles,) = re.findall(r'<tr id="doctor-roles-1">.*?</tr>', site.html("system"))
-    assert "crawl has 1 tasks that may start, and no worker takes its queue crawl" in roles
+    (roles, *_) = re.findall(r'<tr id="doctor-roles-1">.*?</tr>', site.html("system"))
+    assert "crawl: 1 tasks may start, and no worker takes the queue crawl" in roles
     assert "✕" in roles
     assert "worker -Q crawl" in roles
     found = {one["check"]: one for one in site.get("system.json").json()["doctor"]}

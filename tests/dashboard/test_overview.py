@@ -18,13 +18,14 @@ def test_nothing_is_well_that_nobody_knows(site: Site, monkeypatch: pytest.Monke
     assert "<h1>Not known: nobody has looked at what is watched yet</h1>" in site.html("overview")
     looked(site)
     assert "<h1>All is well</h1>" in site.html("overview")
-    monkeypatch.setattr(reading, "TIMEOUT", 0.05)
+    monkeypatch.setattr(reading, "TIMEOUT", 0.4)
     with site.locked("beats"):
-        told = "<h1>Not known: 1 of 12 checks did not answer</h1>"
+        told = "<h1>Not known: 1 of 13 checks did not answer; "
         until(lambda: told in site.html("overview"), "the headline")
-    site.rows("INSERT INTO celeriac.alerts (name, subject, value, threshold) VALUES ('queue_depth', 'crawl', 2, 1)")
+        assert "missed_schedule, skipped_instants, beat_silent could not be read" in site.html("overview")
+    site.rows("INSERT INTO celeriac.alerts (name, subject, value, threshold) VALUES ('unpaid', 'shop', 2, 1)")
     with site.locked("beats"):
-        told = "<h1>1 thing needs you; 1 of 12 checks did not answer</h1>"
+        told = "<h1>Unpaid: shop; 1 of 13 checks did not answer; "
         until(lambda: told in site.html("overview"), "the headline")
 
 
@@ -42,10 +43,11 @@ def test_what_has_no_worker_or_may_fire_soon_is_not_well(site: Site) -> None:
     assert "<h1>1 thing may need you soon</h1>" in site.html("overview")
     task(site, "pending", "crawl")
     text = site.html("overview")
-    assert "<h1>1 thing needs you</h1>" in text
-    assert ">crawl</a>: no workers, tasks wait, and no worker takes its queue." in text
+    assert "<h1>No worker: crawl</h1>" in text
+    assert ">crawl</a>: 1 tasks may start, and no worker takes the queue crawl." in text
+    assert "Run `celery -A " in text
     site.rows("INSERT INTO celeriac.alerts (name, subject, value, threshold) VALUES ('no_worker', 'crawl', 2, 1)")
-    assert "<h1>1 thing needs you</h1>" in site.html("overview"), "one of the two is told, once"
+    assert "<h1>No worker: crawl</h1>" in site.html("overview"), "one of the two is told, once"
 
 
 def test_a_role_whose_attempts_fail_now_is_told_before_its_alert_fires(site: Site) -> None:
@@ -58,7 +60,7 @@ def test_a_role_whose_attempts_fail_now_is_told_before_its_alert_fires(site: Sit
         ids=ids,
     )
     overview, role = site.html("overview"), site.html("roles/crawl")
-    assert "<h1>1 thing needs you</h1>" in overview
+    assert "<h1>Fails now: crawl" in overview
     assert ">crawl</a>: 12 of 12 attempts failed in 5 min, since " in overview
     assert "HTTPError: #; 12 tasks" in overview
     assert 'class="health failing"' in role

@@ -10,11 +10,11 @@ import pytest
 from sqlalchemy import Connection, create_engine, text
 
 from celeriac import Celeriac
-from celeriac.alerts.measure import measure
-from celeriac.alerts.rules import RULES, evaluate
+from celeriac.alerts.judgement import judge
+from celeriac.alerts.rules import RULES
 from celeriac.cli.status import overview
 from celeriac.dispatch.passes import Dispatcher
-from celeriac.doctor import machinery
+from celeriac.doctor import examine
 from celeriac.enqueue.insert import enqueue
 from celeriac.insights.fleet import condition, watched
 from celeriac.insights.why import blockers as module
@@ -59,6 +59,10 @@ HOLDS = {
 }
 
 
+def told(app: Celeriac) -> list[str]:
+    return [one.subject for one in overview(app)["wrong"] if one.name in ("held_lock", "locked_table")]
+
+
 @pytest.mark.parametrize("what", HOLDS)
 def test_who_holds_what_the_engine_needs_is_told_with_the_cure(
     app: Celeriac, database: Database, rows: Rows, met: Met, database_url: str, what: str
@@ -72,10 +76,10 @@ def test_who_holds_what_the_engine_needs_is_told_with_the_cure(
         assert (one.pid, one.name, one.state) == (pid, "psql", "idle in transaction")
         assert one.login
         assert one.since is not None
-        (trouble,) = machinery.locks(app).troubles
-        assert str(pid) in trouble.text
-        assert f"pg_terminate_backend({pid})" in trouble.cure
-        assert [blocker.pid for blocker in overview(app)["blockers"]] == [pid]
+        until(lambda: told(app) == [f"pid {pid}"], "it to be open for five seconds")
+        first = examine(app)[0]
+        assert (first.check, first.ok, str(pid) in first.says) == ("locks", False, True)
+        assert f"pg_terminate_backend({pid})" in str(first.cure)
     assert met() == []
 
 
@@ -84,6 +88,20 @@ def test_a_caller_whose_transaction_has_enqueued_is_in_nobodys_way(met: Met, dat
         enqueue(caller, [new_task(), new_task(lock_key="k")])
         caller.execute(text("SELECT pg_sleep(2.5)"))
         assert met() == []
+
+
+def test_who_holds_rows_of_what_should_start_is_told_though_nobody_waits_for_them(
+    app: Celeriac, database: Database, rows: Rows, database_url: str
+) -> None:
+    """A pass goes past them, so nobody waits: they are found by the rows themselves."""
+    registered(rows, "work", "other")
+    enqueued(database, *(new_task(account=account) for account in ("a", "b")), new_task("other"))
+    with psql(database_url, "UPDATE celeriac.tasks SET kwargs = '{}' WHERE role = 'work'") as operator:
+        pid = operator.execute(text("SELECT pg_backend_pid()")).scalar_one()
+        until(lambda: told(app) == [f"pid {pid}"], "it to be open for five seconds")
+        (one,) = [one for one in overview(app)["wrong"] if one.name == "held_lock"]
+        assert (one.tasks, "those of 2 tasks that should go on" in one.says) == (2, True)
+    assert told(app) == []
 
 
 def test_why_names_who_has_locked_the_task(database: Database, rows: Rows, database_url: str) -> None:
@@ -126,9 +144,10 @@ def test_who_holds_a_lock_is_an_alert_with_the_cure(app: Celeriac, database_url:
         pid = operator.execute(text("SELECT pg_backend_pid()")).scalar_one()
         until(met, "it to be open for two seconds")
         with app.database.transaction() as connection:
-            rule = replace(next(rule for rule in RULES if rule.name == "held_lock"), threshold=1)
-            (above,) = evaluate([rule], measure(app, connection, [rule])["lock_held"], app.settings)
-        assert f"pg_terminate_backend({pid})" in above.says
+            rule = replace(next(rule for rule in RULES if rule.name == "locked_table"), threshold=1)
+            (above,) = judge(connection, app, [rule]).wrong
+        assert f"pg_terminate_backend({pid})" in above.cure
+        assert above.lasts > 0, "one look pages nobody"
 
 
 #: A standby's slot, which no test has: Postgres looks for the name here first.

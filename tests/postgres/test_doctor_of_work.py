@@ -121,10 +121,10 @@ def test_a_schedule_that_beat_could_not_take_up_is_told(asked: Asked, app: Celer
 
 
 def test_a_schedule_that_left_out_an_instant_names_its_last_task(asked: Asked, rows: Rows) -> None:
-    rows("""INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression, last_skip_at, last_task_id)
-        VALUES ('hourly', 'work', '@hourly', now() - interval '10 minutes', 'the-last')""")
+    rows("""INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression, skips, last_skip_at, last_task_id)
+        VALUES ('hourly', 'work', '@hourly', 1, now() - interval '10 minutes', 'the-last')""")
     ok, says, cure = only(asked("schedules"))
-    assert (ok, says.startswith("hourly left out an instant at ")) == (False, True)
+    assert (ok, says.startswith("hourly: left out an instant at ")) == (False, True)
     assert cure == "`celeriac why the-last` tells of that task"
     rows("UPDATE celeriac.scheduled_jobs SET last_skip_at = now() - interval '2 hours'")
     assert only(asked("schedules"))[0]

@@ -15,8 +15,12 @@ HELD = {
     "missed_schedule": "SELECT FROM celeriac.scheduled_jobs FOR UPDATE",
     "unfair": "SELECT FROM celeriac.ready FOR UPDATE",
     "held_lock": "LOCK TABLE celeriac.tasks IN EXCLUSIVE MODE",
+    "locked_table": "LOCK TABLE celeriac.tasks IN EXCLUSIVE MODE",
     "held_snapshot": "CREATE TABLE written (n integer)",
 }
+
+#: Pages whose queries tell of the whole server.
+OF_THE_SERVER = ("connections_full", "slow_postgres")
 
 #: What reads the same, keeps its transaction open, and holds nobody up.
 READ = {"missed_schedule": "SELECT FROM celeriac.scheduled_jobs", "unfair": "SELECT FROM celeriac.ready"}
@@ -27,7 +31,10 @@ def queries(name: str) -> list[str]:
 
 
 def test_every_page_with_queries_is_looked_at() -> None:
-    assert {page.stem for page in (ROOT / "docs" / "runbooks").glob("*.md") if queries(page.stem)} == set(HELD)
+    assert {page.stem for page in (ROOT / "docs" / "runbooks").glob("*.md") if queries(page.stem)} == {
+        *HELD,
+        *OF_THE_SERVER,
+    }
 
 
 @pytest.mark.parametrize("name", HELD)
@@ -39,6 +46,12 @@ def test_the_first_query_of_a_page_finds_who_holds_what_is_held(name: str, datab
         open_one.execute(text(HELD[name]))
         assert [row[0] for row in rows(first)] == [pid]
     assert [rows(other) for other in others] == [[] for _ in others]
+
+
+@pytest.mark.parametrize("name", OF_THE_SERVER)
+def test_queries_of_the_whole_server_are_taken(name: str, rows: Rows) -> None:
+    for query in queries(name):
+        rows(query)
 
 
 @pytest.mark.parametrize("name", READ)

@@ -44,6 +44,14 @@ CASES = {
         ROOMS | {'tasks_ready{role="work"}': 991}, ROOMS | {'tasks_ready{role="work"}': 990}, WORK,
         "work: 1001 tasks wait, more than 1000",
     ),
+    "flood": Case(
+        {'tasks_of_a_flood{role="work"}': 1001}, {'tasks_of_a_flood{role="work"}': 1000}, WORK,
+        "work: 1001 tasks wait, more than 1000, most of them of one account",
+    ),
+    "stuck_key": Case(
+        {"stuck_key_seconds": 3700}, {"stuck_key_seconds": 0}, {},
+        "a lock key: a task has waited behind it for 3700 s, and it does not move",
+    ),
     "failed_rate": Case(
         {'recent_tasks{role="work",outcome="failed"}': 3, 'recent_tasks{role="work",outcome="completed"}': 18},
         {'recent_tasks{role="work",outcome="failed"}': 3, 'recent_tasks{role="work",outcome="completed"}': 17,
@@ -99,6 +107,14 @@ CASES = {
         "work: an account that holds nothing waits while another got 2 slots; 1 is the bound",
     ),
     "redis_away": Case({"redis_up": 0}, {"redis_up": 1}, {}, "Redis: does not answer; what is enqueued waits"),
+    "redis_full": Case(
+        {"redis_memory_ratio": 0.96}, {"redis_memory_ratio": 0.95}, {},
+        "Redis: has 96% of its `maxmemory` in use, more than 95.0%: it takes no more tickets",
+    ),
+    "connections_full": Case(
+        {"connections_ratio": 0.92}, {"connections_ratio": 0.9}, {},
+        "Postgres: 92% of its connections are in use, more than 90.0%",
+    ),
     "lost_tickets": Case(
         {'tickets_lost{role="work"}': 101}, {'tickets_lost{role="work"}': 100}, WORK,
         "work: Redis lost the tickets of 101 tasks within 15 minutes, more than 100",
@@ -107,9 +123,13 @@ CASES = {
         {'late_finishes{role="work"}': 1}, {'late_finishes{role="work"}': 0}, WORK,
         "work: within 15 minutes 1 runs ended after their task had been taken from them",
     ),
+    "locked_table": Case(
+        {"table_locked_seconds": 6}, {"table_locked_seconds": 5}, {},
+        "a session: somebody's transaction has locked tables of the engine for 6 s, more than 5 s",
+    ),
     "held_lock": Case(
         {"lock_held_seconds": 6}, {"lock_held_seconds": 5}, {},
-        "Postgres: somebody's transaction holds rows or tables of the engine for 6 s, more than 5 s",
+        "a session: somebody's transaction holds rows or tables of the engine for 6 s, more than 5 s",
     ),
     "held_snapshot": Case(
         {"oldest_transaction_seconds": 601}, {"oldest_transaction_seconds": 600}, {},
@@ -206,7 +226,7 @@ def judged(promtool: str, folder: Path, rules: Path, name: str) -> tuple[int, st
     """That rule with the series with which it fires, up to when it does, and with those with which it does not."""
     rule, case = EVERY[name], CASES[name]
     late = max(int(rule.lasts), 30 * 60)
-    times = [(int(rule.lasts) - 60, []), (late, [expected(rule, case)])] if rule.lasts else [
+    times = [(max(0, int(rule.lasts) - 60), []), (late, [expected(rule, case)])] if rule.lasts else [
         (late, [expected(rule, case)])]  # fmt: skip
     tests = [
         {"interval": "1m", "input_series": of_two_servers(series), "alert_rule_test": [

@@ -17,6 +17,9 @@ CAP = 1_000
 
 MOST = 1_000
 
+#: A key that is waited for and that nobody has is given to the next within seconds.
+FREE = 60.0
+
 # INVARIANT: each step is one descent to the next key somebody waits for.
 WAITED_FOR = text("""
 WITH RECURSIVE walk AS (
@@ -131,6 +134,23 @@ def locks(connection: Connection, *, limit: int = 100) -> Locks:
     is_all = all(len(some) <= limit for some in by_kind.values())
     order = sorted(_locks(connection, keys), key=lambda lock: (-lock.waiting.n, -(lock.held_seconds or 0)))
     return Locks(order, is_all)
+
+
+def stuck(connection: Connection, longer_than: float, *, looked_at: int = 200) -> list[Lock]:
+    """Keys behind which tasks wait that do not move, those with most behind them first.
+
+    The holder has run for longer than so many seconds, or its worker fell silent; or nobody has the key for `FREE`.
+    """
+    keys = list(connection.execute(WAITED_FOR, {"most": looked_at}).scalars())
+    return sorted((one for one in _locks(connection, keys) if _is_stuck(one, longer_than)), key=lambda o: -o.waiting.n)
+
+
+def _is_stuck(one: Lock, longer_than: float) -> bool:
+    if one.oldest_wait_seconds is None:
+        return False
+    if one.task is None:
+        return one.oldest_wait_seconds > FREE
+    return one.is_stale or (one.held_seconds or 0.0) > longer_than
 
 
 def lock(connection: Connection, lock_key: str) -> Lock:

@@ -8,6 +8,8 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from celeriac.insights.why.spans import span
+
 #: Told of each kind at most.
 MOST = 20
 
@@ -76,9 +78,16 @@ GROUP BY 1 ORDER BY sum(pg_total_relation_size(part.oid)) DESC, 1 LIMIT :most
 """)
 
 CONNECTIONS = text("""
-SELECT (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend') AS used,
+WITH of_each AS MATERIALIZED (
+    SELECT coalesce(usename, '') AS login, coalesce(application_name, '') AS name, count(*) AS n,
+        count(*) FILTER (WHERE starts_with(state, 'idle')) AS idle
+    FROM pg_stat_activity WHERE backend_type = 'client backend' GROUP BY 1, 2
+)
+SELECT (SELECT sum(n) FROM of_each) AS used,
     CAST(current_setting('max_connections') AS integer)
-        - CAST(current_setting('superuser_reserved_connections') AS integer) AS most
+        - CAST(current_setting('superuser_reserved_connections') AS integer) AS most,
+    login, name, n AS theirs, idle
+FROM of_each ORDER BY n DESC, login, name LIMIT 1
 """)
 
 # As `celeriac.stale` counts it: after a restart or a failover every worker has a whole lease to report.
@@ -134,6 +143,19 @@ class Transaction:
     state: str
     seconds: float
 
+    @property
+    def sentence(self) -> str:
+        return f"{self.id} ({self.name or self.login}, {self.state}) is open for {span(self.seconds)}"
+
+    @property
+    def cure(self) -> str:
+        cures = {
+            "prepared": f"ROLLBACK PREPARED '{self.id}';",
+            "slot": f"bring back the standby that has it, or SELECT pg_drop_replication_slot('{self.id}');",
+            "standby": "end the query that runs there, or turn its hot_standby_feedback off",
+        }
+        return cures.get(self.state, f"end its process, or SELECT pg_terminate_backend({self.id});")
+
 
 @dataclass(frozen=True, slots=True)
 class DeadRows:
@@ -158,10 +180,21 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Connections:
-    """Of all databases; `most` without those kept for superusers."""
+    """Of all databases; `most` without those kept for superusers. `theirs`: of the login and application with most of
+    them, of which `idle` are idle.
+    """
 
     used: int
     most: int
+    login: str
+    name: str
+    theirs: int
+    idle: int
+
+    @property
+    def sentence(self) -> str:
+        who = ", ".join(filter(None, (f"login {self.login}", self.name)))
+        return f"{self.used} of {self.most} connections are in use, {self.theirs} of them by {who} ({self.idle} idle)"
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,6 +9,9 @@ from sqlalchemy import Connection, Row, RowMapping, text
 
 from celeriac.insights.fleet.condition import HELD_BACK
 
+#: Roles with work are looked for up to so many, by name: those that nobody has registered are among them.
+MOST_ROLES = 1_000
+
 #: Accounts and priorities whose oldest entry is looked at, of each role: by name those that come first.
 LEVELS = 10_000
 
@@ -28,7 +31,18 @@ HEARD_OF = 120.0
 # `unserved`: a task that waits for its time becomes ready when it is due, where somebody looks. Of a role that keeps no
 # successes its workers have counted these by minutes.
 ROLES = text("""
-SELECT r.role,
+WITH RECURSIVE busy AS (
+    (SELECT role FROM celeriac.tasks ORDER BY role LIMIT 1)
+    UNION ALL
+    SELECT next.role FROM busy, LATERAL (
+        SELECT role FROM celeriac.tasks WHERE role > busy.role ORDER BY role LIMIT 1) AS next
+), known AS MATERIALIZED (
+    SELECT role, definition, paused, true AS is_registered FROM celeriac.roles
+    UNION ALL
+    SELECT role, '{}', false, false FROM (SELECT role FROM busy LIMIT :roles) AS b
+    WHERE NOT EXISTS (SELECT FROM celeriac.roles r WHERE r.role = b.role)
+)
+SELECT r.role, r.is_registered, coalesce(r.definition ->> 'queue', r.role) AS queue,
     b.claimed + b.ready + b.later + b.behind_lock + b.parked + b.members AS queued,
     CASE WHEN hour.completed + hour.failed > :samples
         THEN CAST(hour.failed AS double precision) / (hour.completed + hour.failed) END AS failed_rate,
@@ -37,8 +51,8 @@ SELECT r.role,
         SELECT FROM celeriac.workers
         WHERE status = 'active' AND queues ? coalesce(r.definition ->> 'queue', r.role)
             AND last_heartbeat_at > statement_timestamp() - interval '2 minutes')
-        THEN CAST(b.ready + b.due AS double precision) END AS unserved
-FROM celeriac.roles r
+        THEN CAST(b.ready + b.due + b.claimed AS double precision) END AS unserved
+FROM known r
 CROSS JOIN LATERAL celeriac.backlog(r.role, :most) AS b
 CROSS JOIN LATERAL (
     SELECT newest.failed + coalesce(counted.failed, 0) AS failed,
@@ -91,22 +105,35 @@ SELECT name, CAST(extract(epoch FROM statement_timestamp() - next_run_at) AS dou
 FROM celeriac.scheduled_jobs WHERE enabled AND next_run_at < statement_timestamp()
 """)
 
+# `overlaps`: its last task is not over yet.
 SKIPPED = text("""
-SELECT name, skips FROM celeriac.scheduled_jobs
+SELECT name, skips, last_skip_at, last_task_id,
+    last_task_id IS NOT NULL AND EXISTS (
+        SELECT FROM celeriac.tasks WHERE task_id = s.last_task_id LIMIT 1) AS overlaps
+FROM celeriac.scheduled_jobs s
 WHERE enabled AND last_skip_at > statement_timestamp() - interval '1 hour'
 """)
 
 # A beat that ends takes its row with it: then what its schedules ran last tells. While Postgres was down nobody could
 # tick.
 BEAT = text("""
-SELECT CAST(extract(epoch FROM statement_timestamp() - greatest(pg_postmaster_start_time(), coalesce(
+SELECT CAST(extract(epoch FROM statement_timestamp() - greatest(celeriac.up_since(), coalesce(
     (SELECT max(last_tick_at) FROM celeriac.beats), max(last_run_at), min(created_at)))) AS double precision) AS silence
 FROM celeriac.scheduled_jobs WHERE enabled AND quarantined IS NULL HAVING count(*) > 0
 """)
 
+# Of a worker that took this queue and is silent, the last that was heard.
+LAST_HEARD = text("""
+SELECT worker_id, CAST(extract(epoch FROM statement_timestamp() - last_heartbeat_at) AS double precision) AS seconds
+FROM celeriac.workers WHERE queues ? :queue AND status <> 'stopped' ORDER BY last_heartbeat_at DESC LIMIT 1
+""")
+
 HEARTBEATS = text("""
-SELECT worker_id, CAST(extract(epoch FROM statement_timestamp() - since) AS double precision) AS age FROM (
-    SELECT worker_id, greatest(last_heartbeat_at, pg_postmaster_start_time()) AS since
+SELECT worker_id, CAST(extract(epoch FROM statement_timestamp() - since) AS double precision) AS age,
+    (SELECT CAST(coalesce(sum(cardinality(ids)), 0) AS integer) FROM celeriac.tickets k
+        WHERE k.worker_id = w.worker_id) AS tasks
+FROM (
+    SELECT worker_id, greatest(last_heartbeat_at, celeriac.up_since()) AS since
     FROM celeriac.workers WHERE status <> 'stopped'
         AND last_heartbeat_at > statement_timestamp() - :late * interval '1 second'
             - :forgotten * interval '1 second'
@@ -149,10 +176,12 @@ LETTERS = text("SELECT count(*) FROM (SELECT id FROM celeriac.dead_letters ORDER
 
 
 def of_roles(connection: Connection, *, samples: int, most: int, newest: int) -> Sequence[RowMapping]:
-    """Of each registered role what is queued (`most` a room), what waits with no worker, how long the longest runs, and
-    the share of failures, None of no more than `samples` outcomes in the last hour; of the `newest`.
+    """Of each role that is registered or has work what is queued (`most` a room), what waits with no worker, how long
+    the longest runs, and the share of failures, None of no more than `samples` outcomes in the last hour; of the
+    `newest`.
     """
-    return connection.execute(ROLES, {"samples": samples, "most": most, "newest": newest}).mappings().all()
+    parameters = {"samples": samples, "most": most, "newest": newest, "roles": MOST_ROLES}
+    return connection.execute(ROLES, parameters).mappings().all()
 
 
 def oldest_ready(connection: Connection, levels: int = LEVELS) -> Sequence[Row[Any]]:
@@ -166,7 +195,9 @@ def late_schedules(connection: Connection) -> Sequence[Row[Any]]:
 
 
 def skipping_schedules(connection: Connection) -> Sequence[Row[Any]]:
-    """Name and skipped instants of all time, of those that skipped one in the last hour."""
+    """Name, skipped instants of all time, when the last was, and the last task, which may not be over (`overlaps`); of
+    those that skipped one in the last hour.
+    """
     return connection.execute(SKIPPED).all()
 
 
@@ -175,8 +206,13 @@ def beat_silence(connection: Connection) -> float | None:
     return connection.execute(BEAT).scalar_one_or_none()
 
 
+def last_heard(connection: Connection, queue: str) -> Row[Any] | None:
+    """Of the workers of this queue that have not stopped the one heard of last, and how many seconds ago."""
+    return connection.execute(LAST_HEARD, {"queue": queue}).one_or_none()
+
+
 def silent_workers(connection: Connection, late: float) -> Sequence[Row[Any]]:
-    """Worker, and the seconds it has been silent, of those beyond `late` seconds."""
+    """Worker, the seconds it has been silent, and the tasks it holds; of those beyond `late` seconds."""
     return connection.execute(HEARTBEATS, {"late": late, "forgotten": FORGOTTEN, "most": MOST_WORKERS}).all()
 
 

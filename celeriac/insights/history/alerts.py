@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,16 +39,17 @@ MOST = 1_000
 #: The engine's rules by the damage they tell of, the worst first: what stops everything, what stops a kind of work,
 #: what delays it, and what somebody should look at.
 DAMAGE = (
-    "redis_away", "beat_silent", "no_worker", "fails_now", "idle_while_ready", "missed_schedule", "held_lock",
-    "unfair", "held_snapshot", "dead_worker", "drains_on", "failed_rate", "lost_tickets", "long_wait", "long_running",
-    "queue_depth", "late_finish", "skipped_instants", "dead_letters",
+    "connections_full", "locked_table", "redis_away", "redis_full", "beat_silent", "no_worker", "fails_now",
+    "held_lock", "idle_while_ready", "missed_schedule", "unfair", "dead_worker", "stuck_key", "held_snapshot",
+    "drains_on", "failed_rate", "lost_tickets", "flood", "long_wait", "long_running", "queue_depth", "late_finish",
+    "skipped_instants", "dead_letters",
 )  # fmt: skip
 
 
-def damage(alert: Mapping[str, Any]) -> int:
+def damage(name: str, severity: str) -> int:
     """The lower, the worse: every page before all that warns, the application's own after the engine's."""
-    place = DAMAGE.index(alert["name"]) if alert["name"] in DAMAGE else len(DAMAGE)
-    return place + (0 if alert["severity"] == "page" else 100)
+    place = DAMAGE.index(name) if name in DAMAGE else len(DAMAGE)
+    return place + (0 if severity == "page" else 100)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +63,8 @@ class Look:
 
 def firing(connection: Connection) -> list[dict[str, Any]]:
     """What fires, as the last look saw it, the worst first; `says` goes on from the subject."""
-    return sorted((dict(row) for row in connection.execute(FIRING).mappings()), key=damage)
+    rows = [dict(row) for row in connection.execute(FIRING).mappings()]
+    return sorted(rows, key=lambda row: damage(row["name"], row["severity"]))
 
 
 def pending_alerts(connection: Connection) -> list[dict[str, Any]]:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, text
+
+from celeriac.store.plans import lookups
 
 #: Told of at once.
 MOST = 20
@@ -69,6 +71,47 @@ SELECT DISTINCT l.pid FROM (
 WHERE l.pid IS NOT NULL
 """)
 
+# INVARIANT: one descent an account and priority, as `watched.OLDEST` has it, and look-ups of the oldest entries and of
+# what tickets hold. An entry that may start and is passed over for seconds is its account's first.
+HOLDERS_OF_ROWS = text("""
+WITH entries AS MATERIALIZED (
+    SELECT level.id, level.by, level.due_at AS since FROM celeriac.roles r CROSS JOIN LATERAL (
+        WITH RECURSIVE levels AS (
+            (SELECT account, priority, due_at, id, xmax AS by, 1 AS n FROM celeriac.ready
+                WHERE role = r.role ORDER BY account, priority DESC, due_at LIMIT 1)
+            UNION ALL
+            SELECT next.*, levels.n + 1 FROM levels, LATERAL (
+                (SELECT account, priority, due_at, id, xmax FROM celeriac.ready
+                    WHERE role = r.role AND account = levels.account AND priority < levels.priority
+                    ORDER BY account, priority DESC, due_at LIMIT 1)
+                UNION ALL
+                (SELECT account, priority, due_at, id, xmax FROM celeriac.ready
+                    WHERE role = r.role AND account > levels.account ORDER BY account, priority DESC, due_at LIMIT 1)
+                LIMIT 1) AS next
+            WHERE levels.n < :levels
+        )
+        SELECT id, by, due_at FROM levels
+    ) AS level WHERE NOT r.paused
+    UNION ALL
+    SELECT held.id, k.xmax, k.claimed_at FROM celeriac.tickets k, unnest(k.ids) AS held (id)
+), oldest AS MATERIALIZED (
+    SELECT id, by FROM entries WHERE since < statement_timestamp() - :long * interval '1 second'
+    ORDER BY since LIMIT :looked_up
+), touched AS MATERIALIZED (
+    SELECT o.id, o.by FROM oldest o
+    UNION
+    SELECT o.id, t.xmax FROM oldest o, LATERAL (SELECT xmax FROM celeriac.tasks WHERE id = o.id LIMIT 1) AS t
+)
+SELECT l.pid, CAST(count(DISTINCT touched.id) AS integer) AS tasks
+FROM touched JOIN pg_locks l ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = touched.by
+JOIN pg_stat_activity a ON a.pid = l.pid
+WHERE l.pid <> pg_backend_pid() AND NOT starts_with(coalesce(a.application_name, ''), 'celeriac')
+GROUP BY l.pid
+""")
+
+#: Accounts and priorities of a role whose first entry is looked at; entries that are looked up of all roles.
+LEVELS, LOOKED_UP = 1_000, 500
+
 #: Constants of a statement are nobody's business.
 _CONSTANT = re.compile(r"'(?:[^']|'')*'?")
 
@@ -79,7 +122,7 @@ class Blocker:
 
     `since`: when its transaction began, and `seconds` how long ago; None where this login may not know. `runs`: its
     last statement, without constants. `holds_tables`: whole ones. `waiting`: sessions that wait for it just now; the
-    engine's give up and go on.
+    engine's give up and go on. `tasks`: whose rows it holds, of those that were looked at.
     """
 
     pid: int
@@ -92,12 +135,15 @@ class Blocker:
     tables: list[str]
     holds_tables: bool
     waiting: int
+    tasks: int = 0
 
     @property
     def sentence(self) -> str:
         known = f" for {self.seconds:.0f} s (since {self.since:%H:%M:%S %Z})" if self.seconds is not None else ""
         who = ", ".join(filter(None, (f"login {self.login}" if self.login else "", self.name, self.state)))
-        return f"pid {self.pid} ({who}) holds rows or tables of {', '.join(self.tables)}{known}; it runs: {self.runs}"
+        tasks = f", among them those of {self.tasks:,} tasks that should go on" if self.tasks else ""
+        what = f"rows or tables of {', '.join(self.tables)}{tasks}{known}"
+        return f"pid {self.pid} ({who}) holds {what}; it runs: {self.runs}"
 
     @property
     def cure(self) -> str:
@@ -109,6 +155,17 @@ def blockers(connection: Connection, *, longer_than: float = LONG, only: Sequenc
     wanted = {"long": longer_than, "only": list(only), "most": MOST}
     rows = connection.execute(BLOCKERS, wanted).mappings()
     return [Blocker(**dict(row) | {"runs": without_constants(row["runs"])}) for row in rows]
+
+
+def in_the_way(connection: Connection) -> list[Blocker]:
+    """The same with those that hold rows of tasks that should start or are under way, whoever waits for them."""
+    met = blockers(connection)
+    if any(one.holds_tables for one in met):
+        return met
+    wanted = {"long": LONG, "levels": LEVELS, "looked_up": LOOKED_UP}
+    with lookups(connection):
+        tasks = {row.pid: row.tasks for row in connection.execute(HOLDERS_OF_ROWS, wanted)}
+    return [replace(one, tasks=tasks.get(one.pid, 0)) for one in blockers(connection, only=list(tasks))]
 
 
 def blockers_of(connection: Connection, task: Mapping[str, Any]) -> list[Blocker]:

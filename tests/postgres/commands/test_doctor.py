@@ -12,6 +12,8 @@ import pytest
 from click.testing import Result
 
 from celeriac import Celeriac
+from celeriac.alerts.judgement import judge
+from celeriac.alerts.rules import RULES
 from celeriac.enqueue.rows import Receipt
 from celeriac.store.connections import Database
 from celeriac.store.drift import MIGRATE, drift, expected
@@ -89,7 +91,10 @@ def test_the_doctor_names_what_is_wrong_and_its_cure(run: Run, rows: Rows, put: 
     assert set(wrong) == {"workers", "roles", "beat", "tickets"}
     assert wrong["workers"]["cure"].startswith(f"if it is dead, run `celeriac recover {stages.WORKER}`")
     assert "worker -Q" in wrong["roles"]["cure"]
-    assert "the last tick was 9 min ago" in wrong["beat"]["says"]
+    assert wrong["beat"]["says"] == "beat: none has ticked for 9 min; 1 schedules wait for one"
+    assert wrong["beat"]["runbook"] == "docs/runbooks/beat_silent.md"
+    told = [finding["check"] for finding in json.loads(result.stdout) if not finding["ok"]]
+    assert told[0] == "beat", "the worst first"
     assert wrong["tickets"]["says"].startswith("1 are neither started nor in Redis")
 
 
@@ -108,20 +113,24 @@ def test_the_doctor_tells_of_schedules_that_no_beat_runs(run: Run, rows: Rows) -
     assert findings(run("doctor", "--json"))["beat"][0]["ok"]
     rows("UPDATE celeriac.scheduled_jobs SET next_run_at = now() - interval '1 hour'")
     (late,) = findings(run("doctor", "--json"))["beat"]
-    assert (late["ok"], late["says"].endswith("and schedules wait for one: daily")) == (False, True)
+    assert (late["ok"], late["says"]) == (False, "daily: is 3600 s late, more than 300 s")
     rows("UPDATE celeriac.scheduled_jobs SET quarantined = 'there is no role work'")
-    (cannot,) = findings(run("doctor", "--json"))["beat"]
+    (*_, cannot) = findings(run("doctor", "--json"))["beat"]
     assert cannot["says"] == "the schedule daily cannot run: there is no role work"
 
 
 def test_the_doctor_tells_what_keeps_vacuum_and_who_fills_the_connections(
-    run: Run, rows: Rows, database: Database, monkeypatch: pytest.MonkeyPatch
+    run: Run, app: Celeriac, database: Database, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("celeriac.doctor.machinery.OLD", 0.0)
-    monkeypatch.setattr("celeriac.doctor.machinery.FULL", 0.0)
+    app.settings = replace(app.settings, alert_transaction=0.0)
+    full = replace(next(rule for rule in RULES if rule.name == "connections_full"), threshold=0.0)
+    rules = [full if rule.name == full.name else rule for rule in RULES]
+    module = sys.modules["celeriac.doctor.examine"]
+    monkeypatch.setattr(module, "judge", lambda connection, app: judge(connection, app, rules))
     monkeypatch.setattr("celeriac.doctor.machinery.SKEW", -1.0)
     with database.engine.begin() as connection:
         pid = connection.exec_driver_sql("SELECT pg_backend_pid()").scalar_one()
+        connection.exec_driver_sql("CREATE TABLE written (n integer)")
         found = findings(run("doctor", "--json"))
     assert f"SELECT pg_terminate_backend({pid});" in " ".join(f["cure"] or "" for f in found["old transactions"])
     assert [found[name][0]["ok"] for name in ("connections", "clock")] == [False, False]
@@ -132,7 +141,7 @@ def test_the_doctor_tells_a_redis_that_evicts(run: Run, app: Celeriac, monkeypat
     (redis,) = findings(run("doctor", "--json"))["redis"]
     assert (redis["ok"], "noeviction" in redis["cure"]) == (False, True)
     monkeypatch.setattr(app.publisher, "ask", lambda _: None)
-    assert "✕ redis: does not answer: nothing starts" in run("doctor").output
+    assert "✕ redis: Redis: does not answer; what is enqueued waits" in run("doctor").output
 
 
 @pytest.mark.breaks_invariants

@@ -1,0 +1,47 @@
+"""The judgement: what is wrong now, the worst first, with what it costs and the cure, for every surface.
+
+`celeriac doctor`, `celeriac status`, the overview and `/api/doctor` show what is so now. An alert is the same, once it
+has lasted for as long as its rule wants.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from sqlalchemy import Connection
+
+from celeriac.alerts.measure import measure
+from celeriac.alerts.rules import RULES, Above, Rule, evaluate, measure_of
+from celeriac.insights.history.alerts import damage
+
+if TYPE_CHECKING:
+    from celeriac.app import Celeriac
+
+#: Milliseconds a statement waits for a lock: what somebody has locked is told at once, and the rest as far as it can
+#: be read.
+PATIENCE_MS = 300
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """`wrong`: the worst first. `judged`: the rules whose measures were read; `unread`: the others."""
+
+    wrong: list[Above]
+    judged: list[str]
+    unread: list[str]
+
+
+def judge(connection: Connection, app: Celeriac, rules: Iterable[Rule] = RULES) -> Judgement:
+    """In the caller's transaction, at a cost that follows neither the backlog nor the history."""
+    rules = list(rules)
+    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{PATIENCE_MS} ms'")
+    measured = measure(app, connection, rules)
+    judged = [rule for rule in rules if measure_of(rule) in measured]
+    above = evaluate(judged, (one for some in measured.values() for one in some), app.settings)
+    return Judgement(
+        wrong=sorted(above, key=lambda one: (damage(one.name, one.severity), -one.tasks)),
+        judged=[rule.name for rule in judged],
+        unread=[rule.name for rule in rules if measure_of(rule) not in measured],
+    )

@@ -1,0 +1,41 @@
+"""Floods: roles of which most of what waits is one account's, while others wait as well."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, text
+
+#: The newest tasks of a role that are looked at, and the share of them that is a flood when it is one account's.
+NEWEST, SHARE = 1_000, 0.8
+
+# INVARIANT: so many entries of an index a role, and a descent for another account on either side.
+FLOODS = text("""
+SELECT wanted.role, top.account, CAST(top.n AS integer) AS n, CAST(top.looked_at AS integer) AS looked_at
+FROM unnest(CAST(:roles AS text[])) AS wanted (role) CROSS JOIN LATERAL (
+    SELECT account, count(*) AS n, sum(count(*)) OVER () AS looked_at FROM (
+        SELECT account FROM celeriac.tasks WHERE role = wanted.role ORDER BY -id LIMIT :newest) AS newest
+    GROUP BY account ORDER BY n DESC, account LIMIT 1) AS top
+WHERE top.account <> '' AND top.n >= :share * top.looked_at AND (
+    EXISTS (SELECT FROM celeriac.ready WHERE role = wanted.role AND account < top.account)
+    OR EXISTS (SELECT FROM celeriac.ready WHERE role = wanted.role AND account > top.account))
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Flood:
+    """`n` of the `looked_at` newest unfinished tasks of the role are the account's."""
+
+    role: str
+    account: str
+    n: int
+    looked_at: int
+
+
+def floods(connection: Connection, roles: Sequence[str]) -> list[Flood]:
+    """Of these roles, by look-ups."""
+    if not roles:
+        return []
+    wanted = {"roles": list(roles), "newest": NEWEST, "share": SHARE}
+    return [Flood(**row) for row in connection.execute(FLOODS, wanted).mappings()]
