@@ -129,7 +129,8 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
     @cached_property
     def database(self) -> Database:
         name, limit = f"celeriac {self.main or ''}".strip(), self.settings.enqueue_timeout
-        return Database(self.database_url, name=name, on_ready=self.kick, answers_within=limit)
+        sessions = int(self.settings.async_sessions)
+        return Database(self.database_url, name=name, on_ready=self.kick, answers_within=limit, sessions=sessions)
 
     @cached_property
     def publisher(self) -> Publisher:

@@ -109,6 +109,8 @@ class Settings:
     alert_transaction: float = _period("CELERIAC_ALERT_TRANSACTION_MS", 600.0, 0.0)
     # How long an enqueue waits for Postgres' answer.
     enqueue_timeout: float = _period("CELERIAC_ENQUEUE_TIMEOUT_MS", 10.0, 0.1)
+    # How many coroutines of a process have a connection for `self.session` at once; the others wait for one.
+    async_sessions: float = _setting("CELERIAC_ASYNC_SESSIONS", 20, 1, 10_000, "connections", whole=True)
     deployment: float = _setting("CELERIAC_DEPLOYMENT", 0, 0, 2**53 - 1, "it grows with each deployment", whole=True)
 
     @classmethod
