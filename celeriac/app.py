@@ -134,7 +134,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
 
     @cached_property
     def publisher(self) -> Publisher:
-        return Publisher(self)
+        return Publisher(self, has_redis=self.settings.has_redis)
 
     @cached_property
     def enqueuer(self) -> Enqueuer:

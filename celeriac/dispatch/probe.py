@@ -20,6 +20,10 @@ class Probe:
     def republish_after(self) -> float:
         return self._republish_after
 
+    @property
+    def has_redis(self) -> bool:
+        return self._publisher.has_redis
+
     def answers(self) -> bool:
         return self._publisher.answers()
 

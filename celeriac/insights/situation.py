@@ -91,6 +91,10 @@ class Broker(Protocol):
     @property
     def republish_after(self) -> float: ...
 
+    @property
+    def has_redis(self) -> bool:
+        """Whether there is one at all."""
+
     def answers(self) -> bool:
         """Whether Redis does, within a moment."""
 

@@ -56,7 +56,8 @@ class Exporter:
             logger.warning("Figures could not be read: %s", str(getattr(error, "orig", error)).partition("\n")[0])
             samples = Samples()
         samples.put("scrape_ok", bool(samples.values))
-        samples.put("redis_up", self.app.publisher.answers())
+        if self.app.settings.has_redis:
+            samples.put("redis_up", self.app.publisher.answers())
         samples.put("build_info", 1, __version__)
         samples.put("scrape_duration_seconds", time.monotonic() - began)
         return samples
