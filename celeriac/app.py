@@ -137,11 +137,12 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
     @cached_property
     def database(self) -> Database:
         name, limit = f"celeriac {self.main or ''}".strip(), self.settings.enqueue_timeout
-        return Database(self.database_url, name=name, on_ready=self.kick, answers_within=limit)
+        sessions = int(self.settings.async_sessions)
+        return Database(self.database_url, name=name, on_ready=self.kick, answers_within=limit, sessions=sessions)
 
     @cached_property
     def publisher(self) -> Publisher:
-        return Publisher(self)
+        return Publisher(self, has_redis=self.settings.has_redis)
 
     @cached_property
     def enqueuer(self) -> Enqueuer:

@@ -20,6 +20,9 @@ DAY = 86_400.0
 #: What remote control, which is whoever may write to Redis, may do in a worker: each level with those before it.
 OFF, LOOK, ACT, STORE = REMOTE = ("off", "look", "act", "store")
 
+#: What `REDIS_URL` says where Postgres is all there is.
+NO_REDIS = "none"
+
 #: Characters that a key has at least.
 SHORTEST_KEY = 16
 
@@ -109,7 +112,14 @@ class Settings:
     alert_transaction: float = _period("CELERIAC_ALERT_TRANSACTION_MS", 600.0, 0.0)
     # How long an enqueue waits for Postgres' answer.
     enqueue_timeout: float = _period("CELERIAC_ENQUEUE_TIMEOUT_MS", 10.0, 0.1)
+    # How many coroutines of a process have a connection for `self.session` at once; the others wait for one.
+    async_sessions: float = _setting("CELERIAC_ASYNC_SESSIONS", 20, 1, 10_000, "connections", whole=True)
     deployment: float = _setting("CELERIAC_DEPLOYMENT", 0, 0, 2**53 - 1, "it grows with each deployment", whole=True)
+
+    @property
+    def has_redis(self) -> bool:
+        """Whether there is one at all: `REDIS_URL=none` says that there is none."""
+        return self.redis_url != NO_REDIS
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> Settings:

@@ -25,6 +25,7 @@ from sqlalchemy.exc import OperationalError
 
 import sandbox
 from celeriac import Settings, local
+from celeriac.settings import NO_REDIS
 from sandbox import Plan
 
 ROOT = Path(__file__).parent.parent
@@ -77,7 +78,8 @@ def stage(setting: Setting, logs: Path) -> Iterator[Stage]:
         with _told(OperationalError, "Postgres does not answer: check DATABASE_URL"):
             urls = {"DATABASE_URL": stack.enter_context(_fresh_database(database_url))}
         with _told(redis.RedisError, "Redis does not answer: check REDIS_URL"):
-            urls["REDIS_URL"] = stack.enter_context(_empty_redis(redis_url))
+            is_none = redis_url == NO_REDIS
+            urls["REDIS_URL"] = NO_REDIS if is_none else stack.enter_context(_empty_redis(redis_url))
         outside = stack.enter_context(sandbox.start(plan=setting.plan, proxies=setting.proxies))
         yield Stage({**_surroundings(), **setting.environ, **outside.environ(), **urls}, outside, logs)
 

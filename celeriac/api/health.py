@@ -28,8 +28,8 @@ class Health(BaseModel):
 
 class Readiness(BaseModel):
     status: Literal["ready"] = "ready"
-    redis: Literal["answers", "away"] = Field(
-        description="away: tasks are accepted, and wait for Redis to start", examples=["answers"]
+    redis: Literal["answers", "away", "none"] = Field(
+        description="away: work goes on by looks in SQL; none: there is none (`REDIS_URL=none`)", examples=["answers"]
     )
 
 
@@ -73,4 +73,6 @@ async def get_readiness(request: Request) -> Readiness:
     problem, redis_answers = await request.app.state.readiness()
     if problem:
         raise Problem(503, problem, headers={"Retry-After": "5"})
+    if not request.app.state.celeriac.settings.has_redis:
+        return Readiness(redis="none")
     return Readiness(redis="answers" if redis_answers else "away")

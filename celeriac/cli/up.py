@@ -26,14 +26,16 @@ def has_flower() -> bool:
     return find_spec("flower") is not None
 
 
-def commands(name: str, others: Sequence[str], flower_port: int, concurrency: int) -> dict[str, list[str]]:
+def commands(
+    name: str, others: Sequence[str], flower_port: int, concurrency: int, *, has_redis: bool
+) -> dict[str, list[str]]:
     """What runs, by name. `others`: `NAME=COMMAND` each."""
     celery = [sys.executable, "-m", "celery", "-A", name]
     stack = {
         "worker": [*celery, "worker", "-c", str(concurrency), "-E", "-l", "INFO"],
         "beat": [*celery, "beat", "-l", "INFO"],
     }
-    if has_flower():
+    if has_flower() and has_redis:
         stack["flower"] = [*celery, "flower", f"--port={flower_port}", "--address=127.0.0.1"]
     others_by_name = dict(other.partition("=")[::2] for other in others)
     return {key: shlex.split(command) for key, command in others_by_name.items()} | stack
@@ -42,9 +44,11 @@ def commands(name: str, others: Sequence[str], flower_port: int, concurrency: in
 def run(app: Celeriac, name: str, others: Sequence[str], flower_port: int, concurrency: int) -> int:
     """Until Ctrl-C, SIGTERM or the end of one of them; the exit status is that one's."""
     environ = dict(os.environ) | {"DATABASE_URL": app.database_url, "REDIS_URL": app.redis_url}
+    has_redis = app.settings.has_redis
     _tell_addresses(app, flower_port)
     processes = {
-        key: _start(key, command, environ) for key, command in commands(name, others, flower_port, concurrency).items()
+        key: _start(key, command, environ)
+        for key, command in commands(name, others, flower_port, concurrency, has_redis=has_redis).items()
     }
     ended = threading.Event()
     _watch(processes, ended)
@@ -56,6 +60,8 @@ def run(app: Celeriac, name: str, others: Sequence[str], flower_port: int, concu
 def _tell_addresses(app: Celeriac, flower_port: int) -> None:
     output.say(f"postgres  {output.without_password(app.database_url)}")
     output.say(f"redis     {output.without_password(app.redis_url)}")
+    if not app.settings.has_redis:
+        return
     where = f"http://127.0.0.1:{flower_port}" if has_flower() else "is not installed: pip install flower"
     output.say(f"flower    {where}")
 

@@ -92,19 +92,21 @@ def split(taken: Sequence[Lost], size: int) -> list[list[Lost]]:
 class Publisher:
     """Publishes kicks and tickets on a connection of its own that gives up quickly. Never raises for Redis' sake.
 
-    Thread-safe; after a fork it connects anew. After a failure it stays off Redis for `BREAK` seconds.
+    Thread-safe; after a fork it connects anew. After a failure it stays off Redis for `BREAK` seconds, and for ever
+    where there is none (`has_redis`).
     """
 
     #: Whether a process may start what it finds ready, without a ticket of a pass.
     lets_go_on = True
 
-    def __init__(self, app: DispatchApp) -> None:
+    def __init__(self, app: DispatchApp, *, has_redis: bool = True) -> None:
         self.app = app
+        self.has_redis = has_redis
         self._remake_lock()
         after_fork(self._remake_lock)
         self._producer: Producer | None = None
         self._pid = 0
-        self._closed_until = 0.0
+        self._closed_until = 0.0 if has_redis else math.inf
 
     def _remake_lock(self) -> None:
         """A forked child has not the thread that may hold it."""
@@ -148,8 +150,8 @@ class Publisher:
         return answers[0] if answers else None
 
     def answers(self) -> bool:
-        """Whether Redis does."""
-        return self._attempt(lambda producer: _client(producer).ping())
+        """Whether Redis does, or there is none that could."""
+        return not self.has_redis or self._attempt(lambda producer: _client(producer).ping())
 
     def queued(self, queue: str, wanted: Collection[str]) -> set[str] | None:
         """Which of these tokens lie in the queue as tickets, or None if Redis could not be asked.
@@ -157,6 +159,8 @@ class Publisher:
         It reads the queue page by page, and lets others use the connection in between.
         """
         tokens: set[str] = set()
+        if not self.has_redis:
+            return tokens
         for start in count(step=PAGE):
             page: list[bytes] = []
             if not self._attempt(lambda producer: page.extend(_page(producer, queue, start))):  # noqa: B023
@@ -284,6 +288,10 @@ class Probe:
     @property
     def republish_after(self) -> float:
         return self._republish_after
+
+    @property
+    def has_redis(self) -> bool:
+        return self._publisher.has_redis
 
     def answers(self) -> bool:
         return self._publisher.answers()

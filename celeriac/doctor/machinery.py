@@ -86,6 +86,8 @@ def connections(app: Celeriac) -> Seen:
 
 def redis(app: Celeriac) -> Seen:
     _ = app.redis_url
+    if not app.settings.has_redis:
+        return Seen("there is none (REDIS_URL=none): workers look in SQL")
     memory = app.publisher.ask(lambda client: client.info("memory"))
     if memory is None:
         return Seen("", [Trouble("does not answer: nothing starts", "start it, or mend REDIS_URL")])

@@ -56,9 +56,10 @@ class Exporter:
             logger.warning("Figures could not be read: %s", str(getattr(error, "orig", error)).partition("\n")[0])
             samples = Samples()
         samples.put("scrape_ok", bool(samples.values))
-        memory = self.app.publisher.ask(lambda client: client.info("memory"))
-        samples.put("redis_up", memory is not None)
-        samples.put("redis_memory_ratio", used_of(memory or {}))
+        if self.app.settings.has_redis:
+            memory = self.app.publisher.ask(lambda client: client.info("memory"))
+            samples.put("redis_up", memory is not None)
+            samples.put("redis_memory_ratio", used_of(memory or {}))
         samples.put("build_info", 1, __version__)
         samples.put("scrape_duration_seconds", time.monotonic() - began)
         return samples

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection, text
 
+from celeriac.dispatch.glance import MANY_DEAD
 from celeriac.repair.app import Kick
 from celeriac.repair.brief import briefly
 from celeriac.store.connections import Database
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
 #: live ones'. By then walking over the dead ones has taken about as long as moving the live ones does, 4.6 us each: a
 #: look from the front walks three times, 0.1 us an entry, in a tenth of the time (`dispatch/resuming.py`). Of many
 #: accounts every pass looks from the front, for which 12,000 would be right: the value lies between the two.
-MANY = 5_000
+MANY = MANY_DEAD
 WORTH = 100_000
 
 SEGMENTS = 3

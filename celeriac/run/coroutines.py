@@ -15,7 +15,7 @@ from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from functools import wraps
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 from celery._state import _task_stack
 
@@ -95,6 +95,8 @@ def _result_of(task: Any, awaitable: Any) -> Any:
     run = running.current()
     if run is not None and run.role.name != task.name:
         run = None  # a task that another's handler calls
+    if run is not None:
+        run.is_async = True
     if in_flight():
         return _await_here(awaitable, run)
     if not loop_runs_here():
@@ -287,11 +289,25 @@ def aside(act: Callable[[], T]) -> T:
     """What may wait for Postgres, in another thread where it would block an asyncio pool's loop."""
     if not in_flight():
         return act()
-    future = asyncio.get_running_loop().run_in_executor(None, copy_context().run, act)
+    return _uncancelled(asyncio.get_running_loop().run_in_executor(None, copy_context().run, act))
+
+
+def _uncancelled(future: asyncio.Future[T]) -> T:
     while not future.done():
         with suppress(asyncio.CancelledError):  # the handler has ended: there is nothing left to cancel
             getcurrent().parent.switch(asyncio.wait([future]))
     return future.result()
+
+
+def finish(coroutine: Coroutine[Any, Any, T], begun_on: asyncio.AbstractEventLoop) -> T:
+    """Runs a coroutine of the engine's own to its end, from wherever; on that loop where it still runs."""
+    if in_flight():
+        return _uncancelled(asyncio.get_running_loop().create_task(coroutine))
+    if begun_on.is_running() and begun_on is not asyncio._get_running_loop():
+        return asyncio.run_coroutine_threadsafe(coroutine, begun_on).result()
+    if loop_runs_here():
+        return cast(T, _in_thread(coroutine, None))
+    return cast(T, _in_native_thread(coroutine, None) if _in_greenlets() else _here(coroutine, None))
 
 
 def in_thread(act: Callable[[], T]) -> asyncio.Future[T]:

@@ -14,6 +14,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from celeriac.dispatch.claim import Held, Holder, fresh_token
+from celeriac.dispatch.glance import glance
 from celeriac.dispatch.passes import Own
 from celeriac.roles.role import Role
 from celeriac.run import shared, start, strays
@@ -25,6 +26,7 @@ from celeriac.run.places import places
 from celeriac.run.reporting import reporter
 from celeriac.run.requests import Requests
 from celeriac.run.run import Run
+from celeriac.run.seen import SEEN
 from celeriac.run.ticket import hand_back
 from celeriac.run.traces import traces
 from celeriac.run.watch import LOOK_EVERY
@@ -111,12 +113,16 @@ class Filler:
 
     def _look(self) -> None:
         """Work that nobody has told of, as Redis is away or a wake-up was lost."""
-        now = time.monotonic()
-        if now < self.next_look:
+        found, now = SEEN.take(), time.monotonic()
+        if not found and now < self.next_look:
             return
         self.next_look = now + self.app.settings.poll_interval
-        for role in self.flights.served():
-            if self._is_ours(role) and role.name not in self.hot and self.app.dispatcher.has_work_and_room(role):
+        roles = [role for role in self.flights.served() if self._is_ours(role) and role.name not in self.hot]
+        if not found and not SEEN.is_fresh():
+            with self.app.database.statement() as connection:
+                found = glance(connection, (role.name for role in roles), 0.0).roles
+        for role in roles:
+            if role.name in found and self.app.dispatcher.has_work_and_room(role):
                 self.hot.add(role.name)
 
     def _is_ours(self, role: Role) -> bool:

@@ -36,6 +36,7 @@ from celeriac.run.places import places
 from celeriac.run.run import Run
 from celeriac.run.ticket import OBSERVE_EVERY, hand_back
 from celeriac.settle import release
+from celeriac.store.awaited import holder
 from celeriac.store.failures import RETRY_EVERY, Away, in_a_line, is_gone, is_locked, is_refused_for_now, log_error
 from celeriac.store.patience import patient
 
@@ -190,6 +191,7 @@ class Flights:
             run.awaited = coroutines.Awaited(self.loop, asyncio.current_task())  # type: ignore[arg-type]
             try:
                 coroutines.begin_apart()
+                holder.set(run)
                 await coroutines.spawn(self._execute, flight)
             finally:
                 run.awaited = None

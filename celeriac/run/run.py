@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -14,8 +13,6 @@ from typing import Any, Protocol
 
 from celery.exceptions import Reject
 from celery.utils.serialization import UnpickleableExceptionWrapper
-from psycopg2.extensions import TRANSACTION_STATUS_IDLE, TRANSACTION_STATUS_INERROR
-from sqlalchemy import Connection, event
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.orm import Session
 
@@ -24,6 +21,7 @@ from celeriac.errors import BadValue, CeleriacError, LeaseLost, TaskCancelled
 from celeriac.roles.role import Role
 from celeriac.run import lease, outcomes
 from celeriac.run.log import TaskLog
+from celeriac.run.sessions import HandlersSession
 from celeriac.settle import release
 from celeriac.settle.outcome import Outcome
 from celeriac.settle.tombstones import Tombstone
@@ -49,63 +47,6 @@ logger = logging.getLogger(__name__)
 PATIENCE = 0.5
 
 
-#: What ends or begins a transaction in SQL; a savepoint's `ROLLBACK TO` does not.
-_ENDS = re.compile(
-    r"(?:\s|--[^\n]*\n|/\*.*?\*/)*+(?:COMMIT|END|ABORT|BEGIN|START\s+TRANSACTION|PREPARE\s+TRANSACTION"
-    r"|ROLLBACK(?!\s+(?:WORK\s+|TRANSACTION\s+)?TO\b))\b",
-    re.IGNORECASE | re.DOTALL,
-)
-
-#: What to do instead.
-EARLY = (
-    "self.session commits with the task's outcome, or not at all: for what has to be committed while the task goes on, "
-    "use `with self.early_commit() as session:`"
-)
-
-
-class HandlersSession(Session):
-    """`self.session`: the settle commits it. `said`: whether a statement has begun its transaction on the server."""
-
-    is_settling = False
-    said = False
-    watched: Connection | None = None
-
-    def refuse_ended(self) -> None:
-        """Raises CeleriacError where the handler's transaction cannot commit with its outcome any more."""
-        driver: Any = self.connection().connection.dbapi_connection
-        status = driver.get_transaction_status()
-        if status == TRANSACTION_STATUS_INERROR:
-            raise CeleriacError(
-                "a statement of self.session failed and the handler went on, but its transaction cannot: put what may "
-                "fail into `with self.session.begin_nested():`, or call self.session.rollback()"
-            )
-        if status == TRANSACTION_STATUS_IDLE and self.said:
-            raise CeleriacError(f"the handler has ended the transaction of self.session: {EARLY}")
-
-
-@event.listens_for(HandlersSession, "after_begin")
-def _watch(session: HandlersSession, _: Any, connection: Connection) -> None:
-    if not session.in_nested_transaction():
-        session.said = False
-    if session.watched is connection:
-        return  # a savepoint
-    session.watched = connection
-
-    def note(_: Any, __: Any, statement: str, *more: Any) -> None:  # noqa: ARG001
-        session.said = True
-        if not session.is_settling and _ENDS.match(statement):
-            raise CeleriacError(f"a handler ran {statement.split(None, 1)[0].upper()}: {EARLY}")
-
-    event.listen(connection, "before_cursor_execute", note)
-
-
-@event.listens_for(HandlersSession, "before_commit")
-def _refuse_commit(session: HandlersSession) -> None:
-    """A savepoint's release commits nothing yet."""
-    if not session.is_settling and not session.in_nested_transaction():
-        raise CeleriacError(EARLY)
-
-
 class Run:
     """One started row in the hands of this process. Follow-ups and the session commit with its outcome.
 
@@ -116,7 +57,7 @@ class Run:
     `is_hopeless`: another attempt would fail as well. `own_state`: the last one of its own that the handler recorded.
     `secret`: what of its call nobody is shown. `awaited`: its coroutine while one is under way; `stopping`: what it is
     cancelled for. `late_session`: what it wrote, to be committed with its outcome once somebody's lock is gone.
-    `on_loop`: its handler shares the loop of an asyncio pool.
+    `on_loop`: its handler shares the loop of an asyncio pool; `is_async`: its handler is an `async def` one.
 
     It ends once, by one of `succeed` to `lose`. An attempt that comes to nothing takes with it what it has enqueued and
     what it has written through its session; what its hooks enqueue afterwards belongs to its outcome.
@@ -136,6 +77,7 @@ class Run:
     own_state: dict[str, Any] | None = None
     logged: TaskLog | None = None
     opened: HandlersSession | None = None
+    session_of_coroutine: Any = None
     late_session: HandlersSession | None = None
     became: str | None = None
     traceback: str | None = None
@@ -144,6 +86,7 @@ class Run:
     awaited: Cancellable | None = None
     stopping: BaseException | None = None
     on_loop: bool = False
+    is_async: bool = False
 
     def __init__(self, task: Started, role: Role, database: Database) -> None:
         self.task = task
@@ -222,29 +165,32 @@ class Run:
 
         Raises CeleriacError once the outcome is known: a hook's writes would go nowhere.
         """
+        self.refuse_session()
+        if self.opened is None:
+            self.opened = HandlersSession(self.database.engine)
+        return self.opened
+
+    def refuse_session(self) -> None:
+        """Raises CeleriacError once the outcome is known: a hook's writes would go nowhere."""
         if self.outcome is not None:
             raise CeleriacError(
                 f"{self.role.name}: self.session commits with the outcome of the handler, which has ended: in a hook, "
                 "use `with Session(self.app.database.engine) as session, session.begin():`, or enqueue what writes"
             )
-        if self.on_loop:
-            raise CeleriacError(
-                f"{self.role.name}: self.session would block the event loop of -P asyncio for all others: write in a "
-                "task whose handler is a plain `def`, which has a thread, or serve this role with another pool"
-            )
-        if self.opened is None:
-            self.opened = HandlersSession(self.database.engine)
-        return self.opened
 
     @contextmanager
     def early_commit(self) -> Iterator[Session]:
         """A transaction of its own. Raises LeaseLost, and nothing is written, if the row is no longer this run's."""
         with Session(self.database.engine) as session, session.begin():
             yield session
-            session.flush()
-            session.connection().exec_driver_sql(end_silent())
-            if not release.hold(session.connection(), self.task.id, self.task.token):
-                raise LeaseLost(f"task {self.task.id} is no longer this worker's")
+            self.hold(session)
+
+    def hold(self, session: Session) -> None:
+        """Nobody takes its row until this transaction ends. Raises LeaseLost if somebody has."""
+        session.flush()
+        session.connection().exec_driver_sql(end_silent())
+        if not release.hold(session.connection(), self.task.id, self.task.token):
+            raise LeaseLost(f"task {self.task.id} is no longer this worker's")
 
     def progress(self, value: Any, *, restarts_limit: bool = True) -> None:
         """Raises BadValue, or LeaseLost if the row is no longer this run's. Left out while somebody has that locked."""
@@ -371,12 +317,8 @@ class Run:
     def drop_session(self) -> None:
         """Rolls back what it has not committed."""
         opened, self.opened = self.opened, None
-        if opened is None:
-            return
-        try:
-            opened.close()
-        except DBAPIError:
-            opened.invalidate()  # the server has rolled back, or will
+        if opened is not None:
+            opened.within(opened.end)
 
 
 _current: ContextVar[Run | None] = ContextVar("celeriac run", default=None)

@@ -15,8 +15,9 @@ from celeriac.enqueue import outbox
 from celeriac.enqueue.rows import NewTask
 from celeriac.errors import LeaseLost, NotSettled
 from celeriac.operate.cancel import cancel_all
-from celeriac.run import lease, lines
-from celeriac.run.run import HandlersSession, Run
+from celeriac.run import coroutines, lease, lines
+from celeriac.run.run import Run
+from celeriac.run.sessions import HandlersSession
 from celeriac.settle.outcome import LOST, is_plain
 from celeriac.settle.write import settle
 from celeriac.store import look
@@ -149,29 +150,31 @@ class Settler:
         open as `run.late_session`, for `settle_late`.
         """
         try:
-            session.flush()
-            session.refuse_ended()
-            session.is_settling = True
-            written, keys = self._write_in(session.connection(), run)
-            # A refused settle leaves its event in a transaction of its own: this one goes with the handler's writes.
-            session.commit() if written.mine else session.rollback()
+            written, keys = session.within(lambda: self._commit_with(run, session))
         except _HeldUp:
             run.opened, run.late_session = None, session
             return
         except BaseException as error:
             run.drop_session()
             if isinstance(error, _Unwritten) or is_retryable(error):
-                self._lose(run, error.__cause__ if isinstance(error, _Unwritten) else error)
+                because = error.__cause__ if isinstance(error, _Unwritten) else error
+                coroutines.aside(lambda: self._lose(run, because))
                 return
             run.reopen()
             raise
         run.drop_session()
-        if not written.mine:
-            self.settle([run])
-        else:
-            self.database.look_at(keys)
+        coroutines.aside(lambda: self.database.look_at(keys) if written.mine else self.settle([run]))
         run.settled, run.became = True, written.mine.get(run.task.id)
         self._tell(written.follow_ups)
+
+    def _commit_with(self, run: Run, session: HandlersSession) -> tuple[Written, set[str]]:
+        """A refused settle leaves its event in a transaction of its own: this one goes with the handler's writes."""
+        session.flush()
+        session.refuse_ended()
+        session.is_settling = True
+        written, keys = self._write_in(session.connection(), run)
+        session.commit() if written.mine else session.rollback()
+        return written, keys
 
     def settle_late(self, run: Run) -> bool:
         """Settles one that a lock kept from it; whether it is settled now. An error of its commit is its failure."""

@@ -26,7 +26,8 @@ from celeriac.enqueue.rows import NewTask
 from celeriac.roles.role import Role
 from celeriac.run.app import HandlerApp
 from celeriac.run.execute import Direct, execute
-from celeriac.run.run import HandlersSession, Run
+from celeriac.run.run import Run
+from celeriac.run.sessions import HandlersSession
 from celeriac.run.settler import Settler
 from celeriac.run.shared import worker_id
 from celeriac.settle.outcome import LOST

@@ -10,9 +10,9 @@ from celery.app.utils import Settings as Configuration
 from kombu.utils.url import maybe_sanitize_url
 
 from celeriac.errors import ConfigurationError
-from celeriac.seam import sentinels
+from celeriac.seam import no_redis, sentinels
 from celeriac.seam.configuration import by_user
-from celeriac.settings import HOW_TO_WRITE, Settings
+from celeriac.settings import HOW_TO_WRITE, NO_REDIS, Settings
 from celeriac.store import addresses
 
 _RIGHT = (
@@ -27,6 +27,8 @@ def url_of(conf: Configuration, settings: Settings) -> str | None:
 
     Raises ConfigurationError for what is no Redis, for two that disagree, and for Sentinels without a master's name.
     """
+    if not settings.has_redis:
+        return _no_redis(conf)
     url = _url(dict(_named(conf, settings.redis_url)))
     if sentinels.are_named(url):
         sentinels.master(conf.broker_transport_options, settings)
@@ -36,6 +38,14 @@ def url_of(conf: Configuration, settings: Settings) -> str | None:
             "sentinel://host:port;sentinel://host:port"
         )
     return url
+
+
+def _no_redis(conf: Configuration) -> str:
+    if named := dict(_named(conf, None)):
+        raise ConfigurationError(
+            f"REDIS_URL=none says that there is no Redis, and {next(iter(named))} names a broker: give one of them"
+        )
+    return NO_REDIS
 
 
 def _url(named: dict[str, object]) -> str | None:
@@ -90,6 +100,8 @@ def address(
     """A connection's URL and options: the user's, and what this one is asked for."""
     if sentinels.are_named(url):
         return sentinels.address(url, options, asked or {}, settings)
+    if url == NO_REDIS:
+        return no_redis.ADDRESS, {}
     return url, {**options, **(asked or {})}
 
 

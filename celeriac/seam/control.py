@@ -16,6 +16,7 @@ from celeriac.operate.policies import limits_in_words, set_limits
 from celeriac.operate.revoke import in_words, revoke, stamped
 from celeriac.operate.sealed import SEAL, seal
 from celeriac.seam.app import SeamApp
+from celeriac.seam.no_redis import NeedsRedis
 from celeriac.settings import LOOK
 
 #: What stock Celery has and rows have no use for: a signal is for the process, which goes on here.
@@ -40,8 +41,10 @@ class Control(StockControl):
     ) -> Any:
         """As Celery's; what is more than a look is signed where `CELERIAC_REMOTE_CONTROL_KEY` is set.
 
-        Celery's other options go on as they are.
+        Celery's other options go on as they are. Raises NeedsRedis where there is none.
         """
+        if not self.app.settings.has_redis:
+            raise NeedsRedis
         known = {name: options.pop(name) for name in _OPTIONS if name in options}
         arguments = {**(arguments or {}), **options}
         if (key := self.app.settings.remote_control_key) is not None and _acts(command):

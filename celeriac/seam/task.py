@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AbstractContextManager
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
@@ -14,7 +13,6 @@ from celery.app.task import Task as CeleryTask
 from celery.exceptions import Ignore
 from celery.result import EagerResult
 from celery.utils.imports import symbol_by_name
-from sqlalchemy.orm import Session
 from vine import promise
 
 from celeriac.enqueue.calls import BulkOptions, CallOptions, options_of_call, transaction_of
@@ -22,7 +20,7 @@ from celeriac.enqueue.rows import Receipt
 from celeriac.errors import BadValue, CeleriacError, LeaseLost, Snooze, TaskCancelled
 from celeriac.roles.bounds import is_duration
 from celeriac.roles.role import Role
-from celeriac.run import coroutines, originals
+from celeriac.run import awaited_sessions, coroutines, originals
 from celeriac.run import run as running
 from celeriac.run.log import logger
 from celeriac.seam.app import SeamApp
@@ -210,16 +208,22 @@ class Task(CeleryTask, Generic[P, R]):
         return running.inherited() or self.run_under_way
 
     @overridable_property
-    def session(self) -> Session:
-        """Writes made here commit in one transaction with the task's outcome, or not at all."""
-        return self.run_under_way.session
+    def session(self) -> Any:
+        """A `Session`; writes made here commit in one transaction with the task's outcome, or not at all.
 
-    def early_commit(self) -> AbstractContextManager[Session]:
-        """A session that commits at its end, while the task goes on: for what others have to see meanwhile.
+        In an `async def` handler an `AsyncSession`: `await self.session.execute(…)`.
+        """
+        run = self.run_under_way
+        return awaited_sessions.session(run) if run.is_async else run.session
+
+    def early_commit(self) -> Any:
+        """`with self.early_commit() as session:` commits at its end, while the task goes on: for what others have to
+        see meanwhile. In an `async def` handler: `async with self.early_commit() as session:`.
 
         Fenced like the outcome: raises LeaseLost, and writes nothing, if the row belongs to somebody else by then.
         """
-        return self.run_under_way.early_commit()
+        run = self.run_under_way
+        return awaited_sessions.early_commit(run) if run.is_async else run.early_commit()
 
     @overridable_property
     def idempotency_key(self) -> str:

@@ -15,6 +15,8 @@ from dataclasses import dataclass
 
 import psycopg2
 
+from celeriac.store.failures import is_operational
+
 #: What an error has that is raised once more, without an attempt.
 _AGAIN = "of_celeriac_again"
 
@@ -27,7 +29,7 @@ UNDER_WAY = 5.0
 
 @dataclass(frozen=True, slots=True)
 class _LastRefusal:
-    error: psycopg2.OperationalError
+    error: BaseException
     rest: float
     until: float
 
@@ -42,19 +44,19 @@ class Attempts:
         self._clock = clock
         self._failure: _LastRefusal | None = None
 
-    def begin(self) -> None:
-        """Raises the last error where it is too early for another attempt."""
+    def begin(self, kind: type[Exception] = psycopg2.OperationalError) -> None:
+        """Raises the last error, as `kind`, where it is too early for another attempt."""
         before = self._failure
         if before is None:
             return
         if self._clock() < before.until:
-            again = type(before.error)(*before.error.args)
+            again = kind(*before.error.args)
             again.__dict__[_AGAIN] = True
             raise again
         self._failure = _LastRefusal(before.error, before.rest, self._clock() + UNDER_WAY)
 
     def failed(self, error: BaseException) -> None:
-        if isinstance(error, psycopg2.OperationalError) and _AGAIN not in error.__dict__:
+        if is_operational(error) and _AGAIN not in error.__dict__:
             rest = FIRST if self._failure is None else min(LONGEST, self._failure.rest * 2)
             until = self._clock() + rest * random.uniform(0.5, 1.0)
             self._failure = _LastRefusal(error, rest, until)

@@ -13,13 +13,15 @@ from typing import Any
 
 import psycopg2
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE
-from sqlalchemy import Connection, Engine, create_engine, event
+from sqlalchemy import Connection, Dialect, Engine, create_engine, event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as NoConnection
+from sqlalchemy.ext.asyncio import AsyncEngine
+from sqlalchemy.pool import QueuePool
 
 from celeriac import logged
-from celeriac.store import addresses, attempts, look
+from celeriac.store import addresses, attempts, awaited, look
 from celeriac.store.encoding import parsed
 from celeriac.store.failures import blame, quote_nothing, unquoted
 from celeriac.store.forks import after_fork
@@ -88,14 +90,17 @@ class Database:
     There a single statement costs one round trip instead of three, and BEGIN and COMMIT are said where they are meant.
     A connection that Postgres ended while it was idle is replaced.
     `on_ready` hears which roles the looks after commits have given something to do. `answers_within`: how long
-    (seconds) an enqueue waits for Postgres' answer: what is done by `cursor`, or is `limited`.
+    (seconds) an enqueue waits for Postgres' answer: what is done by `cursor`, or is `limited`. `sessions`: how many
+    coroutines of one loop have a connection at once.
     """
 
     def __init__(
         self, url: str, *, name: str = "celeriac", pool_size: int = 5, on_ready: OnReady = lambda _: None,
-        answers_within: float = 10.0,
+        answers_within: float = 10.0, sessions: int = 20,
     ) -> None:  # fmt: skip
         self.url = url
+        self._sessions = sessions
+        self._awaited: dict[type[QueuePool], AsyncEngine] = {}
         self.watch = Watch(answers_within)
         self._address = addresses.postgres(url)
         self._attempts = attempts.at(url)
@@ -112,6 +117,7 @@ class Database:
         after_fork(self.forget_connections)
 
     def _make_pools(self, size: int) -> None:
+        self._size = size
         self.engine = self._engine(size, isolation_level="READ COMMITTED", pool_pre_ping=True)
         self._verbs = self._engine(
             size, isolation_level="AUTOCOMMIT", pool_reset_on_return=None, json_deserializer=parsed,
@@ -127,13 +133,25 @@ class Database:
         event.listen(self._verbs, "invalidate", lambda *_: self._drop_spare())
         event.listen(self.engine, "begin", self._say_limits)
 
-    def _before_connecting(self, _: Any, __: Any, ___: Any, options: dict[str, Any]) -> None:
-        self._in_time(options)
-        self._attempts.begin()
+    def for_coroutines(self, *, on_loop: bool) -> AsyncEngine:
+        """For `async def` handlers; `on_loop`: those that share an event loop. Raises ConfigurationError."""
+        pool = awaited.OfLoop if on_loop else awaited.OfThreads
+        if pool not in self._awaited:
+            more = {"pool_size": self._sessions} if on_loop else {}
+            options = self._options(self._size) | {"isolation_level": "READ COMMITTED", "pool_pre_ping": True} | more
+            made = awaited.engine(self._address, pool, **options)
+            self._listen(made.sync_engine)
+            event.listen(made.sync_engine, "begin", self._say_limits)
+            self._awaited[pool] = made
+        return self._awaited[pool]
 
-    def _connected(self, raw: Any, _: Any) -> None:
+    def _before_connecting(self, dialect: Dialect, _: Any, __: Any, options: dict[str, Any]) -> None:
+        self._in_time(options)
+        self._attempts.begin(dialect.loaded_dbapi.OperationalError)
+
+    def _connected(self, _: Any, record: Any) -> None:
         self._attempts.succeeded()
-        self._open.add(raw)
+        self._open.add(record.driver_connection)
 
     def _not_connected(self, context: ExceptionContext) -> None:
         if context.connection is None and not context.is_pre_ping:
@@ -201,18 +219,24 @@ class Database:
         self._make_pools(size)
 
     def _engine(self, pool_size: int, **options: Any) -> Engine:
+        engine = create_engine(self._address, **self._options(pool_size), **options)
+        self._listen(engine)
+        return engine
+
+    def _options(self, pool_size: int) -> dict[str, Any]:
         connect = {
             "application_name": self._name, "connect_timeout": CONNECT_TIMEOUT, "client_encoding": "UTF8", **KEEPALIVES
         }  # fmt: skip
-        engine = create_engine(
-            self._address, hide_parameters=True,
-            pool_size=pool_size, max_overflow=pool_size * 4, connect_args=connect, pool_use_lifo=True, **options,
-        )  # fmt: skip
+        return {
+            "hide_parameters": True, "pool_size": pool_size, "max_overflow": pool_size * 4, "connect_args": connect,
+            "pool_use_lifo": True,
+        }  # fmt: skip
+
+    def _listen(self, engine: Engine) -> None:
         event.listen(engine, "do_connect", self._before_connecting)
         event.listen(engine, "connect", self._connected)
         event.listen(engine, "handle_error", self._not_connected)
         event.listen(engine, "handle_error", blame)
-        return engine
 
     @contextmanager
     def statement(self, *, limited: bool = False) -> Iterator[Connection]:
@@ -390,6 +414,8 @@ class Database:
         self._drop_spare()
         self.engine.dispose()
         self._verbs.dispose()
+        for engine in self._awaited.values():
+            awaited.shut(engine)
 
     def forget_connections(self) -> None:
         """In a forked child: the parent's sockets are the parent's, and its threads may hold its locks."""
@@ -397,6 +423,7 @@ class Database:
         self._limited, self._connecting = set(), {}
         self.engine.dispose(close=False)
         self._verbs.dispose(close=False)
+        self._awaited = {}
 
 
 def isolated(connection: Connection, cursor: Any, statement: str, parameters: Any, *_: Any) -> tuple[str, Any]:

@@ -21,13 +21,33 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
+def code_of(orig: object) -> str | None:
+    """The SQLSTATE of what a driver raised: psycopg2 and psycopg name it differently. None: the driver's own error."""
+    return getattr(orig, "pgcode", None) or getattr(orig, "sqlstate", None)
+
+
+def _is(orig: object, kind: type[BaseException] | tuple[type[BaseException], ...], *codes: str) -> bool:
+    """Whether it is of this kind of psycopg2's, or has one of these SQLSTATEs or beginnings of them."""
+    return isinstance(orig, kind) or (code_of(orig) or "none").startswith(codes)
+
+
+def _is_named(orig: object, *names: str) -> bool:
+    """Whether it is of a kind that all drivers have under this name."""
+    return any(kind.__name__ in names for kind in type(orig).__mro__)
+
+
+def is_operational(error: object) -> bool:
+    """Whether it is what a driver raises where it gets no connection, among others."""
+    return _is_named(error, "OperationalError")
+
+
 def is_gone(error: BaseException) -> bool:
     """Whether it says that Postgres went away (restart, network), not that the statement was wrong."""
     if not isinstance(error, DBAPIError):
         return False
-    code: Any = getattr(error.orig, "pgcode", None)
+    code = code_of(error.orig)
     if code is None:  # the driver's own: of a broken connection, or of a value it cannot send
-        return error.connection_invalidated or not isinstance(error.orig, psycopg2.ProgrammingError)
+        return error.connection_invalidated or not _is_named(error.orig, "ProgrammingError", "DataError")
     return bool(error.connection_invalidated or code[:2] in ("57", "08"))
 
 
@@ -42,17 +62,17 @@ def is_down(error: BaseException) -> bool:
 
 def is_locked(error: BaseException) -> bool:
     """Whether somebody's open transaction kept a lock for longer than the patience there was, or until a deadlock."""
-    return isinstance(getattr(error, "orig", None), LockNotAvailable | DeadlockDetected)
+    return _is(getattr(error, "orig", None), (LockNotAvailable, DeadlockDetected), "55P03", "40P01")
 
 
 def is_cut_off(error: BaseException) -> bool:
     """Whether the statement took longer than it may."""
-    return isinstance(getattr(error, "orig", None), QueryCanceledError)
+    return _is(getattr(error, "orig", None), QueryCanceledError, "57014")
 
 
 def is_refused_for_now(error: BaseException) -> bool:
     """Whether Postgres lacked means (disk, memory, connections: SQLSTATE class 53), or time, or a lock, for it."""
-    code = str(getattr(getattr(error, "orig", None), "pgcode", None))
+    code = code_of(getattr(error, "orig", None)) or ""
     return code.startswith("53") or is_cut_off(error) or is_locked(error)
 
 
@@ -89,7 +109,8 @@ def is_full(error: BaseException) -> bool:
 #: proxy that refuses, a name that nobody knows, a certificate that has expired, no file descriptor left.
 _NOT_CONNECTED = (
     "connection to server at ", "connection to server on socket ", "connection failed", "could not translate host name",
-    "could not connect to server", "could not create socket", "could not look up",
+    "could not connect to server", "could not create socket", "could not look up", "failed to resolve host",
+    "connection timeout expired",
 )  # fmt: skip
 
 
@@ -103,14 +124,14 @@ def is_turned_away(error: BaseException | None) -> bool:
 
 
 def _turns_away(failure: Any) -> bool:
-    orig = failure.orig
-    if not isinstance(orig, psycopg2.OperationalError):
+    orig, code = failure.orig, code_of(failure.orig)
+    if not is_operational(orig):
         return False
-    if orig.pgcode is None and failure.statement is None:
+    if code is None and failure.statement is None:
         # Without a descriptor the driver may have no words for it.
         is_mute = not str(orig).strip() and not failure.connection_invalidated
         return is_mute or str(orig).startswith(_NOT_CONNECTED) or any(words in str(orig) for words in _FULL)
-    return orig.pgcode in (None, errorcodes.TOO_MANY_CONNECTIONS) and any(words in str(orig) for words in _FULL)
+    return code in (None, errorcodes.TOO_MANY_CONNECTIONS) and any(words in str(orig) for words in _FULL)
 
 
 def is_restart(error: BaseException | None) -> bool:
@@ -118,7 +139,7 @@ def is_restart(error: BaseException | None) -> bool:
 
     A time limit on the handler's own statement is none.
     """
-    return any(is_gone(failure) and not isinstance(failure.orig, QueryCanceledError) for failure in _of_celeriac(error))
+    return any(is_gone(failure) and not is_cut_off(failure) for failure in _of_celeriac(error))
 
 
 def _of_celeriac(error: BaseException | None) -> Iterator[Any]:
@@ -136,9 +157,9 @@ def is_retryable(error: BaseException) -> bool:
     and the transaction may be tried again.
     """
     orig = getattr(error, "orig", None)
-    if isinstance(orig, QueryCanceledError | LockNotAvailable):
+    if _is(orig, (QueryCanceledError, LockNotAvailable), "57014", "55P03"):
         return isinstance(error, DBAPIError) and error.statement is None
-    return is_gone(error) or isinstance(orig, TransactionRollbackError)
+    return is_gone(error) or _is(orig, TransactionRollbackError, "40")
 
 
 #: How often a transaction is tried that Postgres ends to break a deadlock; each time it has waited a second for it.

@@ -62,6 +62,9 @@ class Adopter(threading.Thread):
         self.last_warning = ""
 
     def run(self) -> None:
+        """Nobody writes into a Redis that is not there."""
+        if not self.app.settings.has_redis:
+            return
         while not self.ending.wait(self.attempt()):
             pass
 

@@ -18,6 +18,8 @@ from kombu.utils.uuid import uuid
 from celeriac.roles.rules import TICKET
 from celeriac.run import shared
 from celeriac.run.places import places
+from celeriac.run.seen import PASSED_ON, SEEN
+from celeriac.worker.pulse import PULSE
 from celeriac.worker.request import TicketRequest
 
 #: How long (seconds) one round of asking may take where tasks run in the consumer's own thread.
@@ -55,16 +57,20 @@ class Alone:
         self.waiting: deque[str] = deque()
         self.under_way: set[Asked] = set()
         self.is_asking = False
+        self.next_look = 0.0
 
     def is_needed(self) -> bool:
         return (places.alone or not self.app.publisher.is_open) and not shared.closed()
 
     def look(self) -> None:
-        """Asks for a look at each role that this worker takes."""
+        """Asks for a look at each role that was seen to have work; where nobody looks, at each of this worker's."""
+        found, now = SEEN.take(), time.monotonic()
         if not self.is_needed():
             return
-        queues = set(self.app.amqp.queues.consume_from)
-        self.waiting.extend(r.name for r in self.app.roles.of_queues(queues) if r.name not in self.waiting)
+        if not SEEN.is_fresh() and now >= self.next_look:
+            self.next_look = now + self.app.settings.poll_interval
+            found = {role.name for role in self.app.roles.of_queues(set(self.app.amqp.queues.consume_from))}
+        self.waiting.extend(sorted(found.difference(self.waiting)))
         self.ask()
 
     def over(self, look: Asked, ran: int) -> None:
@@ -113,6 +119,7 @@ class Alone:
         hub, until = self.consumer.hub, time.monotonic() + seconds
         if hub is None or fills_itself(self.consumer.pool):
             while time.monotonic() < until:
+                PULSE.stamp()
                 maybe_shutdown()
                 time.sleep(OFTEN)
             return
@@ -121,9 +128,10 @@ class Alone:
         loop, next_look = hub.create_loop(), 0.0
         try:
             while (now := time.monotonic()) < until:
+                PULSE.stamp()
                 maybe_shutdown()
                 if now >= next_look:
-                    next_look = now + self.app.settings.poll_interval
+                    next_look = now + self.app.settings.poll_interval * PASSED_ON
                     self.look()
                 next(loop)
         finally:
@@ -143,7 +151,7 @@ class AloneStep(bootsteps.StartStopStep):
 
     def start(self, c: Any) -> None:
         if not fills_itself(c.pool):
-            self.timer = c.timer.call_repeatedly(c.app.settings.poll_interval, c.alone.look)
+            self.timer = c.timer.call_repeatedly(c.app.settings.poll_interval * PASSED_ON, c.alone.look)
 
     def stop(self, c: Any) -> None:
         if self.timer is not None:

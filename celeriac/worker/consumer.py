@@ -7,7 +7,7 @@ import math
 import time
 import warnings
 from itertools import count
-from typing import Any
+from typing import Any, NoReturn
 
 from celery.events.dispatcher import EventDispatcher
 from celery.exceptions import CPendingDeprecationWarning
@@ -19,6 +19,7 @@ from celeriac.dispatch.publish import SHORT_FUSE, in_brief
 from celeriac.run import shared
 from celeriac.run.places import places
 from celeriac.worker.alone import Alone
+from celeriac.worker.pulse import PULSE
 
 logger = logging.getLogger(__name__)
 
@@ -86,7 +87,9 @@ class Consumer(StockConsumer):
         return self.ensure_connected(conn)
 
     def ensure_connected(self, conn: Any) -> Any:
-        """Each reason why it cannot is told once. Work goes on meanwhile."""
+        """Each reason why it cannot is told once. Work goes on meanwhile. Without a Redis it ends with its worker."""
+        if not self.app.settings.has_redis:
+            self._work_without()
         if not self.app.conf[self._get_connection_retry_type(self.first_connection_attempt)]:
             return super().ensure_connected(conn)
         last_reason = ""
@@ -104,6 +107,16 @@ class Consumer(StockConsumer):
             self.work_alone(min(tried * SOON, AT_LAST))
         self.first_connection_attempt = False
         return conn
+
+    def _work_without(self) -> NoReturn:
+        """Until the worker is to end, which raises WorkerShutdown."""
+        self.on_ready()
+        places.alone = PULSE.consuming = True
+        try:
+            while True:
+                self.alone.work_for(AT_LAST)
+        finally:
+            places.alone = PULSE.consuming = False
 
     def on_connection_error_after_connected(self, exc: Exception) -> None:
         with warnings.catch_warnings(action="ignore", category=CPendingDeprecationWarning):

@@ -55,6 +55,7 @@ class Worker(StockWorker):
         _ = self.app.redis_url, self.app.database
         if self.purge:
             raise ConfigurationError(PURGE)
+        self._refuse_to_adopt()
         if self.app.settings.remote_control == OFF:
             self.app.conf.worker_enable_remote_control = False
         self.quiet = self.quiet or self.app.settings.log_format == "json"  # a banner is no object
@@ -64,6 +65,12 @@ class Worker(StockWorker):
             if check is not None:
                 check(self.app)
         super().setup_instance(**options)
+
+    def _refuse_to_adopt(self) -> None:
+        """Raises ConfigurationError where messages of plain Celery apps are to be taken and there is no Redis."""
+        adopting = [declared.role.name for declared in self.app.roles.all() if declared.role.adopt]
+        if adopting and not self.app.settings.has_redis:
+            raise ConfigurationError(f"REDIS_URL=none: {', '.join(adopting)} adopt from Redis: declare adopt=False")
 
     def setup_queues(self, include: Any, exclude: Any = None) -> None:
         super().setup_queues(include or queues_of(self.app.roles, self.app.settings.worker_role), exclude)

@@ -23,7 +23,7 @@ from sqlalchemy.exc import DBAPIError
 
 from celeriac.counters import COUNTERS
 from celeriac.dispatch import parking
-from celeriac.roles import limits
+from celeriac.dispatch.glance import glance
 from celeriac.roles.role import Role
 from celeriac.run import journal, redaction, shared
 from celeriac.run import lease as heartbeat
@@ -31,6 +31,7 @@ from celeriac.run.held_up import HeldUp
 from celeriac.run.late import late
 from celeriac.run.lease import WorkerState
 from celeriac.run.places import places
+from celeriac.run.seen import PASSED_ON, SEEN
 from celeriac.run.traces import forget, spare_neighbours, traces
 from celeriac.settle import release
 from celeriac.settle.outcome import Outcome
@@ -144,13 +145,18 @@ class Lifeline(threading.Thread):
         """Until the next look or heartbeat is due, the grace period is over, or something has to be looked at."""
         grace = math.inf if self.drain_until is None else self.drain_until
         next_time = min(self.next_heartbeat, self.next_limit, grace)
-        due = min(self.settings.poll_interval, next_time - time.monotonic())
+        due = min(self._every(), next_time - time.monotonic())
         due = min(due, LOOK_AGAIN) if self.orphans else due
         try:
             pid = _lost.get(timeout=max(due, 0.0))
         except queue.Empty:
             return
         lost_process(pid)
+
+    def _every(self) -> float:
+        """Seconds between looks. Where the consumer's thread waits for what one has seen, both come in time."""
+        is_passed_on = places.wake is None and (places.alone or not self.app.publisher.is_open)
+        return self.settings.poll_interval * (1 - PASSED_ON if is_passed_on else 1)
 
     def look(self) -> None:
         """Nobody's lock keeps one part of it from being done because of another."""
@@ -285,22 +291,29 @@ class Lifeline(threading.Thread):
 
     def find_work(self) -> None:
         """The safety net under kicks: due retries, work enqueued while Redis was away, a kick that was lost."""
-        self._unless_locked(self.look_around)
-        for role in self.served():
-            self._unless_locked(partial(self._look_for, role))
-            self._beat_if_due()
+        roles = self.served()
+        with self.database.statement() as connection:
+            seen = glance(connection, (role.name for role in roles), TURN * self.settings.poll_interval)
+        shared.note_limits(seen.limits)
+        if seen.has_looks or seen.has_resumed:
+            self._unless_locked(lambda: seen.roles.update(self.look_around()))
+        SEEN.note(seen.roles, outbox=seen.has_outbox, ring=seen.ring_is_worn, every=self.settings.poll_interval)
+        for role in roles:
+            if role.name in seen.roles:
+                self._unless_locked(partial(self._look_for, role))
+                self._beat_if_due()
         self._beat_within(self.interval())  # its queues can change while it runs
 
-    def look_around(self) -> None:
-        """What callers' transactions left to be done, tasks of accounts that were resumed, limits that are others."""
+    def look_around(self) -> set[str]:
+        """What callers' transactions left to be done, tasks of accounts that were resumed; their roles."""
         with self.database.statement() as connection:
             has_turn = look.has_turn(connection, TURN * self.settings.poll_interval)
         with self.database.transaction() as connection:
             left = look.look(connection) if has_turn else ()
             roles = {*left, *parking.unpark(connection, RESUMED)}
-            shared.note_limits(limits.as_of(connection))
         if roles:
             self.app.kick(roles)
+        return roles
 
     def _look_for(self, role: Role) -> None:
         if role.prompt and places.wake is None and not places.alone:
@@ -375,6 +388,7 @@ class Lifeline(threading.Thread):
         if self.ending.is_set():
             return
         self.ending.set()
+        SEEN.wake()
         _lost.put(None)
         try:
             if self.is_alive():

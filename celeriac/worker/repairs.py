@@ -1,4 +1,7 @@
-"""Threads of the parent: the outbox, and a review and the vital repairs where no beat runs them; the ring by itself."""
+"""Threads of the parent: the outbox, and a review and the vital repairs where no beat runs them; the ring by itself.
+
+Whether there is anything in the outbox, or the ring is worn, the lifeline's look has seen.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ from collections.abc import Callable
 
 from celeriac import above
 from celeriac.enqueue.outbox import Admission
+from celeriac.run.seen import SEEN
 from celeriac.store.failures import Away, is_gone, log_error
 from celeriac.worker.app import WorkerApp
 
@@ -20,7 +24,7 @@ LOOK_EVERY = 1.0
 
 
 class Repairs(threading.Thread):
-    """A review; then each look the outbox, every `sweep_interval` the vital repairs, until `ending`."""
+    """A review; then what is in the outbox, and every `sweep_interval` the vital repairs, until `ending`."""
 
     def __init__(self, app: WorkerApp, ending: threading.Event) -> None:
         super().__init__(name="celeriac-repairs", daemon=True)
@@ -38,23 +42,31 @@ class Repairs(threading.Thread):
         # A turn moves what lives, which may take a minute: the outbox does not wait for that either.
         ring = threading.Thread(target=self._turn, name="celeriac-ring", daemon=True)
         ring.start()
-        while not self.ending.wait(min(self.every, self.app.settings.poll_interval, LOOK_EVERY)):
+        while not self._waits_for(SEEN.outbox):
             self.look(time.monotonic())
         review.join()
         ring.join()
 
     def _turn(self) -> None:
-        while not self.ending.wait(min(self.every, self.app.settings.poll_interval, LOOK_EVERY)):
+        while not self._waits_for(SEEN.ring):
             self.turn()
 
+    def _waits_for(self, what: threading.Event) -> bool:
+        """Until there is something to do, or it is time to look; whether it is the end."""
+        if not self.ending.is_set():
+            what.wait(min(self.every, self.app.settings.poll_interval, LOOK_EVERY))
+        return self.ending.is_set()
+
     def turn(self) -> None:
-        self._try(lambda: above.load(above.TURN_OF_THE_RING)(self.app.database, self.app.kick))
+        if SEEN.calls_for(SEEN.ring):
+            self._try(lambda: above.load(above.TURN_OF_THE_RING)(self.app.database, self.app.kick))
 
     def _review(self) -> None:
         self._try(lambda: above.load(above.REVIEW_AT_START)(self.app))
 
     def look(self, now: float) -> None:
-        self._try(self._admit)
+        if SEEN.calls_for(SEEN.outbox):
+            self._try(self._admit)
         if now >= self.due:
             self.due = now + self.every
             self._try(lambda: above.load(above.VITAL_REPAIRS)(self.app))

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -68,7 +69,7 @@ class Meter:
         self.root = psutil.Process()
 
     def read(self) -> Usage:
-        processes = [self.root, *self.root.children(recursive=True)]
+        processes = [self.root, *descendants(self.root)]
         user, system = _cpu_seconds(processes)
         return Usage(
             memory_mb=self.memory.used_mb(processes),
@@ -78,6 +79,22 @@ class Meter:
             cpu_user=user,
             cpu_system=system,
         )
+
+
+def descendants(root: psutil.Process) -> list[psutil.Process]:
+    """All that descend from it. psutil reads every process of the machine, where Linux may have lists of children."""
+    try:
+        return list(map(psutil.Process, _children(root.pid)))
+    except (OSError, psutil.NoSuchProcess):  # also where one has just ended
+        return root.children(recursive=True)
+
+
+def _children(pid: int) -> Iterator[int]:
+    """Raises OSError where the kernel keeps no such lists, or the process has ended."""
+    for thread in Path(f"/proc/{pid}/task").iterdir():
+        for child in (thread / "children").read_text().split():
+            yield int(child)
+            yield from _children(int(child))
 
 
 def _cpu_seconds(processes: Sequence[psutil.Process]) -> tuple[float, float]:

@@ -13,6 +13,7 @@ from celeriac.run import shared
 from celeriac.run.flight import Ask, by_role
 from celeriac.run.flights import Flights
 from celeriac.run.places import places
+from celeriac.run.seen import SEEN
 from celeriac.worker.request import logger, ran
 
 
@@ -27,6 +28,7 @@ class Wide(BasePool):
     def on_start(self) -> None:
         self.flights = Flights(self.app, self.limit, self._served, ran, on_loop=self.on_loop)
         places.wake = self.flights.filler.wake
+        SEEN.on_roles = self.flights.filler.woken.set
         shared.in_flight = self.flights.current
         self.flights.start()
 

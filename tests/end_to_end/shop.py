@@ -81,6 +81,15 @@ async def awaiting(self: Task[..., Any], seconds: float) -> str:
     return "done"
 
 
+@app.task(shared=False, bind=True, role="writing", stale_after=3, max_losses=5)
+async def writing(self: Task[..., Any], seconds: float) -> None:
+    """Writes what commits with its outcome, and waits."""
+    wrote = {"id": self.request.id, "pid": os.getpid()}
+    await self.session.execute(text("INSERT INTO ran (task_id, pid, what) VALUES (:id, :pid, 'wrote')"), wrote)
+    tell(self, "begin")
+    await asyncio.sleep(seconds)
+
+
 @app.task(shared=False, bind=True, role="linger")
 async def linger(self: Task[..., Any], seconds: float, n: int = 0) -> int:
     """Says whether what it sees of itself stays its own while others run."""

@@ -14,7 +14,7 @@ from tests.processes import Rows, Running, until
 
 Worker = Callable[..., Running]
 
-QUEUES = "add,awaiting,linger,blocking,asking,gather,celery"
+QUEUES = "add,awaiting,writing,linger,blocking,asking,gather,celery"
 
 #: Connections of a worker and of the test's own app, none of which is the test's reader.
 CONNECTIONS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
@@ -91,3 +91,21 @@ def test_what_a_killed_worker_had_in_flight_runs_again(
     worker("-P", "asyncio", "-c", "300", "-Q", QUEUES)
     assert [result.get(timeout=120) for result in results] == ["done"] * 5
     assert rows("SELECT status, losses FROM worker_tasks") == [("completed", 1)] * 5
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_what_a_coroutine_writes_is_there_once_with_its_outcome(
+    shop: ModuleType, worker: Worker, rows: Rows, number: signal.Signals
+) -> None:
+    """Its worker is killed, or told to stop and waits no longer, while it has written and not ended."""
+    running = worker("-P", "asyncio", "-c", "300", "-Q", QUEUES, CELERIAC_DRAIN_GRACE_MS="1000")
+    results = [shop.writing.delay(4.0) for _ in range(5)]
+    begun(rows, 5)
+    running.signal_all(number)
+    running.process.wait(60)
+    assert rows("SELECT FROM ran WHERE what = 'wrote'") == []
+    again = worker("-P", "asyncio", "-c", "300", "-Q", QUEUES)
+    for result in results:
+        result.get(timeout=120)
+    assert rows("SELECT DISTINCT pid FROM ran WHERE what = 'wrote'") == [(again.pid,)]
+    assert sorted(i for (i,) in rows("SELECT task_id FROM ran WHERE what = 'wrote'")) == sorted(r.id for r in results)

@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from sqlalchemy import text
 
-from celeriac.run import run
-from celeriac.run.run import HandlersSession
+from celeriac.run import sessions
+from celeriac.run.sessions import HandlersSession
 from celeriac.store.connections import Database
 
 
 def test_each_statement_is_looked_at_once(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
     looked: list[str] = []
-    monkeypatch.setattr(run, "_ENDS", type("Ends", (), {"match": staticmethod(looked.append)}))
+    monkeypatch.setattr(sessions, "_ENDS", type("Ends", (), {"match": staticmethod(looked.append)}))
     with HandlersSession(database.engine) as session:
         for _ in range(20):
             with session.begin_nested():

@@ -22,6 +22,7 @@ NUMBERS = {
     "CELERIAC_SWEEP_INTERVAL_MS": ("sweep_interval", "100", 0.1, "0"),
     "CELERIAC_DRAIN_GRACE_MS": ("drain_grace", "0", 0, "-1"),
     "CELERIAC_ENQUEUE_TIMEOUT_MS": ("enqueue_timeout", "2500", 2.5, "99"),
+    "CELERIAC_ASYNC_SESSIONS": ("async_sessions", "8", 8, "0"),
     "CELERIAC_TIME_LIMIT_GRACE_MS": ("time_limit_grace", "2500", 2.5, "-0.1"),
     "CELERIAC_MAX_ARGUMENT_BYTES": ("max_argument_bytes", "1024", 1024, "0"),
     "CELERIAC_ADOPT_INTERVAL_MS": ("adopt_interval", "50", 0.05, "-1"),

@@ -23,6 +23,8 @@ MOMENT = 2.0
 def redis(s: Situation) -> Check:
     if s.broker is None:
         return Check("redis", "unknown", "nobody asked Redis")
+    if not s.broker.has_redis:
+        return Check("redis", "yes", "there is no Redis, and none is needed")
     if s.broker.answers():
         return Check("redis", "yes", "Redis answers")
     outlook = "nothing is claimed until it is back" if s.is_pending else "workers take the ticket up when it is back"

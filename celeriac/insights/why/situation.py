@@ -92,6 +92,10 @@ class Broker(Protocol):
     @property
     def republish_after(self) -> float: ...
 
+    @property
+    def has_redis(self) -> bool:
+        """Whether there is one at all."""
+
     def answers(self) -> bool:
         """Whether Redis does, within a moment."""
 

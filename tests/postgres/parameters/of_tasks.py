@@ -134,6 +134,7 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
             for role in ("work", "nothing of it")
             for window in (None, 2000)
         ],
+        "dispatch.glance.GLANCE": [{"roles": ["work", "nothing of it"], "turn": 0.9}],
         "dispatch.select.REFILLS": [{"roles": ["work", "nothing of it"]}],
         "run.lease.STANDING": [{"id": one, "token": TOKEN}],
         "run.log.KEEP": [

@@ -1,0 +1,63 @@
+"""Glance: whether there is anything to do, of all roles of a worker and of what concerns all workers, in one statement.
+
+It locks nothing and writes nothing. What it sees is done by statements of its own, which decide by themselves.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, text
+
+from celeriac.roles.limits import AS_OF
+from celeriac.store.arrays import texts
+from celeriac.store.prepared import Prepared
+
+#: So few dead entries in the ring's current segment are no matter.
+MANY_DEAD = 5_000
+
+# Each LIMIT has its index's ORDER BY. Where a pass left resume points, `ready` begins with dead entries: not read.
+# Of all workers one looks at `looks` in a period (`look.TAKE`); of those that are left to it, the next to come.
+GLANCE = text(f"""
+SELECT
+    ARRAY(
+        SELECT r.role FROM unnest(CAST(:roles AS text[])) AS r (role)
+        WHERE coalesce(
+            (SELECT true FROM celeriac.batcher(r.role) AS b
+                WHERE b.points IS NOT NULL AND b.rescan_at > statement_timestamp()),
+            (SELECT true FROM celeriac.ready WHERE role = r.role ORDER BY account LIMIT 1),
+            (SELECT true FROM celeriac.later
+                WHERE role = r.role AND due_at <= statement_timestamp() ORDER BY due_at LIMIT 1),
+            false)),
+    pg_relation_size('celeriac.looks') + pg_relation_size('celeriac.joins') > 0 AND NOT EXISTS (
+        SELECT FROM celeriac.repairs
+        WHERE name = 'looks' AND at > clock_timestamp() - CAST(:turn AS double precision) * interval '1 second'),
+    EXISTS (SELECT FROM celeriac.unparking u WHERE (
+        SELECT p.paused OR p.cap = 0 FROM celeriac.account_policies p WHERE p.account = u.account LIMIT 1) IS NOT TRUE),
+    EXISTS (SELECT FROM celeriac.intake),
+    (SELECT pg_stat_get_dead_tuples(to_regclass('celeriac.ready_' || ring.seg)) > {MANY_DEAD} OR EXISTS (
+        SELECT FROM generate_series(0, 2) AS n
+        WHERE n <> ring.seg AND pg_relation_size(to_regclass('celeriac.ready_' || n)) > 0) FROM celeriac.ring),
+    ({AS_OF.text})
+""")
+
+_GLANCE = Prepared(GLANCE, {"roles": "text[]", "turn": "double precision"})
+
+
+@dataclass(frozen=True, slots=True)
+class Glance:
+    """`roles`: those with something ready or due. `limits`: changes with every change of a limit."""
+
+    roles: set[str]
+    has_looks: bool
+    has_resumed: bool
+    has_outbox: bool
+    ring_is_worn: bool
+    limits: int
+
+
+def glance(connection: Connection, roles: Iterable[str], turn: float) -> Glance:
+    """`turn`: for so many seconds whoever looked at keys and barriers does it for all."""
+    found, *more = _GLANCE.on(connection, {"roles": texts(roles), "turn": turn}).one()
+    return Glance(set(found), *more)

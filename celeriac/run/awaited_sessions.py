@@ -1,0 +1,51 @@
+"""`self.session` and `self.early_commit()` of an `async def` handler."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from typing import Any, TypeVar
+
+from sqlalchemy.ext.asyncio import AsyncSession
+from sqlalchemy.util import greenlet_spawn
+
+from celeriac.run import coroutines
+from celeriac.run.run import Run
+from celeriac.run.sessions import HandlersSession
+
+T = TypeVar("T")
+
+
+class AwaitedSession(HandlersSession):
+    """What is behind the handler's `AsyncSession`. The settle uses it from without the handler's coroutine."""
+
+    enters = "async with"
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        self.loop = asyncio.get_running_loop()
+
+    def within(self, act: Callable[[], T]) -> T:
+        return coroutines.finish(greenlet_spawn(act), self.loop)
+
+
+def session(run: Run) -> AsyncSession:
+    """Opened at first use; commits with the task's outcome or not at all.
+
+    Raises CeleriacError once the outcome is known, and ConfigurationError without psycopg.
+    """
+    run.refuse_session()
+    if run.opened is None:
+        engine = run.database.for_coroutines(on_loop=run.on_loop)
+        run.session_of_coroutine = AsyncSession(engine, sync_session_class=AwaitedSession)
+        run.opened = run.session_of_coroutine.sync_session
+    return run.session_of_coroutine
+
+
+@asynccontextmanager
+async def early_commit(run: Run) -> AsyncIterator[AsyncSession]:
+    """A transaction of its own. Raises LeaseLost, and nothing is written, if the row is no longer this run's."""
+    async with AsyncSession(run.database.for_coroutines(on_loop=run.on_loop)) as own, own.begin():
+        yield own
+        await own.run_sync(run.hold)

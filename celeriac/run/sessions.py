@@ -1,0 +1,90 @@
+"""`self.session`: a handler's own transaction, which the settle commits with its outcome."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+from psycopg2.extensions import TRANSACTION_STATUS_IDLE, TRANSACTION_STATUS_INERROR
+from sqlalchemy import Connection, event
+from sqlalchemy.exc import DBAPIError
+from sqlalchemy.orm import Session
+
+from celeriac.errors import CeleriacError
+
+T = TypeVar("T")
+
+#: What ends or begins a transaction in SQL; a savepoint's `ROLLBACK TO` does not.
+_ENDS = re.compile(
+    r"(?:\s|--[^\n]*\n|/\*.*?\*/)*+(?:COMMIT|END|ABORT|BEGIN|START\s+TRANSACTION|PREPARE\s+TRANSACTION"
+    r"|ROLLBACK(?!\s+(?:WORK\s+|TRANSACTION\s+)?TO\b))\b",
+    re.IGNORECASE | re.DOTALL,
+)
+
+#: What to do instead.
+_EARLY = (
+    "self.session commits with the task's outcome, or not at all: for what has to be committed while the task goes on, "
+    "use `{} self.early_commit() as session:`"
+)
+
+
+class HandlersSession(Session):
+    """`self.session`: the settle commits it. `said`: whether a statement has begun its transaction on the server."""
+
+    is_settling = False
+    said = False
+    watched: Connection | None = None
+
+    #: How its handler enters a block.
+    enters = "with"
+
+    def within(self, act: Callable[[], T]) -> T:
+        """Does what uses the session, where the session can be used."""
+        return act()
+
+    def end(self) -> None:
+        """Rolls back what is not committed."""
+        try:
+            self.close()
+        except DBAPIError:
+            self.invalidate()  # the server has rolled back, or will
+
+    @property
+    def early(self) -> str:
+        return _EARLY.format(self.enters)
+
+    def refuse_ended(self) -> None:
+        """Raises CeleriacError where the handler's transaction cannot commit with its outcome any more."""
+        driver: Any = self.connection().connection.driver_connection
+        status = driver.info.transaction_status
+        if status == TRANSACTION_STATUS_INERROR:
+            raise CeleriacError(
+                "a statement of self.session failed and the handler went on, but its transaction cannot: put what may "
+                f"fail into `{self.enters} self.session.begin_nested():`, or call self.session.rollback()"
+            )
+        if status == TRANSACTION_STATUS_IDLE and self.said:
+            raise CeleriacError(f"the handler has ended the transaction of self.session: {self.early}")
+
+
+@event.listens_for(HandlersSession, "after_begin", propagate=True)
+def _watch(session: HandlersSession, _: Any, connection: Connection) -> None:
+    if not session.in_nested_transaction():
+        session.said = False
+    if session.watched is connection:
+        return  # a savepoint
+    session.watched = connection
+
+    def note(_: Any, __: Any, statement: str, *more: Any) -> None:  # noqa: ARG001
+        session.said = True
+        if not session.is_settling and _ENDS.match(statement):
+            raise CeleriacError(f"a handler ran {statement.split(None, 1)[0].upper()}: {session.early}")
+
+    event.listen(connection, "before_cursor_execute", note)
+
+
+@event.listens_for(HandlersSession, "before_commit", propagate=True)
+def _refuse_commit(session: HandlersSession) -> None:
+    """A savepoint's release commits nothing yet."""
+    if not session.is_settling and not session.in_nested_transaction():
+        raise CeleriacError(session.early)
