@@ -307,7 +307,7 @@ def finish(coroutine: Coroutine[Any, Any, T], begun_on: asyncio.AbstractEventLoo
         return asyncio.run_coroutine_threadsafe(coroutine, begun_on).result()
     if loop_runs_here():
         return cast(T, _in_thread(coroutine, None))
-    return cast(T, _in_native_thread(coroutine, None) if _in_greenlets() else _here(coroutine, None))
+    return cast(T, _in_native_thread(coroutine, None) if in_greenlets() else _here(coroutine, None))
 
 
 def in_thread(act: Callable[[], T]) -> asyncio.Future[T]:

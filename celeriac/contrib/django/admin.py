@@ -10,7 +10,7 @@ from django.utils.html import format_html
 
 from celeriac.contrib.django.databases import celeriac_app
 from celeriac.contrib.django.models import Task
-from celeriac.insights import redaction
+from celeriac.insights.tasks import redaction
 
 #: What of a row may have secrets in it, and the fields of the model that have it.
 _FIELDS = {"args": "task_args", "kwargs": "task_kwargs", "result": "result", "error_message": "error_message"}

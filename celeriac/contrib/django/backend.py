@@ -20,7 +20,7 @@ from celeriac.contrib.django import framework
 from celeriac.contrib.django.databases import celeriac_app
 from celeriac.contrib.django.framework import InvalidTask, TaskResultStatus, signals
 from celeriac.contrib.django.task import DjangoTask
-from celeriac.insights import attempts, tasks
+from celeriac.insights.tasks import attempts, tasks
 from celeriac.store import states
 from celeriac.store.encoding import revived
 from celeriac.store.ids import began, fresh_id

@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from celeriac.app import Celeriac
 from celeriac.errors import CeleriacError, ConfigurationError
-from celeriac.insights import tasks
+from celeriac.insights.tasks import tasks
 from celeriac.schedules import celerys, operate, written
 from celeriac.schedules.decide import Entry
 from celeriac.schedules.expressions import parse
