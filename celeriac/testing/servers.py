@@ -27,7 +27,7 @@ from celeriac import local
 from celeriac.repair import prune
 from celeriac.seam.broker import BROKERS
 from celeriac.settings import Settings
-from celeriac.store.migrate import ADD_DAYS, BEGIN_DAY, DAYS_AHEAD
+from celeriac.store.migrate import ADD_DAYS, BEGIN_DAY
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -44,6 +44,16 @@ UP_FOR_EVER = """
 CREATE OR REPLACE FUNCTION celeriac.up_since() RETURNS timestamptz LANGUAGE sql STABLE
 AS $$ SELECT CAST('-infinity' AS timestamptz) $$
 """
+
+#: Days ahead that history has in a test's database: what may follow within a test. Each costs each plan over history.
+DAYS_AHEAD = 1
+
+FARTHER_DAYS = text("""
+SELECT CAST(inhrelid AS regclass) AS part FROM pg_inherits, LATERAL to_date(
+    substring(CAST(CAST(inhrelid AS regclass) AS text) FROM 'history_([0-9]{8})$'), 'YYYYMMDD') AS day
+WHERE inhparent = CAST('celeriac.history' AS regclass)
+    AND day > CAST(now() AT TIME ZONE 'UTC' AS date) + CAST(:days AS integer)
+""")
 
 _number = itertools.count()
 
@@ -92,6 +102,8 @@ class Servers:
             make(engine)
             with engine.begin() as connection:
                 connection.execute(text(UP_FOR_EVER))
+                for part in connection.execute(FARTHER_DAYS, {"days": DAYS_AHEAD}).scalars().all():
+                    connection.execute(text(f"DROP TABLE {part}"))
             engine.dispose()
             self.made[name] = today()
             yield name
