@@ -9,8 +9,9 @@ from __future__ import annotations
 import itertools
 import os
 import signal
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -156,6 +157,24 @@ def poison(self: Task[..., Any], deadly: bool) -> str:
         if deadly:
             os.kill(os.getpid(), signal.SIGKILL)
         return run
+
+
+@app.task(role="forking", bind=True, stale_after=LEASE)
+def forking(self: Task[..., Any]) -> str:
+    """Nothing that a child does, or is done to it, is the worker's: neither its end nor its signals."""
+    children = [_forked(lambda: time.sleep(60.0)), _forked(sys.exit)]
+    os.kill(children[0], signal.SIGTERM)
+    for child in children:
+        os.waitpid(child, 0)
+    with noted(self) as run:
+        return run
+
+
+def _forked(act: Callable[[], object]) -> int:
+    if (pid := os.fork()) == 0:
+        act()
+        os._exit(0)
+    return pid
 
 
 @app.task(role="leaky", bind=True, stale_after=LEASE)

@@ -67,11 +67,11 @@ class Member:
         with suppress(ProcessLookupError):
             (os.killpg if whole else os.kill)(self.pid, signal.SIGKILL)
 
-    def terminate(self) -> None:
-        """SIGTERM; it ends when it has put away what it does."""
+    def terminate(self, number: int = signal.SIGTERM, *, whole: bool = False) -> None:
+        """It ends when it has put away what it does. `whole`: its children are told as well."""
         self.is_told = True
         with suppress(ProcessLookupError):
-            os.kill(self.pid, signal.SIGTERM)
+            (os.killpg if whole else os.kill)(self.pid, number)
 
     def end(self) -> None:
         """All it ever was, by force."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable
 
@@ -18,6 +19,9 @@ LEASE_OVER = 15.0
 
 #: For how long (seconds) connections are hoarded: longer than a lease.
 HOARDS = 6.0
+
+#: To end a worker, with its children.
+STOPS = (signal.SIGTERM, signal.SIGQUIT)
 
 #: More tasks than all workers run at once.
 MORE = 16
@@ -131,10 +135,36 @@ def stop_beats(stack: Stack) -> None:
 def rolling_restart(stack: Stack) -> None:
     """SIGTERM to each in turn; the next one when it is back."""
     for member in [*stack.fleet.of("worker"), *stack.fleet.of("beat"), *stack.fleet.of("api")]:
-        before = member.pid
-        member.terminate()
-        must(lambda member=member, before=before: member.pid != before, 60.0, f"{member.name} to be back")  # type: ignore[misc]
-        time.sleep(0.5)
+        _replace(member, signal.SIGTERM)
+
+
+def _replace(member: Member, number: int, *, whole: bool = False) -> None:
+    before = member.pid
+    member.terminate(number, whole=whole)
+    must(lambda: member.pid != before, 60.0, f"{member.name} to be back")
+    time.sleep(0.5)
+
+
+def stop_signals(stack: Stack) -> None:
+    """What systemd, supervisor and Heroku send: to all of a worker, in mid-run. None costs a loss."""
+    asked = [task for number in STOPS for task in _stopped(stack, number)]
+    lost = "SELECT count(*) FROM celeriac.worker_tasks WHERE task_id = ANY (:ids) AND losses > 0"
+    must(lambda: stack.sql(lost, ids=asked)[0][0] == 0, 1.0, "no long task to have been lost")
+
+
+def _stopped(stack: Stack, number: int) -> list[str]:
+    asked = busy(stack, seconds=3.0)
+    for member in stack.fleet.of("worker"):
+        _replace(member, number, whole=True)
+    return asked
+
+
+def forks(stack: Stack) -> None:
+    """Handlers that fork: one child is terminated, as at the end of `with Pool()`, and one ends by `sys.exit`."""
+    stack.enqueue("forking", 20, "{}")
+    must(lambda: not stack.sql("SELECT FROM celeriac.tasks WHERE role = 'forking'"), 40.0, "each to be over")
+    for member in stack.fleet.of("worker"):
+        keep_busy(stack, member)
 
 
 def kill_named_parents(stack: Stack) -> None:
@@ -213,6 +243,8 @@ FAULTS = [
     Fault("stop-children", "the children of a worker are frozen for 6 s", stop_children),
     Fault("stop-beats", "all beats are frozen for 5 s", stop_beats),
     Fault("rolling-restart", "SIGTERM to each process in turn", rolling_restart),
+    Fault("stop-signals", "SIGTERM, then SIGQUIT, to each worker with its children, in mid-run", stop_signals),
+    Fault("forks", "handlers fork; a child is terminated, another ends by sys.exit", forks),
     Fault("kill-named-parents", "the parent of a worker with a WORKER_ID is killed in mid-run", kill_named_parents),
     Fault(
         "two-of-a-name", "two workers have the same WORKER_ID", two_of_a_name, allows=("overlapped", "keys overlapped")
