@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Iterator
+from types import ModuleType
 
 from sqlalchemy import TextClause, text
 from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
@@ -22,18 +24,30 @@ PACKAGES = (
     "insights", "store", "doctor",
 )  # fmt: skip
 
-MODULES = [
-    results,
-    *(
-        importlib.import_module(f"celeriac.{package}.{module.name}")
-        for package in PACKAGES
-        for module in pkgutil.iter_modules(importlib.import_module(f"celeriac.{package}").__path__)
-        if module.name != "__main__"
-    ),
-]
+#: Scripts of Alembic's, and what they apply.
+APART = {"store.migrations", "store.routines"}
+
+
+def modules(package: str) -> Iterator[ModuleType]:
+    """The modules of a package and of the packages in it."""
+    for found in pkgutil.iter_modules(importlib.import_module(f"celeriac.{package}").__path__):
+        name = f"{package}.{found.name}"
+        if found.ispkg and name not in APART:
+            yield from modules(name)
+        elif not found.ispkg and found.name != "__main__":
+            yield importlib.import_module(f"celeriac.{name}")
+
+
+def short(module: ModuleType) -> str:
+    """Without the folder between, if there is one: the name of a module of insights tells enough."""
+    _, package, *_, name = module.__name__.split(".")
+    return f"celeriac.{package}.{name}"
+
+
+MODULES = [results, *(module for package in PACKAGES for module in modules(package))]
 
 STATEMENTS = {
-    f"{module.__name__}.{name}": statement
+    f"{short(module)}.{name}": statement
     for module in MODULES
     for name, statement in vars(module).items()
     if isinstance(statement, TextClause)
