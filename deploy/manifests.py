@@ -1,221 +1,23 @@
-"""Kubernetes manifests, made of docker-compose.yml: one Deployment a worker service, so both run the same commands.
+"""Kubernetes' manifests and the health checks of the example, by what `celeriac init --deploy` makes any application's.
 
-    python deploy/manifests.py     writes deploy/kubernetes/base and deploy/kubernetes/components anew
+    python deploy/manifests.py     writes deploy/kubernetes/base, deploy/kubernetes/components and deploy/health.py anew
 
 What the platform has to add stands in deploy/kubernetes/README.md: a Secret, an image, a Postgres and a Redis.
 """
 
 from __future__ import annotations
 
-import re
-import shlex
 from pathlib import Path
 
-import yaml
-from objects import PORT, Document, deployment, disruption, labels, outgoing, pod, policy, probes, scaled
-
-from celeriac.worker.limits import limit_for
+from celeriac.cli import deployment, manifests
 
 ROOT = Path(__file__).resolve().parent.parent
-HERE = ROOT / "deploy" / "kubernetes"
-
-#: Whoever may read these may read the application's data, or send as it: they come from the Secret `celeriac`.
-SECRETS = re.compile(r"^(DATABASE|REDIS)_URL$|^SMTP_|PASSWORD|TOKEN|SECRET|_KEY$")
-
-#: Seconds: what a worker gets to drain (CELERIAC_DRAIN_GRACE_MS), and what a pod gets beyond that to end.
-DRAIN, TO_END = 25, 20
-
-#: Of two the other one stays; where there is only one, as in the overlay `dev`, a node can be drained all the same.
-ONE_AT_A_TIME: Document = {"maxUnavailable": 1, "unhealthyPodEvictionPolicy": "AlwaysAllow"}
-
-#: Memory: a worker's parent and each of its processes, as measured; a browser, as Chromium takes for a page; and what
-#: tasks with one say that they take (`memory_per_task`), by which a worker decides how many it runs at once.
-PARENT_MI, PROCESS_MI, BROWSER_MI, WITH_BROWSER_MI = 96, 96, 512, 400
-
-
-#: What pods may reach in the component egress, beside names: Postgres and PgBouncer, Redis and Sentinels; what handlers
-#: ask, over HTTPS, and mail.
-REACHED = (5432, 6432, 6379, 26379, 443, 25, 465, 587)
-
-
-def documents() -> dict[str, list[Document]]:
-    """File name → what stands in it, of the base."""
-    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
-    workers = {name: shlex.split(one["command"]) for name, one in services.items() if "worker -Q" in _flat(one)}
-    files = {
-        "config.yaml": [config(services["beat"]["environment"])],
-        "migrate.yaml": [migrate()],
-        "beat.yaml": [*beat()],
-        "api.yaml": [*api(services["api"])],
-        "network.yaml": [*network()],
-    }
-    for name, command in workers.items():
-        files[f"worker-{name}.yaml"] = [*worker(name, command, services[name])]
-    return files
-
-
-def autoscaling() -> list[Document]:
-    """The component keda: a ScaledObject a worker, by a bounded figure of SQL."""
-    services = yaml.safe_load((ROOT / "docker-compose.yml").read_text())["services"]
-    made: list[Document] = [
-        {
-            "apiVersion": "keda.sh/v1alpha1",
-            "kind": "TriggerAuthentication",
-            "metadata": {"name": "celeriac-autoscaler"},
-            "spec": {
-                "secretTargetRef": [{"parameter": "connection", "name": "celeriac-autoscaler", "key": "connection"}]
-            },
-        }
-    ]
-    for name, one in services.items():
-        if "worker -Q" in _flat(one):
-            command = [_without_default(part) for part in shlex.split(one["command"])]
-            made.append(scaled(f"worker-{name}", _queues(command), _processes(command)))
-    return made
-
-
-def config(environment: dict[str, object]) -> Document:
-    """Settings with compose's defaults, but for those that name the sandbox: an overlay sets these."""
-    named = {name: _without_default(str(value)) for name, value in environment.items() if not SECRETS.search(name)}
-    named["NODE_ENV"] = "production"
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "celeriac"},
-        "data": {name: value for name, value in sorted(named.items()) if "sandbox" not in value},
-    }
-
-
-def migrate() -> Document:
-    """Before each rollout; two at once are one after the other, by a lock in Postgres."""
-    spec = pod("migrate", ["celeriac", "migrate"], memory=256, grace=30)
-    spec["restartPolicy"] = "Never"
-    # As a hook it comes before what it belongs to: at the first time there is no ConfigMap, nor does it need one.
-    spec["containers"][0]["envFrom"][0]["configMapRef"]["optional"] = True
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": "migrate",
-            "labels": labels("migrate"),
-            "annotations": {
-                "argocd.argoproj.io/hook": "PreSync",
-                "argocd.argoproj.io/hook-delete-policy": "BeforeHookCreation",
-                "helm.sh/hook": "pre-install,pre-upgrade",
-                "helm.sh/hook-delete-policy": "before-hook-creation",
-            },
-        },
-        "spec": {
-            "backoffLimit": 3,
-            "activeDeadlineSeconds": 900,
-            "ttlSecondsAfterFinished": 600,
-            "template": {"metadata": {"labels": labels("migrate")}, "spec": spec},
-        },
-    }
-
-
-def beat() -> list[Document]:
-    """Two that act on the same schedules: each instant is taken once, by a row's lock."""
-    spec = pod("beat", shlex.split("celery -A tasks beat -l INFO"), memory=256, grace=30, probed=True)
-    return [deployment("beat", spec, replicas=2), disruption("beat", ONE_AT_A_TIME)]
-
-
-def api(service: Document) -> list[Document]:
-    spec = pod("api", shlex.split(service["command"]), memory=512, grace=30)
-    container = spec["containers"][0]
-    container["env"] += [
-        {"name": "CELERIAC_API_HOST", "value": "0.0.0.0"},  # noqa: S104 - a pod's own address
-        {"name": "CELERIAC_API_PORT", "value": "6002"},
-    ]
-    container["ports"] = [{"name": "http", "containerPort": 6002}]
-    container |= probes("http", "/healthz", "/readyz")
-    ports = [{"name": "http", "port": 80, "targetPort": "http"}]
-    return [
-        deployment("api", spec, replicas=2),
-        disruption("api", ONE_AT_A_TIME),
-        {
-            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "api", "labels": labels("api")},
-            "spec": {"selector": labels("api"), "ports": ports},
-        },
-    ]  # fmt: skip
-
-
-def worker(name: str, command: list[str], service: Document) -> list[Document]:
-    """One Deployment a service. Its pods are busy when they go: the budget lets a quarter go at a time."""
-    command = [_without_default(part) for part in command]
-    processes, has_browser = _processes(command), "CHROMIUM" in str(service.get("build", ""))
-    memory = PARENT_MI + processes * (PROCESS_MI + (BROWSER_MI if has_browser else 0))
-    if has_browser:
-        memory = max(memory, int(limit_for(processes, WITH_BROWSER_MI)))
-    spec = pod(f"worker-{name}", command, memory=memory, grace=DRAIN + TO_END, probed=True)
-    container = spec["containers"][0]
-    container["env"] += [
-        {"name": "WORKER_ID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
-        {"name": "CELERIAC_MEMORY_LIMIT_MB", "value": str(memory)},
-        {"name": "CELERIAC_DRAIN_GRACE_MS", "value": str(DRAIN * 1000)},
-    ]
-    if has_browser:
-        container["image"] = "celeriac-browser"
-        value = str(service["environment"]["CPU_BACKOFF_THRESHOLD"])
-        container["env"].append({"name": "CPU_BACKOFF_THRESHOLD", "value": value})
-        # A browser's shared memory counts as the pod's memory.
-        spec["volumes"].append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "256Mi"}})
-        container["volumeMounts"].append({"name": "shm", "mountPath": "/dev/shm"})
-    budget = {"maxUnavailable": "25%", "unhealthyPodEvictionPolicy": "AlwaysAllow"}
-    return [deployment(f"worker-{name}", spec, replicas=1), disruption(f"worker-{name}", budget)]
-
-
-def network() -> list[Document]:
-    """Nobody reaches a pod, but for the API's port, and figures and probes by whoever is let in by this label."""
-    monitored = {"namespaceSelector": {"matchLabels": {"celeriac/may-scrape": "true"}}}
-    return [
-        policy("celeriac", {"app.kubernetes.io/name": "celeriac"}, [{"port": PORT, "protocol": "TCP"}], [monitored]),
-        policy("api", labels("api"), [{"port": 6002, "protocol": "TCP"}], None),
-    ]
-
-
-def _flat(service: Document) -> str:
-    return " ".join(str(service.get("command", "")).split())
-
-
-def _without_default(part: str) -> str:
-    """`${NAME:-default}`, `${NAME-default}`: the default."""
-    return re.sub(r"\$\{\w+:?-([^}]*)\}", r"\1", part)
-
-
-def _queues(command: list[str]) -> list[str]:
-    return command[command.index("-Q") + 1].split(",")
-
-
-def _processes(command: list[str]) -> int:
-    return int(command[command.index("-c") + 1])
-
-
-def as_yaml(documents: list[Document]) -> str:
-    return "---\n".join(yaml.safe_dump(one, sort_keys=False, width=120) for one in documents)
 
 
 def files() -> dict[Path, str]:
     """What is committed, and its text."""
-    made = {HERE / "base" / name: as_yaml(parts) for name, parts in documents().items()}
-    kustomization: Document = {"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization"}
-    base = kustomization | {"resources": sorted(path.name for path in made)}
-    scaled = autoscaling()
-    unscaled = [
-        {"target": {"kind": "Deployment", "name": one["metadata"]["name"]},
-         "patch": '[{"op": "remove", "path": "/spec/replicas"}]'}
-        for one in scaled if one["kind"] == "ScaledObject"
-    ]  # fmt: skip
-    component: Document = {"apiVersion": "kustomize.config.k8s.io/v1alpha1", "kind": "Component"}
-    keda = component | {"resources": ["scaled.yaml"], "patches": unscaled}
-    reached = outgoing("egress", {"app.kubernetes.io/name": "celeriac"}, REACHED)
-    return made | {
-        HERE / "base" / "kustomization.yaml": as_yaml([base]),
-        HERE / "components" / "keda" / "scaled.yaml": as_yaml(scaled),
-        HERE / "components" / "keda" / "kustomization.yaml": as_yaml([keda]),
-        HERE / "components" / "egress" / "policy.yaml": as_yaml([reached]),
-        HERE / "components" / "egress" / "kustomization.yaml": as_yaml([component | {"resources": ["policy.yaml"]}]),
-    }
+    made = manifests.files((ROOT / "docker-compose.yml").read_text(), {}) | {"health.py": deployment.HEALTH}
+    return {ROOT / "deploy" / name: text for name, text in made.items()}
 
 
 if __name__ == "__main__":

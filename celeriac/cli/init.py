@@ -1,4 +1,4 @@
-"""A small project to begin with: `celeriac init`."""
+"""A small project to begin with, and what deploys one: `celeriac init`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from celeriac.cli import output
+from celeriac.cli import deployment, output
 from celeriac.cli.group import Command, Refused
 
 #: Its files, each with a suffix that keeps it from being one of this package's modules.
@@ -21,16 +21,32 @@ def files() -> dict[str, str]:
 
 @click.command(cls=Command)
 @click.argument("folder", default=".", type=click.Path(file_okay=False, path_type=Path))
-def init(folder: Path) -> None:
+@click.option(
+    "--deploy", is_flag=True, help="Instead, what deploys the app's roles: image, compose, manifests, alerts."
+)
+@click.option("--overwrite", is_flag=True, help="With --deploy: what is there is written anew, as roles have changed.")
+@click.pass_context
+def init(context: click.Context, folder: Path, deploy: bool, overwrite: bool) -> None:
     """Write a small project into FOLDER: two roles, a schedule, their tests, a README. Overwrites nothing."""
-    written = files()
-    if taken := [name for name in written if (folder / name).exists()]:
-        raise Refused(f"{folder} has {', '.join(taken)} already: name another folder; nothing was written")
-    folder.mkdir(parents=True, exist_ok=True)
+    if overwrite and not deploy:
+        raise click.UsageError("--overwrite is of --deploy")
+    written = _of_deploy(context) if deploy else files()
+    if not overwrite and (taken := [name for name in written if (folder / name).exists()]):
+        instead = "say --overwrite" if deploy else "name another folder"
+        raise Refused(f"{folder} has {', '.join(taken)} already: {instead}; nothing was written")
     for name, text in written.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
-    message = f"{', '.join(written)} are in {folder}. There, `pytest` runs the tests, `celeriac up` the rest."
-    output.tell({"folder": str(folder), "files": list(written)}, message)
+    then = "`docker compose up --build` runs it all" if deploy else "`pytest` runs the tests, `celeriac up` the rest"
+    output.tell(
+        {"folder": str(folder), "files": list(written)}, f"{', '.join(written)} are in {folder}. There, {then}."
+    )
+
+
+def _of_deploy(context: click.Context) -> dict[str, str]:
+    app = context.obj()
+    name = context.parent.params.get("name") if context.parent else None
+    return deployment.files(app, name or app.main or "tasks")
 
 
 COMMANDS = (init,)

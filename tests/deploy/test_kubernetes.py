@@ -8,7 +8,6 @@ import json
 import re
 import shutil
 import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
@@ -18,6 +17,9 @@ import kubernetes_validate
 import pytest
 import yaml
 
+from celeriac.cli import manifests
+from celeriac.cli.deployment import HEALTH
+from celeriac.cli.objects import PORT
 from celeriac.version import __version__
 from celeriac.worker.controller import most_demanding
 from celeriac.worker.limits import tasks_that_fit
@@ -25,11 +27,8 @@ from tasks import app
 from tests.deploy.test_compose import WORKERS
 from tests.processes import ROOT, Rows
 
-sys.path.insert(0, str(ROOT / "deploy"))
-import manifests
-from objects import PORT
-
 HERE = ROOT / "deploy" / "kubernetes"
+COMPOSE = ROOT / "docker-compose.yml"
 VERSION = "1.34"
 
 #: What asks no server, by the name of the port: a worker's and a beat's own, the API's.
@@ -115,9 +114,10 @@ def _against_container_rules(container: Document, pod: Document) -> Iterator[str
 
 
 def test_what_is_committed_is_what_is_made() -> None:
-    made = manifests.files()
+    made = {ROOT / "deploy" / path: text for path, text in manifests.files(COMPOSE.read_text(), {}).items()}
     assert {path: path.read_text() for path in made} == made
     assert {*(HERE / "base").iterdir(), *(HERE / "components").glob("*/*")} == set(made)
+    assert (ROOT / "deploy" / "health.py").read_text() == HEALTH
 
 
 def test_the_platform_and_our_rules_take_them() -> None:

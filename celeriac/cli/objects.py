@@ -95,8 +95,9 @@ def outgoing(name: str, pods: Document, ports: Sequence[int]) -> Document:
     return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": name}, "spec": spec}
 
 
-def scaled(name: str, queues: list[str], processes: int) -> Document:
-    wanted = " + ".join(f"celeriac.wanted_slots('{queue}')" for queue in queues)
+def scaled(name: str, roles: Sequence[str], processes: int) -> Document:
+    literals = (role.replace("'", "''") for role in roles)
+    wanted = " + ".join(f"celeriac.wanted_slots('{role}')" for role in literals)
     return {
         "apiVersion": "keda.sh/v1alpha1",
         "kind": "ScaledObject",
