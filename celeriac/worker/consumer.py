@@ -24,6 +24,10 @@ logger = logging.getLogger(__name__)
 #: Until Redis is tried again (seconds): at first, and at most.
 SOON, AT_LAST = 0.5, 5.0
 
+#: How long (seconds) the loop of a worker waits for Redis' answer, unless `broker_transport_options` says: nothing else
+#: goes round meanwhile, work by looks in SQL least of all.
+IN_LOOP = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0}
+
 #: Between two connections that end one right after the other (seconds).
 REST = 1.0
 
@@ -37,6 +41,12 @@ class Consumer(StockConsumer):
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self.alone = Alone(self)
+
+    def connection_for_read(self, heartbeat: Any = None) -> Any:
+        conn = self.app.connection_for_read(heartbeat=heartbeat)
+        said = self.app.conf.broker_transport_options or {}
+        conn.transport_options = {**conn.transport_options, **{k: said.get(k, v) for k, v in IN_LOOP.items()}}
+        return self.ensure_connected(conn)
 
     def connection_for_write(self, url: Any = None, heartbeat: Any = None) -> Any:
         """For events. Redis that answers nobody would hold up the consumer's own loop."""
@@ -54,7 +64,7 @@ class Consumer(StockConsumer):
         most = self.app.conf.broker_connection_max_retries
         for tried in count(1):
             try:
-                conn.connect()
+                conn.ensure_connection(max_retries=0, reraise_as_library_errors=False)
                 break
             except conn.recoverable_connection_errors as error:
                 if most and tried > most:
