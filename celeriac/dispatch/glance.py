@@ -59,5 +59,5 @@ class Glance:
 
 def glance(connection: Connection, roles: Iterable[str], turn: float) -> Glance:
     """`turn`: for so many seconds whoever looked at keys and barriers does it for all."""
-    found, *more = _GLANCE.on(connection, {"roles": texts(roles), "turn": turn}).one()
-    return Glance(set(found), *more)
+    with_work, *more = _GLANCE.on(connection, {"roles": texts(roles), "turn": turn}).one()
+    return Glance(set(with_work), *more)

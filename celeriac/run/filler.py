@@ -113,16 +113,16 @@ class Filler:
 
     def _look(self) -> None:
         """Work that nobody has told of, as Redis is away or a wake-up was lost."""
-        found, now = SEEN.take(), time.monotonic()
-        if not found and now < self.next_look:
+        with_work, now = SEEN.take(), time.monotonic()
+        if not with_work and now < self.next_look:
             return
         self.next_look = now + self.app.settings.poll_interval
         roles = [role for role in self.flights.served() if self._is_ours(role) and role.name not in self.hot]
-        if not found and not SEEN.is_fresh():
+        if not with_work and not SEEN.is_fresh():
             with self.app.database.statement() as connection:
-                found = glance(connection, (role.name for role in roles), 0.0).roles
+                with_work = glance(connection, (role.name for role in roles), 0.0).roles
         for role in roles:
-            if role.name in found and self.app.dispatcher.has_work_and_room(role):
+            if role.name in with_work and self.app.dispatcher.has_work_and_room(role):
                 self.hot.add(role.name)
 
     def _is_ours(self, role: Role) -> bool:

@@ -26,7 +26,7 @@ from celeriac.roles import registry
 from celeriac.roles.role import Role
 from celeriac.run import coroutines, shared
 from celeriac.run.app import RunApp
-from celeriac.run.execute import Direct, directly
+from celeriac.run.execute import Direct, directly, logs_success
 from celeriac.run.filler import PIECE, SHARE, Filler
 from celeriac.run.flight import Flight, SharedTicket
 from celeriac.run.flight_watch import FlightWatch
@@ -238,7 +238,7 @@ class Flights:
         _task_stack.push(task)
         task.request_stack.push(context)
         try:
-            direct = Direct(task, context, self.app.backend, ticket.requests, not task.ignore_result)
+            direct = Direct(task, context, self.app.backend, ticket.requests, not task.ignore_result, logs_success())
             self.app.execute(self.app, run, direct)
         finally:
             task.request_stack.pop()

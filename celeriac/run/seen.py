@@ -14,7 +14,7 @@ PASSED_ON = 0.25
 FRESH = 2.0
 
 
-class Seen:
+class WorkSeen:
     """Of one process. `outbox`, `ring`: set where there is something to do; `on_roles` hears of roles with work."""
 
     def __init__(self) -> None:
@@ -26,14 +26,14 @@ class Seen:
 
     def note(self, roles: Iterable[str], *, outbox: bool, ring: bool, every: float) -> None:
         """After each look; `every`: the next one comes after so many seconds."""
-        found = set(roles)
+        with_work = set(roles)
         with self._lock:
-            self._roles |= found
+            self._roles |= with_work
             self._fresh_until = time.monotonic() + FRESH * every
         for there_is, event in ((outbox, self.outbox), (ring, self.ring)):
             if there_is:
                 event.set()
-        if found:
+        if with_work:
             self.on_roles()
 
     def is_fresh(self) -> bool:
@@ -59,4 +59,4 @@ class Seen:
 
 
 #: A process has one worker.
-SEEN = Seen()
+SEEN = WorkSeen()

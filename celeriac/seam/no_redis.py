@@ -26,7 +26,7 @@ class NeedsRedis(ConfigurationError, ClickException):
         ClickException.__init__(self, message)
 
 
-class Transport(Redis):
+class NoRedis(Redis):
     """Kombu's, so that Celery sets its worker up as for Redis; it connects to nothing."""
 
     def establish_connection(self) -> NoReturn:
@@ -36,4 +36,4 @@ class Transport(Redis):
         return False
 
 
-TRANSPORT_ALIASES["none"] = f"{__name__}:Transport"
+TRANSPORT_ALIASES["none"] = f"{__name__}:NoRedis"

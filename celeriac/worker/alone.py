@@ -64,13 +64,13 @@ class Alone:
 
     def look(self) -> None:
         """Asks for a look at each role that was seen to have work; where nobody looks, at each of this worker's."""
-        found, now = SEEN.take(), time.monotonic()
+        with_work, now = SEEN.take(), time.monotonic()
         if not self.is_needed():
             return
         if not SEEN.is_fresh() and now >= self.next_look:
             self.next_look = now + self.app.settings.poll_interval
-            found = {role.name for role in self.app.roles.of_queues(set(self.app.amqp.queues.consume_from))}
-        self.waiting.extend(sorted(found.difference(self.waiting)))
+            with_work = {role.name for role in self.app.roles.of_queues(set(self.app.amqp.queues.consume_from))}
+        self.waiting.extend(sorted(with_work.difference(self.waiting)))
         self.ask()
 
     def over(self, look: Asked, ran: int) -> None:

@@ -29,6 +29,10 @@ SOON, AT_LAST = 0.5, 5.0
 #: A connection that ends within so many seconds is one of a network, or of a Redis, that breaks them.
 STEADY = 10.0
 
+#: How long (seconds) the loop of a worker waits for Redis' answer, unless `broker_transport_options` says: nothing else
+#: goes round meanwhile, work by looks in SQL least of all.
+IN_LOOP = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0}
+
 
 class Consumer(StockConsumer):
     """`broken`: so many connections in a row ended soon: their network breaks them, or Redis refuses a command to each.
@@ -80,6 +84,12 @@ class Consumer(StockConsumer):
             places.alone = False
             shared.be_alone(on=False)
 
+    def connection_for_read(self, heartbeat: Any = None) -> Any:
+        conn = self.app.connection_for_read(heartbeat=heartbeat)
+        said = self.app.conf.broker_transport_options or {}
+        conn.transport_options = {**conn.transport_options, **{k: said.get(k, v) for k, v in IN_LOOP.items()}}
+        return self.ensure_connected(conn)
+
     def connection_for_write(self, url: Any = None, heartbeat: Any = None) -> Any:
         """For events. Redis that answers nobody would hold up the consumer's own loop."""
         conn = self.app.connection_for_write(url=url, heartbeat=heartbeat)
@@ -96,7 +106,7 @@ class Consumer(StockConsumer):
         most = self.app.conf.broker_connection_max_retries
         for tried in count(1):
             try:
-                conn.connect()
+                conn.ensure_connection(max_retries=0, reraise_as_library_errors=False)
                 break
             except conn.recoverable_connection_errors as error:
                 if most and tried > most:

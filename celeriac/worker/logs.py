@@ -70,6 +70,9 @@ def _without_parameters(said: str) -> str:
 #: Characters that move a terminal's cursor, or that somebody takes for the end of a line.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
+#: What such a character, or the end of a line, is in: most lines have neither, and are written as they are.
+_NEEDS_CARE = re.compile(f"\n|{_CONTROLS.pattern}")
+
 #: Before each line of a record but the first, so that none that a task wrote passes for a record of its own.
 _CONTINUED = "\n    "
 
@@ -86,6 +89,8 @@ class AsText(logging.Formatter):
         self.inner = inner
 
     def format(self, record: logging.LogRecord) -> str:
+        if not (record.exc_info or record.exc_text or _NEEDS_CARE.search(record.getMessage())):
+            return self.inner.format(record)
         shown = copy(record)
         shown.msg, shown.args = in_one_record(record.getMessage()), ()
         error = record.exc_text or (self.inner.formatException(record.exc_info) if record.exc_info else None)

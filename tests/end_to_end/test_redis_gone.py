@@ -55,9 +55,10 @@ def empty(server: local.ValkeyServer) -> None:
 CASES = [
     *((pool, go, come) for pool in ("prefork", "solo", "threads", "gevent", "asyncio")),
     *((pool, *how) for pool in ("threads", "asyncio") for how in ((freeze, thaw), (fill, empty))),
-    ("prefork", fill, empty),
+    *(("prefork", *how) for how in ((freeze, thaw), (fill, empty))),
+    ("solo", freeze, thaw),
 ]
-BY_DAY = [("prefork", go, come), ("threads", freeze, thaw), ("asyncio", fill, empty)]
+BY_DAY = [("prefork", go, come), ("prefork", freeze, thaw), ("asyncio", fill, empty)]
 BY_NIGHT = pytest.mark.nightly("ten seconds and more each; by day each outage meets one kind of slot")
 
 

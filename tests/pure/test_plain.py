@@ -33,7 +33,6 @@ def task(**options: Any) -> Any:
 @pytest.fixture(autouse=True)
 def _quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever other tests' modules have connected."""
-    monkeypatch.setattr(trace.logger, "isEnabledFor", lambda _: False)
     for signal in SIGNALS:
         monkeypatch.setattr(signal, "receivers", [])
 
