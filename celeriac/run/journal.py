@@ -99,7 +99,7 @@ def ended(run: Run, seconds: float | None, secret: Sensitive | None = None) -> E
     """What it came to, if that counted. None also where `release` decides, of which the herald tells."""
     if run.outcome is None or run.became is None or run.outcome.status == LOST:
         return None
-    return came_to(run.outcome, run.became, seconds, run.traceback, secret)
+    return came_to(run.outcome, run.became, seconds, run.traceback, secret, run.error_repr)
 
 
 def stopped(outcome: Outcome, became: str, secret: Sensitive | None = None) -> Event:
@@ -109,9 +109,9 @@ def stopped(outcome: Outcome, became: str, secret: Sensitive | None = None) -> E
 
 def came_to(
     outcome: Outcome, became: str, seconds: float | None, traceback: str | None = None,
-    secret: Sensitive | None = None,
+    secret: Sensitive | None = None, error_repr: str | None = None,
 ) -> Event:  # fmt: skip
-    """`seconds`: how long it ran; None if it did not begin."""
+    """`seconds`: how long it ran; None if it did not begin. `error_repr`: of its exception, as Celery's events say."""
     task = outcome.task
     if became == COMPLETED:
         return about(task, "task-succeeded", result=_shown(legible(_result(outcome, secret))), runtime=seconds)
@@ -119,8 +119,17 @@ def came_to(
         expired = outcome.kind == "expired"
         return about(task, "task-revoked", terminated=seconds is not None, signum=None, expired=expired)
     kind = {FAILED: "task-failed", PENDING: "task-retried"}[became]
-    more = {"exception": outcome.error or "", "traceback": traceback or "", "retries": task.retry_count}
+    exception = error_repr or _as_repr(outcome.result) or outcome.error or ""
+    more = {"exception": exception, "traceback": traceback or "", "retries": task.retry_count}
     return about(task, kind, **more, **arguments(task.args, task.kwargs, task.headers, secret))
+
+
+def _as_repr(encoded_error: Any) -> str | None:
+    """Of an error that nothing was raised for."""
+    match encoded_error:
+        case {"exc_type": kind, "exc_message": [*said]}:
+            return f"{kind}({', '.join(map(repr, said))})"
+    return None
 
 
 def _result(outcome: Outcome, secret: Sensitive | None) -> Any:

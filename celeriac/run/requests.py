@@ -11,7 +11,7 @@ from celeriac.roles.role import Role
 from celeriac.run import redaction
 from celeriac.run.app import TaskApp
 from celeriac.run.run import Run
-from celeriac.run.shared import worker_id
+from celeriac.run.shared import node, worker_id
 from celeriac.store.encoding import revived
 
 #: What of a row's headers its request says.
@@ -41,11 +41,11 @@ def request_of(app: TaskApp, run: Run, read: Callable[[Any], Any] = revived) -> 
 def _common(utc: bool, role: Role) -> dict[str, Any]:
     """A request with all that a role's tasks have in common, to be copied: that costs a fourth of making one."""
     return {
-        "id": None, "task": role.name, "retries": 0, "root_id": None, "parent_id": None, "hostname": worker_id(),
-        "is_eager": False, "ignore_result": None,  # as its task says
+        "id": None, "task": role.name, "retries": 0, "root_id": None, "parent_id": None,
+        "hostname": node() or worker_id(), "is_eager": False, "ignore_result": None,  # as its task says
         "correlation_id": None, "timelimit": None, "time_limit": role.hard_timeout, "soft_time_limit": None,
         "shadow": None, "argsrepr": None, "kwargsrepr": None, "eta": None, "delivery_info": None,
-        "utc": utc,
+        "utc": utc, "properties": None, "origin": None, "reply_to": None,
     }  # fmt: skip
 
 
@@ -56,9 +56,14 @@ def _request_of(priorities: Priorities, run: Run, common: dict[str, Any], read: 
     request["id"] = request["root_id"] = request["correlation_id"] = task.task_id
     request["retries"] = task.retry_count
     request["timelimit"], request["time_limit"], request["soft_time_limit"] = [hard, soft], hard, soft
-    request["delivery_info"] = {
+    request["origin"] = task.enqueued_by
+    request["delivery_info"] = delivered = {
         "exchange": "", "routing_key": role.queue, "priority": priorities.turned(task.priority),
         "redelivered": task.losses > 0,
+    }  # fmt: skip
+    request["properties"] = {
+        "correlation_id": task.task_id, "reply_to": None, "delivery_mode": 2, "priority": delivered["priority"],
+        "delivery_info": delivered,
     }  # fmt: skip
     if run.secret is not None:
         request |= redaction.reprs(run)

@@ -50,7 +50,8 @@ PATIENCE = 0.5
 class Run:
     """One started row in the hands of this process. Follow-ups and the session commit with its outcome.
 
-    `became`: what its row is once it is settled; None if the outcome did not count. `traceback`: of what it raised.
+    `became`: what its row is once it is settled; None if the outcome did not count. `traceback`, `error_repr`: of
+    what it raised, without secrets.
     `raised`: what left its handler, before Celery made something of it that can be pickled.
     `tombstones`: links that never come, as this one failed. `replaced`: what it has asked for comes in its place.
     `is_spreading`: what it stores for other tasks now are tombstones. `is_linking`: what comes after it is published.
@@ -81,6 +82,7 @@ class Run:
     late_session: HandlersSession | None = None
     became: str | None = None
     traceback: str | None = None
+    error_repr: str | None = None
     secret: Sensitive | None = None
     on_limit: Callable[[Run], None] | None = None
     awaited: Cancellable | None = None

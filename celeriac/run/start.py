@@ -16,7 +16,7 @@ from celeriac.store.started import Started
 COLUMNS = """
     t.id, t.task_id, t.account, t.args, t.kwargs, t.headers, t.retry_count, t.max_retries, t.tries,
     t.max_rounds, t.losses, t.priority, t.timeout, t.parent_id, t.lock_key,
-    t.expires_at <= statement_timestamp() AS expired"""
+    t.enqueued_by, t.expires_at <= statement_timestamp() AS expired"""
 
 # :again: an earlier ask may have been answered on a connection that broke; what it started is this process's already.
 START = text(f"""

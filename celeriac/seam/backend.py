@@ -19,6 +19,7 @@ from celery.result import GroupResult, result_from_tuple
 from celery.states import PROPAGATE_STATES, READY_STATES
 from celery.utils.functional import _regen
 from kombu.exceptions import EncodeError
+from kombu.utils.encoding import safe_repr
 from redis import Redis
 
 from celeriac.canvas.parts import Part, barrier_of, flattened
@@ -109,10 +110,11 @@ class RowBackend(BaseBackend):
             self.succeed(run, result)
             return result
         run.traceback = None if traceback is None else run.without_secrets(str(traceback))
+        raised = run.raised if state == "FAILURE" and isinstance(run.raised, Exception) else result
+        run.error_repr = run.without_secrets(safe_repr(raised), LONGEST_ERROR)
         if state == "RETRY":
             run.retry(result)
         else:
-            raised = run.raised if isinstance(run.raised, Exception) else result
             run.fail(result, self._encoded_error(run, raised, run.traceback))
         return result
 

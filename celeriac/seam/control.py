@@ -11,7 +11,7 @@ from celery.result import AsyncResult, ResultSet
 from celery.utils.functional import maybe_list
 from click import ClickException
 
-from celeriac.errors import BadArguments, NotSupported
+from celeriac.errors import BadArguments, BadValue, NotAllowed, NotSupported, Unknown
 from celeriac.operate.policies import limits_in_words, set_limits
 from celeriac.operate.revoke import in_words, revoke, stamped
 from celeriac.operate.sealed import SEAL, seal
@@ -79,22 +79,30 @@ class Control(StockControl):
     discard_all = purge
 
     def rate_limit(
-        self, task_name: str, rate_limit: Any, destination: Ignored = None, reply: bool = False, **_: Ignored,  # noqa: ARG002
+        self, task_name: str, rate_limit: Any, destination: Any = None, reply: bool = False, **_: Ignored,
     ) -> list[dict[str, Any]] | None:  # fmt: skip
-        """The role's from now on, over all workers. Raises Unknown and BadValue."""
-        return self._set(task_name, reply, rate_limit=rate_limit)
+        """The role's from now on, over all workers. Raises Unknown and BadValue; with `reply` it tells them."""
+        return self._set(task_name, reply, destination, rate_limit=rate_limit)
 
     def time_limit(
-        self, task_name: str, soft: Any = None, hard: Any = None, destination: Ignored = None, reply: bool = False,  # noqa: ARG002
+        self, task_name: str, soft: Any = None, hard: Any = None, destination: Any = None, reply: bool = False,
         **_: Ignored,
     ) -> list[dict[str, Any]] | None:  # fmt: skip
-        """The role's from now on, in all workers. Raises Unknown and BadValue."""
-        return self._set(task_name, reply, timeout=soft or None, hard_timeout=hard or None)
+        """The role's from now on, in all workers. Raises Unknown and BadValue; with `reply` it tells them."""
+        return self._set(task_name, reply, destination, timeout=soft or None, hard_timeout=hard or None)
 
-    def _set(self, role: str, reply: bool, **changes: Any) -> list[dict[str, Any]] | None:
-        with self.app.database.transaction() as connection:
-            change = set_limits(connection, role, by=self.app.process_name, **changes)
-        return [{self.app.process_name: {"ok": limits_in_words(change)}}] if reply else None
+    def _set(self, role: str, reply: bool, destination: Any, **changes: Any) -> list[dict[str, Any]] | None:
+        """The reply is that of each worker it is for, by the names under which Flower looks for it."""
+        try:
+            with self.app.database.transaction() as connection:
+                change = set_limits(connection, role, by=self.app.process_name, **changes)
+        except (Unknown, BadValue, NotAllowed) as refused:
+            if not reply:
+                raise
+            said = {"error": str(refused)}
+        else:
+            said = {"ok": limits_in_words(change)}
+        return [{name: said} for name in maybe_list(destination) or [self.app.process_name]] if reply else None
 
 
 def _acts(command: str) -> bool:

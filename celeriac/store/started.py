@@ -24,6 +24,7 @@ class Started(NamedTuple):
     timeout: float | None
     parent_id: int | None
     lock_key: str | None
+    enqueued_by: str | None
     expired: bool | None
     role: str
     token: str

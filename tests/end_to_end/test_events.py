@@ -51,7 +51,7 @@ def test_events_agree_with_sql_and_no_ticket_is_seen(
     assert told.runtime < 5
     assert told.worker.hostname.startswith("celery@")
     failed = listener.state.tasks[bad[0]]
-    assert failed.exception == "Permanent: no use"
+    assert failed.exception == "Permanent('no use')"
     assert "in permanent" in failed.traceback
     assert "celeriac.ticket" not in running.printed()
 
@@ -204,6 +204,6 @@ def test_above_the_rate_only_successes_are_left_out(
     shop.add.delay(1)
     failed = shop.permanent.delay().id
     told = listener.until(failed, "FAILURE")
-    assert (told.name, told.args, told.exception) == ("permanent", "[]", "Permanent: no use")
+    assert (told.name, told.args, told.exception) == ("permanent", "[]", "Permanent('no use')")
     until(lambda: rows.one("SELECT count(*) FROM history") == 2, "both to end")
     assert set(listener.states()) == {failed}

@@ -6,8 +6,11 @@ import json
 import re
 import socket
 import sys
+import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
+from html import unescape
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -89,7 +92,7 @@ def test_flower_agrees_with_sql(shop: ModuleType, worker: Worker, rows: Rows, fl
         dict.fromkeys(good, "add") | dict.fromkeys(bad, "permanent") | dict.fromkeys(again, "flaky")
     )
     failed = flower.get(f"/task/{bad[0]}")
-    assert "Permanent: no use" in failed
+    assert "Permanent('no use')" in unescape(failed)
     assert "in permanent" in failed
     assert flower.metrics("flower_events_total") == {
         "add task-received": 39, "add task-started": 39, "add task-succeeded": 39,
@@ -110,6 +113,20 @@ def test_flowers_revoke_button_cancels(shop: ModuleType, worker: Worker, rows: R
     flower.post(f"/api/task/revoke/{running.id}?terminate=1")
     until(lambda: rows.one("SELECT status FROM worker_tasks WHERE task_id = :id", id=running.id) == "cancelled", "it")
     until(lambda: flower.tasks()[running.id]["state"] == "REVOKED", "Flower to hear of it")
+    node = urllib.parse.quote(next(iter(json.loads(flower.get("/api/workers?refresh=1")))))
+    limited = flower.post(f"/api/task/rate-limit/slow?workername={node}&ratelimit=7/m")
+    assert limited == {"message": "slow: rate_limit=7/m, timeout=300.0"}
+    timed = flower.post(f"/api/task/timeout/slow?workername={node}&soft=20&hard=30")
+    assert timed == {"message": "slow: rate_limit=7/m, timeout=20.0, hard_timeout=30.0"}
+    with pytest.raises(urllib.error.HTTPError) as refused:
+        flower.post(f"/api/task/rate-limit/slow?workername={node}&ratelimit=often")
+    assert (refused.value.code, b"often" in refused.value.read()) == (403, True)
+    request = urllib.request.Request(
+        f"{flower.url}/api/task/async-apply/slow", data=b'{"args": [1], "foo": 2}', method="POST"
+    )
+    with pytest.raises(urllib.error.HTTPError, match="500"):
+        urllib.request.urlopen(request, timeout=10)
+    assert rows.one("SELECT count(*) FROM worker_tasks") == 2, "what no call has is refused, and its log says why"
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import pytest
 from celery import signals
 
 from celeriac import Celeriac, Task
+from celeriac.run import shared
 from tests.postgres.workflows import run_all
 from tests.processes import Rows
 
@@ -133,3 +134,19 @@ def test_headers_cannot_say_what_the_row_says(says: Task[..., Any]) -> None:
     hostname, delivery = result.get(timeout=5)
     assert hostname != "me"
     assert delivery["routing_key"] == "says"
+
+
+# -- the request itself ------------------------------------------------------------------------------------------------
+
+
+def test_a_request_says_of_its_message_what_celerys_says(says: Task[..., Any]) -> None:
+    names = ("hostname", "origin", "reply_to", "correlation_id", "delivery_info", "properties")
+    result = says.apply_async(names, priority=4)
+    run_all(says.app)
+    hostname, origin, reply_to, correlation_id, delivered, properties = result.get(timeout=5)
+    assert hostname == (shared.node() or shared.worker_id())
+    assert (origin, reply_to, correlation_id) == (says.app.process_name, None, result.id)
+    assert delivered == {"exchange": "", "routing_key": "says", "priority": 4, "redelivered": False}
+    assert properties == {
+        "correlation_id": result.id, "reply_to": None, "delivery_mode": 2, "priority": 4, "delivery_info": delivered,
+    }  # fmt: skip

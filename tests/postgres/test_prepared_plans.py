@@ -30,7 +30,7 @@ ME = {"worker_id": "w", "pid": 1}
 
 
 def complete(connection: Connection, task: int, token: str) -> object:
-    done = Started(task, "t", "", [], {}, None, 0, 0, 0, 1, 0, 0, None, None, None, False, "work", token)
+    done = Started(task, "t", "", [], {}, None, 0, 0, 0, 1, 0, 0, None, None, None, None, False, "work", token)
     return write.settle(connection, [Outcome(task=done, status="completed", retry_count=0, tries=1)], by="w")
 
 

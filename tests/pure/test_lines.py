@@ -17,7 +17,13 @@ from celeriac.store.started import Started
 
 def started(**headers: Any) -> Started:
     kept = {"retry_count": 0, "max_retries": None, "tries": 0, "max_rounds": 1, "losses": 0, "priority": 0}
-    whose = {"timeout": None, "parent_id": None, "lock_key": None, "token": "6a1f07c2-5d35-4b8e-a1ce-0d9e7a4c2b11"}
+    whose = {
+        "timeout": None,
+        "parent_id": None,
+        "lock_key": None,
+        "enqueued_by": None,
+        "token": "6a1f07c2-5d35-4b8e-a1ce-0d9e7a4c2b11",
+    }
     about = {"account": "acme", "args": [], "kwargs": {"patient_id": 4711}, "headers": headers, "expired": None}
     return Started(id=7, task_id="i", role="bill", **about, **kept, **whose)
 

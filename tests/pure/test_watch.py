@@ -29,8 +29,8 @@ from tests.processes import until
 RUN = Run(
     Started(
         id=1, task_id="t", role="work", account="", args=[], kwargs={}, headers=None, retry_count=0, max_retries=3,
-        tries=0, max_rounds=1, losses=0, priority=0, timeout=None, parent_id=None, lock_key=None, expired=None,
-        token="",
+        tries=0, max_rounds=1, losses=0, priority=0, timeout=None, parent_id=None, lock_key=None,
+        enqueued_by=None, expired=None, token="",
     ),
     Role(name="work"),
     Database("postgresql://nobody@127.0.0.1:1/none"),
