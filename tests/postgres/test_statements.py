@@ -25,15 +25,24 @@ PACKAGES = (
 MODULES = [
     results,
     *(
-        importlib.import_module(f"celeriac.{package}.{module.name}")
+        importlib.import_module(module.name)
         for package in PACKAGES
-        for module in pkgutil.iter_modules(importlib.import_module(f"celeriac.{package}").__path__)
-        if module.name != "__main__"
+        for module in pkgutil.walk_packages(
+            importlib.import_module(f"celeriac.{package}").__path__, f"celeriac.{package}."
+        )
+        if not module.name.endswith("__main__") and ".migrations" not in module.name
     ),
 ]
 
+
+def named(module: str) -> str:
+    """Without the folder of the insights."""
+    last = module.rpartition(".")[2]
+    return f"celeriac.insights.{last}" if module.startswith("celeriac.insights.") else module
+
+
 STATEMENTS = {
-    f"{module.__name__}.{name}": statement
+    f"{named(module.__name__)}.{name}": statement
     for module in MODULES
     for name, statement in vars(module).items()
     if isinstance(statement, TextClause)
