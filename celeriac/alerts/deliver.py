@@ -27,6 +27,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from sqlalchemy import text
 
+from celeriac.alerts.rules import runbook
 from celeriac.settings import Settings
 from celeriac.store.connections import Database
 from celeriac.store.failures import is_gone
@@ -137,7 +138,7 @@ def _send_next(database: Database, settings: Settings, channel: str) -> bool | N
     if row is None:
         return None
     try:
-        SEND[channel](settings, row.message | {"id": row.id})
+        SEND[channel](settings, row.message | {"id": row.id, "runbook": runbook(row.message["name"])})
     except Exception as error:
         # What the address says behind the host may be a secret.
         expected = isinstance(error, OSError | http.client.HTTPException | smtplib.SMTPException | NotTaken)
@@ -212,6 +213,7 @@ def _mail(settings: Settings, message: Message) -> EmailMessage:
     made["Date"], made["Auto-Submitted"] = formatdate(), "auto-generated"
     lines = [f"{message['subject']}: {message['says']}", f"since {message['since']}"]
     lines += [f"over after {message['seconds']:.0f} s"] if message["event"] == "ended" else []
+    lines += [f"what to do: {message['runbook']}"] if message["runbook"] else []
     made.set_content("\n".join(lines) + "\n")
     return made
 

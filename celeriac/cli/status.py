@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 from sqlalchemy import Connection
+from sqlalchemy.exc import DBAPIError
 
 from celeriac import insights
 from celeriac.alerts.judgement import judge
@@ -21,6 +22,7 @@ from celeriac.doctor.findings import SILENT
 from celeriac.errors import ConfigurationError
 from celeriac.insights.fleet import condition
 from celeriac.insights.history import alerts
+from celeriac.store.failures import is_locked
 
 #: A schedule that is this late (seconds) is shown: beat looks once a second.
 LATE = 5.0
@@ -63,32 +65,42 @@ def _look(app: Celeriac) -> None:
 
 
 def overview(app: Celeriac) -> dict[str, Any]:
-    """One look at everything, a statement each; `redis`: whether it answers."""
+    """One look at everything, a statement each; `redis`: whether it answers. First what is wrong: where somebody has
+    locked what the rest reads, that is all there is, with `locked` true.
+    """
     try:
         redis = app.publisher.answers()
     except ConfigurationError:
         redis = False
     with app.database.reading() as connection:
-        return {
-            "tasks": insights.counts(connection, cap=COUNTED),
-            "roles": insights.depth(connection, cap=COUNTED),
-            "workers": [w for w in insights.workers(connection) if w["heartbeat_age"] < SILENT],
-            "late": [s for s in insights.schedules(connection) if s["late_seconds"] > LATE],
-            "paused_accounts": insights.paused_accounts(connection),
-            "alerts": alerts.firing(connection),
-            "beats": condition.beats(connection),
-            "redis": redis,
-            **_judged(connection, app),
-        }
+        judged = judge(connection, app)
+    now = {"wrong": judged.wrong, "unread": judged.unread, "redis": redis}
+    try:
+        with app.database.reading() as connection:
+            return now | {"locked": False} | _figures(connection)
+    except DBAPIError as error:
+        if not (judged.wrong and is_locked(error)):
+            raise
+        return now | {"locked": True}
 
 
-def _judged(connection: Connection, app: Celeriac) -> dict[str, Any]:
-    judged = judge(connection, app)
-    return {"wrong": judged.wrong, "unread": judged.unread}
+def _figures(connection: Connection) -> dict[str, Any]:
+    return {
+        "tasks": insights.counts(connection, cap=COUNTED),
+        "roles": insights.depth(connection, cap=COUNTED),
+        "workers": [w for w in insights.workers(connection) if w["heartbeat_age"] < SILENT],
+        "late": [s for s in insights.schedules(connection) if s["late_seconds"] > LATE],
+        "paused_accounts": insights.paused_accounts(connection),
+        "alerts": alerts.firing(connection),
+        "beats": condition.beats(connection),
+    }
 
 
 def _lines(now: dict[str, Any]) -> Iterator[str]:
     yield from _wrong(now)
+    if now["locked"]:
+        yield "unknown   all else: somebody's open transaction has locked what it reads"
+        return
     yield "  ".join(f"{status} {output.count(count)}" for status, count in now["tasks"].items())
     yield ""
     yield from output.table([_role(depth) for depth in now["roles"]], _COLUMNS)
@@ -116,12 +128,12 @@ def _at_work(workers: list[dict[str, Any]]) -> str:
 
 def _wrong(now: dict[str, Any]) -> Iterator[str]:
     """What is wrong now, the worst first; and of alerts what an application watches itself, or could not be judged."""
-    silenced = {(alert["name"], alert["subject"]) for alert in now["alerts"] if alert["silenced_until"]}
+    silenced = {(alert["name"], alert["subject"]) for alert in now.get("alerts", ()) if alert["silenced_until"]}
     for one in now["wrong"]:
         yield f"wrong     {one.name} {one.subject}: {one.says}{_silenced(one.name, one.subject, silenced)}"
         if one.cure:
             yield f"          {one.cure}"
-    for alert in now["alerts"]:
+    for alert in now.get("alerts", ()):
         if alert["name"] not in NAMES or alert["name"] in now["unread"]:
             is_silenced = _silenced(alert["name"], alert["subject"], silenced)
             yield f"alert     {alert['name']} {alert['subject']}: {alert['says']}{is_silenced}"

@@ -72,7 +72,7 @@ def overview(page: Viewer) -> Response:
         "tickets": _off_by(panels["tickets"]),
     }  # fmt: skip
     headline = verdict(panels, UNSEEN * page.celeriac.settings.sweep_interval)
-    firing = {(alert["name"], alert["subject"]): alert for alert in panels["alerts"].value or ()}
+    firing = {f"{alert['name']} {alert['subject']}": alert for alert in panels["alerts"].value or ()}
     return page.show("overview.html", headline, cures=CURES, span=span, firing=firing, others=others(panels), **panels)
 
 

@@ -18,6 +18,7 @@ from sqlalchemy.exc import DBAPIError
 
 from celeriac import insights
 from celeriac.doctor import Finding, examine
+from celeriac.store.failures import is_locked
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -123,6 +124,8 @@ class Reading:
         try:
             return Content(self.of(insight, *args, **kwargs))
         except DBAPIError as error:
+            if is_locked(error):
+                return Content(stopped="Somebody's open transaction has locked what this reads.")
             if not isinstance(error.orig, QueryCanceledError):
                 raise
             return Content(stopped=f"This took over {TIMEOUT:g} s and was stopped. Narrow it by role or time.")

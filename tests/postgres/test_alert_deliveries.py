@@ -104,6 +104,7 @@ def test_the_webhook_hears_once_of_the_beginning_and_once_of_the_end(telling: Ce
     for _ in range(2):
         looked(telling, rows)
     began, ended = hook.told
+    assert began["runbook"] == "docs/runbooks/dead_letters.md"
     assert {name: began[name] for name in ("event", "name", "subject", "severity", "says", "value", "threshold")} == {
         "event": "began", "name": "dead_letters", "subject": "plain Celery", "severity": "warn", "value": 1,
         "says": SAYS, "threshold": 0,

@@ -46,6 +46,7 @@ def short(module: ModuleType) -> str:
 
 MODULES = [results, *(module for package in PACKAGES for module in modules(package))]
 
+
 STATEMENTS = {
     f"{short(module)}.{name}": statement
     for module in MODULES

@@ -18,7 +18,8 @@ FROM unnest(CAST(:roles AS text[])) AS wanted (role) CROSS JOIN LATERAL (
         SELECT account FROM celeriac.tasks WHERE role = wanted.role ORDER BY -id LIMIT :newest) AS newest
     GROUP BY account ORDER BY n DESC, account LIMIT 1) AS top
 WHERE top.account <> '' AND top.n >= :share * top.looked_at AND (
-    EXISTS (SELECT FROM celeriac.ready WHERE role = wanted.role AND account < top.account)
+    top.n < top.looked_at
+    OR EXISTS (SELECT FROM celeriac.ready WHERE role = wanted.role AND account < top.account)
     OR EXISTS (SELECT FROM celeriac.ready WHERE role = wanted.role AND account > top.account))
 """)
 

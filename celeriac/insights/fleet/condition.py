@@ -83,7 +83,7 @@ WITH of_each AS MATERIALIZED (
         count(*) FILTER (WHERE starts_with(state, 'idle')) AS idle
     FROM pg_stat_activity WHERE backend_type = 'client backend' GROUP BY 1, 2
 )
-SELECT (SELECT sum(n) FROM of_each) AS used,
+SELECT (SELECT CAST(sum(n) AS integer) FROM of_each) AS used,
     CAST(current_setting('max_connections') AS integer)
         - CAST(current_setting('superuser_reserved_connections') AS integer) AS most,
     login, name, n AS theirs, idle
