@@ -21,7 +21,7 @@ def alone(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> Alone:
     role = SimpleNamespace(name="sync")
     app = SimpleNamespace(
         publisher=SimpleNamespace(is_open=False), amqp=SimpleNamespace(queues=SimpleNamespace(consume_from={})),
-        roles=SimpleNamespace(of_queues=lambda _: [role]),
+        roles=SimpleNamespace(of_queues=lambda _: [role]), settings=SimpleNamespace(poll_interval=0.0),
     )  # fmt: skip
     alone = Alone(SimpleNamespace(app=app, pool=SimpleNamespace(num_processes=1)))
 
