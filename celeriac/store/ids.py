@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from datetime import UTC, datetime, timedelta
 
 #: By two random bits.
 _VARIANT = "89ab"
@@ -20,6 +21,17 @@ def fresh_ids(count: int) -> list[str]:
     """So many of the same millisecond, in their order."""
     begin, drawn = _begin(), os.urandom(10 * count)
     return sorted(_made(begin, drawn[i : i + 10]) for i in range(0, 10 * count, 10))
+
+
+def began(task_id: str) -> datetime | None:
+    """The time in an id of these, by the clock of who made it; None for another's."""
+    digits = task_id.replace("-", "")
+    if len(digits) != 32 or digits[12] != "7":
+        return None
+    try:
+        return datetime(1970, 1, 1, tzinfo=UTC) + timedelta(milliseconds=int(digits[:12], 16))
+    except (ValueError, OverflowError):
+        return None
 
 
 def _begin() -> str:

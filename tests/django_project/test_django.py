@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -48,10 +49,10 @@ def test_the_projects_suite_passes(environ: dict[str, str], which: str) -> None:
     assert "Ran 6 tests" in said
 
 
-def test_calls_belong_to_the_transaction_around_them(environ: dict[str, str]) -> None:
+def test_calls_belong_to_the_transaction_around_them_and_djangos_tasks_are_rows(environ: dict[str, str]) -> None:
     """In a database that Django's runner makes: `migrate` brings the engine's schema to it."""
-    said = manage(environ, "test", "shop.tests_of_rows")
-    assert "Ran 12 tests" in said
+    said = manage(environ, "test", "shop.tests_of_rows", "post")
+    assert "Ran 38 tests" in said
 
 
 SEND = """
@@ -97,18 +98,31 @@ def ran_at_least(rows: Rows, number: int) -> Callable[[], bool]:
     return lambda: int(str(rows.one("SELECT count(*) FROM shop_ran"))) >= number
 
 
-@pytest.mark.parametrize("pool", ["prefork", "threads"])
+def by_night(pool: str) -> Any:
+    return pytest.param(pool, marks=pytest.mark.nightly("other pools by day; these two are slow to start"))
+
+
+#: Two runs of both kinds of handlers, and whose connections they had.
+PIDS = """
+import django
+django.setup()
+from shop.tasks import pid, pid_of_coroutine
+print(*(task.delay().get(timeout=60) for task in (pid, pid_of_coroutine) for _ in range(2)))
+"""
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads", by_night("gevent"), by_night("asyncio")])
 def test_connections_are_closed_after_each_task(environ: dict[str, str], tmp_path: Path, rows: Rows, pool: str) -> None:
     manage(environ, "migrate")
     command = [sys.executable, "-m", "celery", "-A", "project", "worker", "-l", "INFO", "-c", "1", "-P", pool]
     with processes.process(command, environ, tmp_path / "worker.log") as worker:
         until(lambda: " ready." in worker.printed(), "the worker")
-        call = "import django; django.setup(); from shop.tasks import pid; print(pid.delay().get(timeout=60))"
-        for _ in range(2):
-            done = subprocess.run(
-                [sys.executable, "-c", call], env=environ, cwd=PROJECT, capture_output=True, text=True, timeout=90
-            )
-            until(is_gone(rows, int(done.stdout.split()[-1])), "it to be closed")
+        done = subprocess.run(
+            [sys.executable, "-c", PIDS], env=environ, cwd=PROJECT, capture_output=True, text=True, timeout=90
+        )
+        assert done.returncode == 0, f"{done.stderr}{worker.printed()}"
+        for backend in map(int, done.stdout.split()):
+            until(is_gone(rows, backend), "it to be closed", patience=10)
 
 
 def is_gone(rows: Rows, backend: int) -> Callable[[], bool]:

@@ -4,6 +4,7 @@ servers      installed ones, started as the embedded ones are
 pooled       `make pgbouncer`: the engine's tests through PgBouncer
 connections  how many connections workers have, directly and through it
 __main__     `make matrix`: the engine's tests on each Postgres, Redis and Python there is
+django       the tests of a Django project on Django's newer releases
 mixed        two releases on one database, under load
 load         what connections and mixed run
 """

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
@@ -68,18 +68,22 @@ def main() -> int:
 
 def rows() -> Iterator[Row]:
     this = ".".join(map(str, sys.version_info[:2]))
-    yield Row(this, *EMBEDDED, lambda: tests(sys.executable, {}))
+    yield Row(this, *EMBEDDED, lambda: tests(sys.executable, {}, asked()))
     for major, redis in INSTALLED:
         yield Row(this, str(major), redis, lambda pair=(major, redis): on_installed(*pair))  # type: ignore[misc]
     for other in PYTHONS:
         if other != this:
-            yield Row(other, *EMBEDDED, lambda other=other: tests(environment(other), {}))  # type: ignore[misc]
+            yield Row(other, *EMBEDDED, lambda other=other: tests(environment(other), {}, asked()))  # type: ignore[misc]
 
 
-def tests(python: str | Path, servers: Mapping[str, str]) -> tuple[bool, str]:
+def asked() -> Sequence[str]:
+    return sys.argv[1:] or ENGINE
+
+
+def tests(python: str | Path, servers: Mapping[str, str], arguments: Sequence[str]) -> tuple[bool, str]:
     """Whether all is well, and what pytest says in the end."""
     environ = {name: value for name, value in os.environ.items() if name not in ("DATABASE_URL", "REDIS_URL")}
-    command = [str(python), "-m", "pytest", "-n", "2", "-p", "no:cacheprovider", *(sys.argv[1:] or ENGINE)]
+    command = [str(python), "-m", "pytest", "-n", "2", "-p", "no:cacheprovider", *arguments]
     began = time.monotonic()
     done = subprocess.run(
         command, cwd=ROOT, env={**environ, **servers}, text=True, check=False,
@@ -98,7 +102,7 @@ def on_installed(major: int, redis: str) -> tuple[bool, str]:
     if program is None:
         raise Missing(f"no {redis} on the PATH, nor in MATRIX_REDIS")
     with started(programs, program) as servers:
-        return tests(sys.executable, servers)
+        return tests(sys.executable, servers, asked())
 
 
 @contextmanager
@@ -116,21 +120,33 @@ def started(programs: Path, program: Path) -> Iterator[dict[str, str]]:
             database.stop()
 
 
-def environment(release: str) -> Path:
-    """The Python of an environment with what the tests need; made anew where that has changed."""
+def environment(release: str, name: str | None = None, packages: Sequence[str] = ()) -> Path:
+    """The Python of an environment with what the tests need; made anew where that has changed.
+
+    `packages`: more of them, as pip takes them, whatever release of them the constraints name.
+    """
     program = f"python{release}"
     asked = subprocess.run([program, "--version"], capture_output=True, check=False) if found(program) else None
     if asked is None or asked.returncode:
         raise Missing(f"no {program} on the PATH")
-    folder = ROOT / ".cache" / "matrix" / release
+    folder = ROOT / ".cache" / "matrix" / (name or release)
     python = folder / "bin" / "python"
-    ready, asked_for = folder / ".ready", "".join([*((ROOT / name).read_text() for name in SAID), *NEEDED])
+    needed = (*NEEDED, *packages)
+    ready, asked_for = folder / ".ready", "".join([release, *((ROOT / name).read_text() for name in SAID), *needed])
     if not ready.exists() or ready.read_text() != asked_for:
         subprocess.run([program, "-m", "venv", "--clear", folder], check=True)
-        install = [str(python), "-m", "pip", "install", "--quiet", "--constraint", f"{ROOT}/constraints.txt"]
-        subprocess.run([*install, "--editable", f"{ROOT}[local,api]", *NEEDED], check=True)
+        constraints = folder / "constraints.txt"
+        constraints.write_text(_without((ROOT / "constraints.txt").read_text(), packages))
+        install = [str(python), "-m", "pip", "install", "--quiet", "--constraint", str(constraints)]
+        subprocess.run([*install, "--editable", f"{ROOT}[local,api]", *needed], check=True)
         ready.write_text(asked_for)
     return python
+
+
+def _without(constraints: str, packages: Sequence[str]) -> str:
+    """Those of packages whose releases are said otherwise."""
+    said = {package.partition("==")[0] for package in packages if "==" in package}
+    return "".join(line for line in constraints.splitlines(keepends=True) if line.partition("==")[0] not in said)
 
 
 if __name__ == "__main__":

@@ -48,10 +48,10 @@ def test_an_environment_is_made_once_and_anew_when_what_is_asked_for_has_changed
 
 
 def test_it_has_every_plugin_that_the_engines_tests_are_run_with(installed: list[list[str]]) -> None:
-    """Celery's own is for tests that are not among them."""
+    """Celery's and Django's are for tests that are not among them."""
     matrix.environment("3.99")
     extra = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]["test"]
-    plugins = {one.partition(">=")[0] for one in extra if one.startswith("pytest")} - {"pytest-celery"}
+    plugins = {one.partition(">=")[0] for one in extra if one.startswith("pytest")} - {"pytest-celery", "pytest-django"}
     assert plugins <= set(installed[0])
 
 

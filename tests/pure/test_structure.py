@@ -238,6 +238,7 @@ ANSWERS = {
 #: Other class names of two modules: what each of the two is.
 TWO_THINGS = {
     "Ambient": "what an app asks of the transaction around a call, and Django's answer",
+    "Backend": "what a run asks of Celery's result backend, and one of Django's tasks framework",
     "Call": "a task with its options, and what a message of a plain Celery app asks for",
     "Command": "of the command line, which takes --json, and Django's of manage.py",
     "Failed": "the verdict that a task is over, and two numbers of a chart of the dashboard's",

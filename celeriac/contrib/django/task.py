@@ -2,20 +2,56 @@
 
 from __future__ import annotations
 
-from functools import partial
+from collections.abc import Awaitable, Callable
+from functools import partial, wraps
+from inspect import iscoroutinefunction
 from typing import Any
 
+from asgiref.sync import sync_to_async
+from celery import signals
 from celery.contrib.django.task import DjangoTask as CelerysDjangoTask
-from django.db import transaction
+from django.db import close_old_connections, transaction
 
 from celeriac.seam.task import Task
 from celeriac.store.ids import fresh_id
+
+#: Whether this process is a worker's, or a child of one.
+_in_worker = False
+
+
+@signals.worker_init.connect
+def _note_worker(**_: Any) -> None:
+    global _in_worker
+    _in_worker = True
+
+
+def _closing(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """In a worker: connections that are too old, or broken, are closed when the coroutine ends (CONN_MAX_AGE)."""
+
+    @wraps(handler)
+    async def run(*args: Any, **kwargs: Any) -> Any:
+        try:
+            return await handler(*args, **kwargs)
+        finally:
+            if _in_worker:
+                await sync_to_async(close_old_connections)()
+
+    return run
 
 
 class DjangoTask(CelerysDjangoTask, Task[..., Any]):
     """What `@app.task` and `@shared_task` make in a Django project."""
 
     abstract = True
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Celery closes the connections of the task's own thread; the ORM of a coroutine has another one's."""
+        super().__init_subclass__(**options)
+        run = cls.__dict__.get("run")
+        handler = run.__func__ if isinstance(run, staticmethod) else run
+        if iscoroutinefunction(handler):
+            closing = _closing(handler)
+            cls.run = staticmethod(closing) if isinstance(run, staticmethod) else closing
 
     def delay_on_commit(self, *args: Any, **kwargs: Any) -> Any:
         """As `apply_async_on_commit`."""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -11,6 +12,9 @@ from django.db import connections, transaction
 
 from celeriac.contrib.django.databases import alias_of
 from celeriac.store.drivers import Answer, Statements
+
+#: Postgres' types json and jsonb, which Django has its driver leave as text.
+_JSON = (114, 3802)
 
 
 class DjangoStatements(Statements):
@@ -23,14 +27,24 @@ class DjangoStatements(Statements):
     def fetch(self, statement: str, parameters: Mapping[str, Any]) -> Answer:
         with connections[self.alias].cursor() as cursor:
             cursor.execute(statement, parameters)
-            described = cursor.description
+            described = cursor.description or ()
             rows = cursor.fetchall() if described else []
-        return [column[0] for column in described or ()] or [""], rows
+        if texts := [place for place, column in enumerate(described) if column[1] in _JSON]:
+            rows = [_parsed(row, texts) for row in rows]
+        return [column[0] for column in described] or [""], rows
 
     @contextmanager
     def begin_nested(self) -> Iterator[None]:
         with transaction.atomic(using=self.alias):
             yield
+
+
+def _parsed(row: Sequence[Any], texts: Sequence[int]) -> list[Any]:
+    values = list(row)
+    for place in texts:
+        if isinstance(values[place], str):
+            values[place] = json.loads(values[place])
+    return values
 
 
 class Atomic:

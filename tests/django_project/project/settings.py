@@ -1,4 +1,5 @@
 import os
+from importlib.util import find_spec
 
 from sqlalchemy import make_url
 
@@ -12,6 +13,8 @@ INSTALLED_APPS = [
     "django.contrib.admin", "django.contrib.auth", "django.contrib.contenttypes", "django.contrib.sessions",
     "django.contrib.messages", "django_celery_results", "celeriac.contrib.django", "shop",
 ]  # fmt: skip
+if SHOP_CELERY == "celeriac":
+    INSTALLED_APPS += ["post"] if find_spec("django.tasks") else ["post", "django_tasks"]
 MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware", "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",
@@ -39,4 +42,10 @@ CELERY_BROKER_URL = os.environ["REDIS_URL"]
 CELERY_RESULT_BACKEND = "django-db" if SHOP_CELERY == "stock" else None
 CELERY_TASK_ALWAYS_EAGER = "SHOP_EAGER" in os.environ
 CELERY_TASK_EAGER_PROPAGATES = True
+if SHOP_CELERY == "celeriac":
+    _BACKEND = {"BACKEND": "celeriac.contrib.django.Backend"}
+    TASKS = {
+        "default": {**_BACKEND, "QUEUES": ["default", "letters"]},
+        "stubborn": {**_BACKEND, "OPTIONS": {"autoretry_for": (ValueError,), "retry_backoff": 60}},
+    }
 CELERIAC_ATOMIC = "SHOP_NOT_ATOMIC" not in os.environ

@@ -1,3 +1,4 @@
+from asgiref.sync import sync_to_async
 from celery import shared_task
 from django.db import connection
 from shop.models import Order, Ran
@@ -10,9 +11,19 @@ def charge(number: int) -> int:
     return number
 
 
-@shared_task
-def pid() -> int:
-    """Postgres' process of the task's connection."""
+def _backend() -> int:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")
         return cursor.fetchone()[0]
+
+
+@shared_task
+def pid() -> int:
+    """Postgres' process of the task's connection."""
+    return _backend()
+
+
+@shared_task
+async def pid_of_coroutine() -> int:
+    """The same, where the ORM runs in a thread beside the event loop's."""
+    return await sync_to_async(_backend)()

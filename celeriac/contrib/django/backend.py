@@ -1,0 +1,280 @@
+"""A backend of Django's tasks framework: a function with `@task` is a role of the project's app, a call of it a row."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial, update_wrapper
+from typing import Any
+
+from celery import current_task
+from celery.exceptions import NotRegistered
+from celery.result import EagerResult
+from django.core import checks
+from django.core.exceptions import ImproperlyConfigured
+from django.utils import timezone
+
+from celeriac.app import Celeriac
+from celeriac.contrib.django import framework
+from celeriac.contrib.django.databases import celeriac_app
+from celeriac.contrib.django.framework import InvalidTask, TaskResultStatus, signals
+from celeriac.contrib.django.task import DjangoTask
+from celeriac.insights.tasks import attempts, tasks
+from celeriac.store import states
+from celeriac.store.encoding import revived
+from celeriac.store.ids import began, fresh_id
+
+#: What a row's status is to Django.
+STATUS = {
+    states.PENDING: TaskResultStatus.READY,
+    states.CLAIMED: TaskResultStatus.READY,
+    states.RUNNING: TaskResultStatus.RUNNING,
+    states.COMPLETED: TaskResultStatus.SUCCESSFUL,
+    states.FAILED: TaskResultStatus.FAILED,
+    states.CANCELLED: TaskResultStatus.FAILED,
+}  # fmt: skip
+
+
+#: By their functions' paths, as they were declared.
+_declared: dict[str, Any] = {}
+
+
+class DeclaredTask(framework.Task):
+    """What `@task` makes: it is declared to the project's app."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.get_backend().declare(self)
+
+
+class Backend(framework.BaseTaskBackend):
+    """`TASKS = {"default": {"BACKEND": "celeriac.contrib.django.Backend"}}`.
+
+    `OPTIONS` are options of `@app.task`, for all tasks of the backend: `{"timeout": 60, "keep": timedelta(days=7)}`.
+    """
+
+    task_class = DeclaredTask
+    supports_defer = True
+    supports_async_task = True
+    supports_get_result = True
+    supports_priority = True
+
+    @property
+    def app(self) -> Celeriac:
+        """Raises ImproperlyConfigured where the project's app is none of ours."""
+        app = celeriac_app()
+        if app is None:
+            raise ImproperlyConfigured(
+                f"TASKS[{self.alias!r}] is Celeriac's, and the project's app is not: make it with Celeriac(…) in "
+                "project/celery.py and import it in project/__init__.py, or name it in CELERIAC_APP"
+            )
+        return app
+
+    def check(self, **_: Any) -> list[checks.CheckMessage]:
+        try:
+            self.app  # noqa: B018
+        except ImproperlyConfigured as error:
+            return [checks.Error(str(error), id="celeriac.E002")]
+        return []
+
+    # -- declare -------------------------------------------------------------------------------------------------------
+
+    def declare(self, task: Any) -> None:
+        """A role of the function's path, and one for each other queue of QUEUES, which `using(queue_name=…)` names."""
+        if task.module_path in _declared:
+            return
+        _declared[task.module_path] = task
+        options = {"base": RunTask, "priority": task.priority, "django_task": task, **self.options}
+        for queue in sorted({task.queue_name, *self.queues}):
+            self.app.task(name=_role(task, queue), queue=queue, **options)(_handler(task))
+
+    # -- enqueue -------------------------------------------------------------------------------------------------------
+
+    def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Within `atomic()` its row is of that transaction. Raises InvalidTask, EnqueueRefused."""
+        self.validate_task(task)
+        declared = self._task_of(task)
+        args, kwargs = framework.normalize_json(list(args)), framework.normalize_json(dict(kwargs))
+        if self.app.conf.task_always_eager:
+            done = declared.apply(args, kwargs, throw=False, task_id=fresh_id())
+            result = _of_eager(partial(_result, task, done.id, args, kwargs, self.alias), done)
+        else:
+            enqueued = declared.apply_async(args, kwargs, **_options(task, declared))
+            result = _result(task, enqueued.id, args, kwargs, self.alias, TaskResultStatus.READY)
+        signals.task_enqueued.send(type(self), task_result=result)
+        return result
+
+    def _task_of(self, task: Any) -> Any:
+        """The app's, that has this queue. Raises InvalidTask."""
+        declared = _declared.get(task.module_path)
+        if declared is None:
+            raise InvalidTask(f"No worker knows {task.module_path}: declare it by @task(backend={self.alias!r}).")
+        try:
+            return self.app.tasks[_role(declared, task.queue_name)]
+        except NotRegistered:
+            raise InvalidTask(
+                f"No worker runs {task.module_path} from the queue {task.queue_name!r}: name it in "
+                f"TASKS[{self.alias!r}]['QUEUES']."
+            ) from None
+
+    # -- results -------------------------------------------------------------------------------------------------------
+
+    def get_result(self, result_id: Any) -> Any:
+        """Raises TaskResultDoesNotExist: also for what was pruned (the role's `keep`), or is no task of Django's."""
+        with self._reading() as connection:
+            row = tasks.find(connection, f"task_id={result_id}")
+            task = None if row is None else getattr(self.app.tasks.get(row["role"]), "django_task", None)
+            if row is None or task is None:
+                raise framework.TaskResultDoesNotExist(result_id)
+            ended = attempts.attempts(tasks.events(connection, row["id"]))[::-1]
+        return _of_row(task, row, [attempt.by for attempt in ended if attempt.by], self.alias)
+
+    @contextmanager
+    def _reading(self) -> Iterator[Any]:
+        """Where the call's transaction is open: it sees what it has enqueued."""
+        atomic = self.app.ambient()
+        if atomic is not None and atomic.connection is not None:
+            yield atomic.connection
+            return
+        with self.app.database.reading() as connection:
+            yield connection
+
+
+def _options(task: Any, declared: Any) -> dict[str, Any]:
+    """What this call says beside its arguments; without any it goes straight to its row."""
+    options = {} if task.priority == declared.role.priority else {"priority": task.priority}
+    if task.run_after is None:
+        return options
+    return options | {
+        "eta": task.run_after if timezone.is_aware(task.run_after) else timezone.make_aware(task.run_after)
+    }
+
+
+def _role(task: Any, queue: str) -> str:
+    """The role of a function's calls in a queue."""
+    return task.module_path if queue == task.queue_name else f"{task.module_path}@{queue}"
+
+
+# -- run ---------------------------------------------------------------------------------------------------------------
+
+
+class RunTask(DjangoTask):
+    """The app's task of a function of Django's: sends Django's signals around each run."""
+
+    abstract = True
+    django_task: Any = None
+
+    def result(self, status: Any, **ended: Any) -> Any:
+        """The task result of the run under way, from what its request says."""
+        request, backend = self.request, self.django_task.get_backend()
+        if request.retries and not request.is_eager:
+            return backend.get_result(request.id)
+        now = timezone.now()
+        return _result(
+            self.django_task, request.id, request.args, request.kwargs, self.django_task.backend, status,
+            started_at=now, last_attempted_at=now, worker_ids=[self.app.process_name], **ended,
+        )  # fmt: skip
+
+    def before_start(self, *_: Any) -> None:
+        self.request.of_django = result = self.result(TaskResultStatus.RUNNING)
+        self._send(signals.task_started, result)
+
+    def on_success(self, retval: Any, *_: Any) -> None:
+        self._finished(TaskResultStatus.SUCCESSFUL, _return_value=retval)
+
+    def on_failure(self, exc: BaseException, task_id: str, args: Any, kwargs: Any, einfo: Any) -> None:  # noqa: ARG002
+        self._finished(TaskResultStatus.FAILED, errors=[framework.TaskError(
+            exception_class_path=_path(type(exc)), traceback=str(getattr(einfo, "traceback", einfo))
+        )])  # fmt: skip
+
+    def _finished(self, status: Any, **fields: Any) -> None:
+        result = getattr(self.request, "of_django", None) or self.result(status)
+        self._send(signals.task_finished, _with(result, status=status, finished_at=timezone.now(), **fields))
+
+    def _send(self, signal: Any, result: Any) -> None:
+        signal.send(type(self.django_task.get_backend()), task_result=result)
+
+
+def _handler(task: Any) -> Any:
+    """Runs the function of a task, with its context if it takes one; what it returns has to be JSON."""
+    run: Any
+    if inspect.iscoroutinefunction(task.func):
+
+        async def run(*args: Any, **kwargs: Any) -> Any:
+            return framework.normalize_json(await task.func(*_context(task), *args, **kwargs))
+    else:
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            return framework.normalize_json(task.func(*_context(task), *args, **kwargs))
+
+    parameters = list(inspect.signature(task.func).parameters.values())[int(task.takes_context) :]
+    update_wrapper(run, task.func)
+    run.__signature__ = inspect.Signature(parameters)
+    return run
+
+
+def _context(task: Any) -> tuple[Any, ...]:
+    return (framework.TaskContext(task_result=current_task.request.of_django),) if task.takes_context else ()
+
+
+# -- from rows and runs to Django's results ----------------------------------------------------------------------------
+
+
+def _of_row(task: Any, row: Mapping[str, Any], workers: list[str], alias: str) -> Any:
+    status = STATUS[row["status"]]
+    if row["status"] in (states.RUNNING, states.COMPLETED):
+        workers = [*workers, row["worker_id"]]
+    is_planned = row["scheduled_for"] and row["scheduled_for"] != row["created_at"] and not row["retry_count"]
+    changes = {} if row["priority"] == task.priority else {"priority": row["priority"]}
+    _, at, queue = row["role"].partition("@")
+    changes |= {"queue_name": queue} if at else {}
+    changes |= {"run_after": row["scheduled_for"]} if is_planned else {}
+    result = _result(
+        task.using(**changes) if changes else task, row["task_id"], row["args"], row["kwargs"], alias, status,
+        started_at=row["started_at"], last_attempted_at=row["started_at"], finished_at=row["completed_at"],
+        errors=[_error(row)] if status == TaskResultStatus.FAILED else [], worker_ids=workers,
+    )  # fmt: skip
+    return _with(result, _return_value=revived(row["result"])) if status == TaskResultStatus.SUCCESSFUL else result
+
+
+def _error(row: Mapping[str, Any]) -> Any:
+    """That of the last attempt. What no exception ended has its reason for a traceback."""
+    stored = row["result"] if isinstance(row["result"], dict) and "exc_type" in row["result"] else {}
+    usual = (
+        "celery.exceptions.TaskRevokedError" if row["status"] == states.CANCELLED else "celeriac.errors.CeleriacError"
+    )
+    path = f"{stored.get('exc_module') or 'builtins'}.{stored['exc_type']}" if stored else usual
+    traceback = stored.get("traceback") or row["error_message"] or ""
+    return framework.TaskError(exception_class_path=path, traceback=traceback)
+
+
+def _of_eager(made: Any, done: EagerResult) -> Any:
+    """Of a call that has run already, as the setting `task_always_eager` has it."""
+    now = timezone.now()
+    times = {"started_at": now, "last_attempted_at": now, "finished_at": now}
+    if done.successful():
+        return _with(made(TaskResultStatus.SUCCESSFUL, **times), _return_value=done.result)
+    error = framework.TaskError(exception_class_path=_path(type(done.result)), traceback=str(done.traceback or ""))
+    return made(TaskResultStatus.FAILED, errors=[error], **times)
+
+
+def _result(task: Any, task_id: str, args: Any, kwargs: Any, alias: str, status: Any, **fields: Any) -> Any:
+    """`enqueued_at` is the time in the task's id, the same wherever it is read."""
+    usual: dict[str, Any] = dict.fromkeys(("started_at", "last_attempted_at", "finished_at"))
+    usual |= {"errors": [], "worker_ids": []}
+    return framework.TaskResult(
+        task=task, id=task_id, status=status, enqueued_at=began(task_id), args=list(args or ()),
+        kwargs=dict(kwargs or {}), backend=alias, **usual | fields,
+    )  # fmt: skip
+
+
+def _with(result: Any, **fields: Any) -> Any:
+    """The result with these, which is frozen to others."""
+    for name, value in fields.items():
+        object.__setattr__(result, name, value)
+    return result
+
+
+def _path(kind: type) -> str:
+    return f"{kind.__module__}.{kind.__qualname__}"
