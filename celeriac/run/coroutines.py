@@ -98,7 +98,7 @@ def _result_of(task: Any, awaitable: Any) -> Any:
     if in_flight():
         return _await_here(awaitable, run)
     if not loop_runs_here():
-        return _in_native_thread(awaitable, run) if _in_greenlets() else _here(awaitable, run)
+        return _in_native_thread(awaitable, run) if in_greenlets() else _here(awaitable, run)
     return awaitable if task.request.called_directly else _in_thread(awaitable, run)
 
 
@@ -310,7 +310,7 @@ def line_of(ident: int | None) -> str:
 # -- gevent ------------------------------------------------------------------------------------------------------------
 
 
-def _in_greenlets() -> bool:
+def in_greenlets() -> bool:
     """A thread runs one loop at a time, and under gevent all greenlets are one thread."""
     monkey = sys.modules.get("gevent.monkey")
     return monkey is not None and monkey.is_module_patched("threading")

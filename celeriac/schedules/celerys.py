@@ -46,6 +46,11 @@ def entries(conf: Configuration, roles: Roles) -> Iterator[Entry]:
             raise ConfigurationError(f"beat_schedule[{str(name)!r:.100}]: {error}") from error
 
 
+def entry(conf: Configuration, roles: Roles, name: str, said: Mapping[str, Any]) -> Entry:
+    """One, as `beat_schedule` would have it. Raises ConfigurationError, ValueError, TypeError."""
+    return _entry(conf, roles, _short(name), said)
+
+
 def original(conf: Configuration, name: str) -> Mapping[str, Any] | None:
     """What `beat_schedule` says of the entry that a schedule of this name was made of."""
     listed = conf.beat_schedule or {}

@@ -17,7 +17,7 @@ DJANGOS = {"6.0": (PROJECT,), "6.1": (f"{PROJECT}/test_django.py",)}
 
 #: What the project needs beside Django itself.
 BESIDE = {
-    "6.0": ("psycopg[binary]", "django-celery-results", "django-celery-beat", "pytest-django"),
+    "6.0": ("psycopg[binary]", "django-celery-results", "django-celery-beat", "ephem", "pytest-django"),
     "6.1": ("psycopg[binary]", "django-celery-results", "pytest-django"),
 }  # fmt: skip
 

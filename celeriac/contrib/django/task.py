@@ -12,6 +12,7 @@ from celery import signals
 from celery.contrib.django.task import DjangoTask as CelerysDjangoTask
 from django.db import close_old_connections, transaction
 
+from celeriac.run.coroutines import in_greenlets
 from celeriac.seam.task import Task
 from celeriac.store.ids import fresh_id
 
@@ -26,14 +27,17 @@ def _note_worker(**_: Any) -> None:
 
 
 def _closing(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """In a worker: connections that are too old, or broken, are closed when the coroutine ends (CONN_MAX_AGE)."""
+    """In a worker: connections that are too old, or broken, are closed when the coroutine ends (CONN_MAX_AGE).
+
+    Under gevent asgiref's thread is a greenlet, which an event loop in a thread of its own waits for in vain.
+    """
 
     @wraps(handler)
     async def run(*args: Any, **kwargs: Any) -> Any:
         try:
             return await handler(*args, **kwargs)
         finally:
-            if _in_worker:
+            if _in_worker and not in_greenlets():
                 await sync_to_async(close_old_connections)()
 
     return run

@@ -15,6 +15,7 @@ INSTALLED_APPS = [
 ]  # fmt: skip
 if SHOP_CELERY == "celeriac":
     INSTALLED_APPS += ["post"] if find_spec("django.tasks") else ["post", "django_tasks"]
+    INSTALLED_APPS += ["django_celery_beat"] if find_spec("django_celery_beat") else []
 MIDDLEWARE = [
     "django.contrib.sessions.middleware.SessionMiddleware", "django.contrib.auth.middleware.AuthenticationMiddleware",
     "django.contrib.messages.middleware.MessageMiddleware",

@@ -11,6 +11,11 @@ def charge(number: int) -> int:
     return number
 
 
+@shared_task(sensitive=("card",))
+def refund(number: int, card: str) -> None:
+    """Celery keeps the option as an attribute."""
+
+
 def _backend() -> int:
     with connection.cursor() as cursor:
         cursor.execute("SELECT pg_backend_pid()")

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from django.db import connections, transaction
 from django.test import TestCase, TransactionTestCase, override_settings
-from shop.tasks import charge
+from shop.tasks import charge, refund
 
 from celeriac.contrib.django.models import Task
 from celeriac.errors import IllegalMove
@@ -136,6 +136,23 @@ class Rows(TestCase):
         self.assertContains(self.client.get(f"/admin/celeriac/task/{row}/change/"), task_id)
         self.assertEqual(self.client.get("/admin/celeriac/task/add/").status_code, 403)
         self.assertEqual(self.client.post(f"/admin/celeriac/task/{row}/delete/", {"post": "yes"}).status_code, 403)
+
+    def test_the_admin_shows_nobody_what_is_sensitive(self):
+        current_app.register_roles()
+        refund.delay(1, card="4242 4242")
+        self.client.force_login(User.objects.create_superuser("ops"))
+        page = self.client.get(f"/admin/celeriac/task/{Task.objects.get().pk}/change/")
+        self.assertContains(page, "card")
+        self.assertNotContains(page, "4242")
+
+    @override_settings(CELERIAC_DASHBOARD="https://jobs.example.com/admin/")
+    def test_the_admin_links_to_the_dashboard(self):
+        charge.delay(1)
+        self.client.force_login(User.objects.create_superuser("ops"))
+        row = Task.objects.get().pk
+        link = f'<a href="https://jobs.example.com/admin/tasks/{row}">'
+        self.assertContains(self.client.get("/admin/celeriac/task/"), link)
+        self.assertContains(self.client.get(f"/admin/celeriac/task/{row}/change/"), link)
 
     def test_djangos_check_names_what_is_not_used(self):
         with mock.patch.dict(current_app.conf.changes, {"task_compression": "gzip"}):
