@@ -31,6 +31,7 @@ BY_HAND = {
     "make matrix": "wants servers and Pythons that are installed; an hour",
     "make pgbouncer": "wants a PgBouncer that is installed",
     "python -m tests.matrix.connections": "wants a PgBouncer that is installed",
+    "python -m tests.matrix.django": "wants Python 3.12 or later, and a download; by night",
     "python -m tests.matrix.mixed": "wants the last release's tag; minutes",
     "python -m tests.matrix.mixed HEAD~20": "wants the history; minutes",
     "pre-commit install": "changes the repository's hooks",

@@ -23,6 +23,7 @@ from tests.deploy import (
     test_tutorial,
 )
 from tests.deploy.written import BLOCKS, EVERY, INDENTED, PAGES, Block, blocks
+from tests.django_project import test_page
 from tests.end_to_end import test_pytest_plugin, test_senders
 from tests.postgres import test_capacity
 from tests.processes import ROOT
@@ -57,6 +58,7 @@ def is_of_commands(block: Block) -> bool:
 HELD: dict[str, Collection[Block]] = {
     "tests/deploy/test_blocks.py::test_python_runs": [b for found in test_blocks.PYTHON.values() for b in found],
     "tests/deploy/test_fastapi_page.py::test_an_order_is_taken_and_followed_to_its_end": test_fastapi_page.BLOCKS,
+    "tests/django_project/test_page.py::test_its_shop_goes_as_it_says": test_page.BLOCKS,
     "tests/deploy/test_blocks.py::test_sql_runs": test_blocks.SQL,
     "tests/deploy/test_readme.py::test_its_examples_run_one_after_the_other": test_readme.EXAMPLES,
     "tests/deploy/test_readme.py::test_the_statements_of_the_sql_page_run": test_readme.STATEMENTS,

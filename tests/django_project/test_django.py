@@ -77,8 +77,12 @@ for number in range({requests}):
 """
 
 
-def test_exactly_what_was_committed_runs_whoever_is_killed(environ: dict[str, str], tmp_path: Path, rows: Rows) -> None:
-    requests = 150
+@pytest.mark.parametrize(
+    "requests", [150, pytest.param(1_000, marks=pytest.mark.nightly("the same by day, with fewer requests"))]
+)
+def test_exactly_what_was_committed_runs_whoever_is_killed(
+    environ: dict[str, str], tmp_path: Path, rows: Rows, requests: int
+) -> None:
     manage(environ, "migrate")
     command = [sys.executable, "-m", "celery", "-A", "project", "worker", "-l", "INFO", "-c", "2", "--without-mingle"]
     with ExitStack() as stack:
@@ -86,7 +90,7 @@ def test_exactly_what_was_committed_runs_whoever_is_killed(environ: dict[str, st
         until(lambda: " ready." in worker.printed(), "the worker")
         send = [sys.executable, "-c", SEND.format(requests=requests)]
         sender = stack.enter_context(processes.process(send, environ, tmp_path / "sender.log"))
-        for done in (10, 40, 70):
+        for done in (requests // 15, requests // 4, requests // 2):
             until(ran_at_least(rows, done), f"{done} runs")
             for child in psutil.Process(worker.pid).children()[:1]:
                 child.kill()

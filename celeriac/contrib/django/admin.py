@@ -40,9 +40,9 @@ class TaskAdmin(admin.ModelAdmin):
         address = f"{settings.CELERIAC_DASHBOARD.rstrip('/')}/tasks/{task.pk}"
         return str(format_html('<a href="{}">{}</a>', address, task.pk))
 
-    def get_object(self, *given: Any, **options: Any) -> Any:
+    def get_object(self, *arguments: Any, **options: Any) -> Any:
         """Without what its role calls sensitive."""
-        task, app = super().get_object(*given, **options), celeriac_app()
+        task, app = super().get_object(*arguments, **options), celeriac_app()
         if task is None or app is None:
             return task
         with app.database.reading() as connection:

@@ -7,6 +7,7 @@ from typing import Any
 from django.apps import AppConfig
 from django.core import checks
 from django.db import connections
+from django.db.backends.signals import connection_created
 from django.db.models.signals import post_migrate
 
 from celeriac.app import Celeriac
@@ -14,6 +15,9 @@ from celeriac.contrib.django import databases
 from celeriac.contrib.django.checks import notes
 from celeriac.contrib.django.transactions import Ambient
 from celeriac.store.migrate import migrate
+
+#: Addresses of the databases that have the schema by this process.
+_brought: set[str] = set()
 
 
 class CeleriacConfig(AppConfig):
@@ -32,25 +36,37 @@ class CeleriacConfig(AppConfig):
         app.ambient = Ambient(app.settings.database_url)
         checks.register(notes, "celeriac")
         post_migrate.connect(bring_schema, sender=self)
+        connection_created.connect(follow)
 
 
 def bring_schema(using: str, **_: Any) -> None:
-    """After Django's `migrate` of the database that the engine's schema lies in: brings it up to date, in tests too."""
+    """After Django's `migrate` of the database that the engine's schema lies in: brings it up to date, in tests too.
+
+    Once a process: Django sends the same signal after each flush, as of a TransactionTestCase.
+    """
     app = databases.celeriac_app()
-    if app is None or databases.alias_of(app.settings.database_url) != using:
+    if app is None or databases.alias_of(app.settings.database_url) != using or app.database_url in _brought:
         return
-    if "database" in app.__dict__ and app.database.url != app.database_url:  # a test's
-        _forget_database(app)
+    follow()
     _let_go_of_tests_database(app, connections[using].creation)
     migrate(app.database.engine, app.migrations)
     app.register_roles(served=[])
+    _brought.add(app.database_url)
+    _forget_database(app)  # Postgres copies none that somebody is connected to, as `test --parallel` has it do
+
+
+def follow(**_: Any) -> None:
+    """Where DATABASES points elsewhere by now, at a test's database or a parallel test's, the app goes there, too."""
+    app = databases.celeriac_app()
+    if app is not None and "database" in app.__dict__ and app.database.url != app.database_url:
+        _forget_database(app)
 
 
 def _forget_database(app: Celeriac) -> None:
     """The next look-up connects to where DATABASES points by then."""
     if "database" in app.__dict__:
         app.database.dispose()
-    for name in ("database", "by_name"):
+    for name in ("database", "by_name", "limited", "tally"):
         app.__dict__.pop(name, None)
 
 
@@ -58,6 +74,7 @@ def _let_go_of_tests_database(app: Celeriac, creation: Any) -> None:
     """Postgres drops no database that somebody is connected to, and Django has no signal before it drops a test's."""
 
     def destroy(*args: Any, **options: Any) -> Any:
+        _brought.discard(app.database_url)
         _forget_database(app)
         return type(creation).destroy_test_db(creation, *args, **options)
 

@@ -48,7 +48,7 @@ def import_rows(app: Celeriac, *, by: str, dry_run: bool = False) -> Iterator[Im
 
 def _imported(app: Celeriac, row: Any, by: str, dry_run: bool) -> Imported:
     now = datetime.now(UTC)
-    if why := _left(app, row, now):
+    if why := _left(app.conf.beat_schedule or {}, row, now):
         return Imported(row.name, LEFT, why)
     _refuse(row, now)
     if row.clocked:
@@ -60,11 +60,11 @@ def _imported(app: Celeriac, row: Any, by: str, dry_run: bool) -> Imported:
     return _scheduled(app, entry, by, dry_run)
 
 
-def _left(app: Celeriac, row: Any, now: datetime) -> str | None:
+def _left(listed: Mapping[str, Any], row: Any, now: datetime) -> str | None:
     """Why there is nothing to do for it, if so."""
     if row.task == _CLEANUP:
         return "roles' `keep` says when rows go"
-    if row.name in (app.conf.beat_schedule or {}):
+    if row.name in listed:
         return "beat_schedule has it"
     if row.expires is not None and _aware(row.expires) <= now:
         return "it has expired"
