@@ -226,7 +226,8 @@ def _of_row(task: Any, row: Mapping[str, Any], workers: list[str], alias: str) -
     if row["status"] in (states.RUNNING, states.COMPLETED):
         workers = [*workers, row["worker_id"]]
     is_planned = row["scheduled_for"] and row["scheduled_for"] != row["created_at"] and not row["retry_count"]
-    changes = {} if row["priority"] == task.priority else {"priority": row["priority"]}
+    priority = max(framework.LOWEST, min(framework.HIGHEST, row["priority"]))  # an operator may go beyond them
+    changes: dict[str, Any] = {} if priority == task.priority else {"priority": priority}
     _, at, queue = row["role"].partition("@")
     changes |= {"queue_name": queue} if at else {}
     changes |= {"run_after": row["scheduled_for"]} if is_planned else {}

@@ -24,6 +24,9 @@ _exceptions: Any = import_module(f"{PACKAGE}.exceptions")
 #: What sends `task_enqueued`, `task_started` and `task_finished`.
 signals: Any = import_module(f"{PACKAGE}.signals")
 
+#: What a task's priority may be.
+LOWEST, HIGHEST = _base.TASK_MIN_PRIORITY, _base.TASK_MAX_PRIORITY
+
 Task, TaskError = _base.Task, _base.TaskError
 TaskContext, TaskResult, TaskResultStatus = _package.TaskContext, _package.TaskResult, _package.TaskResultStatus
 BaseTaskBackend: Any = import_module(f"{PACKAGE}.backends.base").BaseTaskBackend

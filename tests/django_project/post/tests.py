@@ -77,6 +77,9 @@ class Enqueue(TestCase):
         self.assertEqual(current_app.tasks[row.task_name].role.queue, "default")
         self.assertEqual(tasks.letter.get_result(result.id), result)
         self.assertEqual(result.task.run_after, at)
+        with connections["default"].cursor() as cursor:
+            cursor.execute("UPDATE celeriac.worker_tasks SET priority = 5000")
+        self.assertEqual(tasks.letter.get_result(result.id).task.priority, 100)
 
     @override_settings(USE_TZ=False)
     def test_a_time_without_a_zone_is_one_of_djangos_zone(self):
