@@ -17,7 +17,7 @@ import pytest
 #: by half than they took, as a machine may be busy.
 LIMITS = {
     "api": 160, "dashboard": 980, "demo": 30, "deploy": 360,
-    "django_project": 120, "end_to_end": 1_000, "example": 50, "faults": 350,
+    "django_project": 160, "end_to_end": 1_000, "example": 50, "faults": 350,
     "local": 110, "outside": 180, "postgres": 2_200, "pure": 150, "sandbox": 20, "systems": 500, "typing": 30,
 }  # fmt: skip
 

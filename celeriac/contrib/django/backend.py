@@ -85,7 +85,8 @@ class Backend(framework.BaseTaskBackend):
         if task.module_path in _declared:
             return
         _declared[task.module_path] = task
-        options = {"base": RunTask, "priority": task.priority, "django_task": task, **self.options}
+        priority = self.app.roles.priorities.turned(task.priority)  # Django's highest goes first, whatever the app says
+        options = {"base": RunTask, "priority": priority, "django_task": task, **self.options}
         for queue in sorted({task.queue_name, *self.queues}):
             self.app.task(name=_role(task, queue), queue=queue, **options)(_handler(task))
 
@@ -143,7 +144,8 @@ class Backend(framework.BaseTaskBackend):
 
 def _options(task: Any, declared: Any) -> dict[str, Any]:
     """What this call says beside its arguments; without any it goes straight to its row."""
-    options = {} if task.priority == declared.role.priority else {"priority": task.priority}
+    turned = declared.app.roles.priorities.turned
+    options = {} if task.priority == declared.role.priority else {"priority": turned(task.priority)}
     if task.run_after is None:
         return options
     return options | {
