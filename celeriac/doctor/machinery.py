@@ -81,7 +81,8 @@ def dead_rows(app: Celeriac) -> Seen:
 
 def connections(app: Celeriac) -> Seen:
     with app.database.statement() as connection:
-        return Seen(condition.connections(connection).sentence)
+        there = condition.connections(connection)
+    return Seen(f"{there.used} of {there.most} are in use")
 
 
 def redis(app: Celeriac) -> Seen:

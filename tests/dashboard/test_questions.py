@@ -22,7 +22,7 @@ ROLE = "product_resync"
 
 #: What stands on the page, as a pattern, and what the command prints.
 ANSWERS = {
-    "what is wrong?": ("too much waits", "too much waits"),
+    "what is wrong?": (rf"no worker takes the queue {ROLE}", f"no worker takes the queue {ROLE}"),
     "why is it not running?": ("is running and has its lock 'store:7'", "is running and has its lock 'store:7'"),
     "who holds that lock?": (r"on <a [^>]*>store-9:12</a>", "store-9:12"),
     "who starves?": (r"(?s)id=\"share-[^\"]*starved\"", "starved"),
