@@ -1,14 +1,14 @@
-"""Celery with SQL roots: a task is a row in Postgres, a Celery message only a ticket for rows.
+"""Celery with SQL roots: a task is a row in Postgres, a Celery message only a ticket (a lease) for rows.
 
     enqueue → select → claim → (publish) → start → (run) → settle
                 ▲                                  │
                 └── promote ◀── release, rescue ◀──┘
 
-A folder a stage: `enqueue`, `dispatch` (select, claim, publish), `run`, `settle`. `schedules` and `repair` act by
-themselves, `operate` for operators, and `insights` only reads. Under them all are `roles`, what is declared, and
-`store`, what is stored; `seam` is where Celery comes in, `worker` the process.
+Each stage has a folder: `enqueue`, `dispatch` (select, claim, publish), `run`, `settle`. `schedules` and `repair` act
+by themselves, `operate` acts for operators, and `insights` only reads. Below them all are `roles` (what is declared)
+and `store` (what is stored); `seam` is the connection to Celery, `worker` the process.
 
-Verbs are what writes SQL about tasks: functions that take a SQLAlchemy connection and leave the transaction to their
+Verbs are the functions that write SQL about tasks: they take a SQLAlchemy connection and leave the transaction to their
 caller. Times are the database's.
 """
 

@@ -1,7 +1,7 @@
-"""What stands above who starts it, by name: all that the order of the folders cannot say.
+"""Parts above the modules that start them, by name: the exceptions to the order of the folders.
 
-A worker's threads look after alerts and repairs, and tell figures; those know the worker and the app, and so stand
-above both. Nobody else is named in this way (`tests/pure/test_named_above.py`).
+A worker's threads run alerts and repairs and serve figures; those need the worker and the app, and so are above both.
+Nothing else is named in this way (`tests/pure/test_named_above.py`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 
 from kombu.utils.imports import symbol_by_name
 
-#: A worker's: the thread that looks at alerts where no beat does, its port for figures, its repairs.
+#: A worker's: the thread that checks alerts where no beat does, its port for figures, its repairs.
 ALERT_WATCH = "celeriac.alerts.review:AlertWatch"
 WORKER_PORT = "celeriac.metrics.process:of_worker"
 REVIEW_AT_START = "celeriac.repair.vital:at_start"
@@ -22,5 +22,5 @@ BEAT_PORT = "celeriac.metrics.process:of_beat"
 
 
 def load(name: str) -> Any:
-    """Imported at the first call."""
+    """Import the part at the first call, and return it."""
     return symbol_by_name(name)

@@ -54,10 +54,10 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Celery's class of tasks where it finds Django, and ours.
+#: Celery's class of tasks under Django, and ours.
 DJANGOS = {"celery.contrib.django.task:DjangoTask": "celeriac.contrib.django.task:DjangoTask"}
 
-#: Where Celery's app finds its queues and messages.
+#: The class from which Celery's app gets its queues and messages.
 AMQP = "celeriac.seam.amqp:RoleQueues"
 
 
@@ -75,10 +75,10 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
 
     registry_cls: Any = "celeriac.seam.registry:Registry"
 
-    #: The address of Postgres where DATABASE_URL names none: a framework's.
+    #: Returns a framework's address of Postgres, used if DATABASE_URL names none.
     address: Callable[[], str] | None = None
 
-    #: The transaction that a framework has open where a call is made: its row belongs to that.
+    #: Returns the transaction that a framework has open around a call: the row is inserted in it.
     ambient: Callable[[], Ambient | None] = staticmethod(lambda: None)
 
     def __init__(
@@ -103,7 +103,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         options.setdefault("control", "celeriac.seam.control:Control")
         super().__init__(main, **options)
         declared: Any = self.task_cls
-        self.task_cls: Any = with_rows(DJANGOS.get(declared, declared))  # Celery's fix-up for Django has its own
+        self.task_cls: Any = with_rows(DJANGOS.get(declared, declared))  # Celery's fix-up for Django sets its own class
         from celeriac.worker import install
 
         install(self)
@@ -131,7 +131,9 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
 
     @property
     def redis_url(self) -> str:
-        """Raises ConfigurationError for a broker that is no Redis, for two that disagree, for Sentinels of nobody."""
+        """The address of Redis. Raises ConfigurationError for a broker that is no Redis, for two that disagree, and for
+        Sentinels without a master's name.
+        """
         return broker.url_of(self.conf, self.settings) or self.stack.redis_url
 
     @cached_property
@@ -150,22 +152,22 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
 
     @cached_property
     def beside(self) -> Beside:
-        """What callers with an event loop enqueue by."""
+        """The threads by which callers with an event loop enqueue."""
         return Beside(self.settings.enqueue_timeout)
 
     @cached_property
     def Worker(self) -> Any:  # noqa: N802
-        """Celery's name for what `celery worker` starts."""
+        """The class that `celery worker` starts, under Celery's name for it."""
         return self.subclass_with_self("celeriac.worker.controller:Worker")
 
     @cached_property
     def Beat(self) -> Any:  # noqa: N802
-        """Celery's name for what `celery beat` starts."""
+        """The class that `celery beat` starts, under Celery's name for it."""
         return self.subclass_with_self("celeriac.schedules.beat:Beat")
 
     @cached_property
     def AsyncResult(self) -> Any:  # noqa: N802
-        """Celery's name for the result of a task by its id."""
+        """The class of a task's result by its id, under Celery's name for it."""
         return self.subclass_with_self("celeriac.seam.result:RowResult", name="AsyncResult", reverse="AsyncResult")
 
     @property
@@ -196,12 +198,12 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
 
     @cached_property
     def backend(self) -> RowBackend:
-        """Results are rows, whatever the configuration says."""
+        """The result backend: results are rows, whatever the configuration says."""
         return RowBackend(app=self)
 
     @cached_property
     def annotations(self) -> list[Any]:
-        """Celery's name for what `task_annotations` says. Raises ConfigurationError."""
+        """The value of `task_annotations`, under Celery's name for it. Raises ConfigurationError."""
         return app_wide.checked_annotations(self.conf)
 
     def notes(self, *, calls: bool = False, scheduler: Any = None) -> list[str]:
@@ -218,7 +220,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         return list(dict.fromkeys(notes))
 
     def close(self) -> None:
-        """Celery's; its connections to Postgres and Redis close with it, its threads end, and nothing keeps it."""
+        """Close the app, its connections to Postgres and Redis, and its threads; nothing keeps it alive after that."""
         super().close()
         if "enqueuer" in self.__dict__:
             self.enqueuer.kicker.close()
@@ -256,7 +258,9 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         return task
 
     def register_task(self, task: Any, **options: Any) -> Any:
-        """A class task: options of its role stand in the class, or here. Raises ConfigurationError at once."""
+        """Register a class task; its role's options are in the class, or given here.
+        Raises ConfigurationError at once.
+        """
         task = task() if isinstance(task, type) else task
         task.__class__ = with_rows(type(task))
         coroutines.refuse_generators(task.name or type(task).__name__, task.run)
@@ -269,7 +273,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         return task
 
     def usual_role_options(self) -> dict[str, Any]:
-        """What the app and its configuration say of roles that say nothing themselves."""
+        """Return the options that the app and its configuration give to roles that do not set them."""
         return app_wide.role_options(self.conf) | {"adopt": self.adopt}
 
     def register_roles(self, served: Collection[str] | None = None) -> None:
@@ -294,8 +298,8 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
     # -- enqueue ---------------------------------------------------------------------------------------------------
 
     def send_task(self, name: str, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
-        """By name, from whatever code base. Delays count on the database's clock."""
-        if not isinstance(options.get("task_type"), Task):  # whose `apply_async` has looked at them
+        """Enqueue by name, from whatever code base. Delays count on the database's clock."""
+        if not isinstance(options.get("task_type"), Task):  # a Task's `apply_async` has checked them
             options = self._own_options(name) | options_of_call(name, options)
         options |= self._queue_of_key(name, options)
         options["celeriac_named"] = options.get("task_id") is not None
@@ -323,7 +327,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         return {"queue": queue_of_key(self.conf, key, exchange) or key}
 
     def sends_straight(self) -> bool:
-        """Whether nobody has replaced or overrides what a call goes through on its way to its row."""
+        """Return whether nobody has replaced or overrides a function that a call goes through on its way to its row."""
         return (
             originals.sending_is_celerys()
             and type(self).send_task is _SEND_TASK
@@ -334,14 +338,14 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
     def enqueue(
         self, name: str, args: Sequence[Any], kwargs: Mapping[str, Any], bound: Bound | None = None
     ) -> Enqueued:
-        """A call by its name and arguments alone, in the caller's transaction if there is one."""
+        """Enqueue a call by its name and arguments alone, in the caller's transaction if there is one."""
         role, signature = self.role_named(name)
         limit, by = self.settings.max_argument_bytes, self.process_name
         task = new_task(role, signature, fresh_id(), args, kwargs, limit=limit, enqueued_by=by, is_named=False)
         return Enqueued.of(self, task.task_id, self.enqueuer.insert([task], bound)[0])
 
     def producer_or_acquire(self, existing: Any = None) -> AbstractContextManager[Any]:
-        """The seam: what publishes tasks gets a producer that inserts rows, all of a canvas as one."""
+        """Give Celery a producer that inserts rows, all of a canvas as one: this is the seam to Celery."""
         return producer.unit(self, existing)
 
     default_producer = producer_or_acquire
@@ -349,7 +353,9 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
     def enqueue_many(
         self, name: str, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]], **options: Unpack[BulkOptions]
     ) -> list[Enqueued]:
-        """All or none. `options`: `priority`, `account`, … as for a single call, the same for all."""
+        """Enqueue all of these calls or none. `options`:
+        `priority`, `account`, … as for a single call, the same for all.
+        """
         fields = options_of_bulk(name, self._own_options(name) | options) | {"enqueued_by": self.process_name}
         bound = transaction_of(name, options.get("session"), options.get("connection"))
         role, signature = self.role_named(name)
@@ -363,20 +369,22 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         return sent
 
     def _own_options(self, name: str) -> dict[str, Any]:
-        """What a task declared here says for its calls that `.delay()` has from Celery, and its role does not know."""
+        """Return the options of a task declared here that Celery's `.delay()` applies and its role does not have."""
         expires = getattr(self.tasks.get(name), "expires", None)
         return {} if expires is None else {"expires": expires}
 
     def role_named(self, name: str) -> tuple[Role, Signature]:
-        """Declared here or elsewhere, by the rules that SQL knows of. Raises EnqueueRefused, UnknownRole."""
+        """Return a role declared here or elsewhere, by the rules that SQL has. Raises EnqueueRefused, UnknownRole."""
         declared = self.roles.current(name)
         if declared is None:
             return self.by_name[name]
         return self.by_name.ruled(declared.role, int(self.settings.deployment)), declared.signature
 
     def role_between_releases(self, name: str) -> tuple[Role, Signature]:
-        """As `role_named`; as this code declares it while the release that serves it says otherwise. For schedules and
-        adopted messages, which would be given up for what passes.
+        """Return the role as `role_named` does, or as this code declares it while the release that serves it says
+        otherwise.
+
+        For schedules and adopted messages, which would otherwise be given up for a passing state.
         """
         try:
             return self.role_named(name)
@@ -384,25 +392,27 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
             return self.role_declared(name)
 
     def role_declared(self, name: str) -> tuple[Role, Signature]:
-        """As this code declares it, and if it does not, as SQL knows it. Raises UnknownRole."""
+        """Return the role as this code declares it, or else as SQL has it. Raises UnknownRole."""
         declared = self.roles.current(name)
         return (declared.role, declared.signature) if declared else self.by_name[name]
 
     def kick(self, roles: Iterable[str]) -> None:
-        """After a commit that left work for these roles: wakes the prompt ones. Never raises, as it is committed."""
+        """Wake up these prompt roles, after a commit that left them work.
+        Never raises, because the work is committed.
+        """
         try:
             self.enqueuer.kick(roles)
         except Exception as error:
             logger.warning("Could not kick; the workers' next look makes up for it: %s", error)
 
 
-#: Whoever has another one in its place, in a subclass or on the class, is called.
+#: The original, to notice a replacement in a subclass or on the class, which is then called.
 _SEND_TASK = Celeriac.send_task
 
 chords.adapt_chords(Celeriac)
 
 if TYPE_CHECKING:
-    # Celery has no types, so mypy takes its subclasses for anything. Here it compares what the folders ask for.
+    # Celery has no types, so mypy takes its subclasses for anything. These make it check what the folders need.
     class _App(Celeriac, SeamApp, ResultsApp, WorkerApp): ...
 
     class _Backend(RowBackend, Backend): ...

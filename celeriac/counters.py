@@ -1,7 +1,7 @@
-"""What a process counts while it works, for its port (`CELERIAC_METRICS_ADDRESS`): how often, and how long it took.
+"""Counts and durations of what a process does, for its port (`CELERIAC_METRICS_ADDRESS`).
 
-Nothing is counted where no port is set. A child of a pool has no port: its counts go to its parent with each ticket
-(`taken`, `add`). Names and labels are those of `celeriac.metrics.catalogue`, which says what is told of them.
+Nothing is counted if no port is set. A child of a pool has no port: its counts go to its parent with each ticket
+(`taken`, `add`). Names and labels are those of `celeriac.metrics.catalogue`, which describes them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _NOTHING: AbstractContextManager[Any] = nullcontext()
 
 
 class Counters:
-    """Thread-safe. A forked process begins at 0."""
+    """The counters of a process. Thread-safe. A forked process begins at 0."""
 
     def __init__(self) -> None:
         self.is_on = False
@@ -47,7 +47,7 @@ class Counters:
         self._is_child = True
 
     def turn(self, on: bool) -> None:
-        """In the process that has the port, before it forks others."""
+        """Turn counting on or off, in the process that has the port, before it forks others."""
         self.is_on, self._is_child = on, False
 
     def count(self, n: int, *key: str) -> None:
@@ -62,25 +62,27 @@ class Counters:
                 self._seconds[key] += seconds
 
     def timing(self, *key: str) -> AbstractContextManager[Any]:
-        """What is done within it took so long, also where it raises."""
+        """Return a context that adds how long it took, also if it raises."""
         return _Timing(self, key) if self.is_on else _NOTHING
 
     def total(self, *key: str) -> int:
         return self._totals[key]
 
     def known(self, name: str) -> list[Key]:
-        """Of a figure that grows, what was counted."""
+        """Return the keys that were counted for a growing figure."""
         with self._lock:
             return [key for key in self._totals if key[0] == name]
 
     def times(self, *key: str) -> tuple[list[int], float]:
-        """Counts by `BOUNDS`, one more for what took longer; and the seconds of all."""
+        """Return the counts by `BOUNDS`, with one more for what took longer, and the seconds of all."""
         with self._lock:
             counts = self._buckets.get(key, Counter[int]())
             return [counts[n] for n in range(len(BOUNDS) + 1)], self._seconds.get(key, 0.0)
 
     def taken(self) -> dict[str, Any]:
-        """A child's counts since the last time, for its parent to `add`; of another process nothing."""
+        """Return and clear a child's counts since the last time, for its parent to `add`;
+        in another process nothing.
+        """
         if not (self.is_on and self._is_child):
             return {}
         with self._lock:
@@ -110,5 +112,5 @@ class _Timing:
         self._counters.took(time.perf_counter() - self._began, *self._key)
 
 
-#: This process's.
+#: The counters of this process.
 COUNTERS = Counters()

@@ -43,11 +43,11 @@ class CeleriacError(Exception):
 
 
 class ConfigurationError(CeleriacError):
-    """The message names the setting, its value and what would be right."""
+    """A setting, role or schedule is wrong; the message names it, its value and what would be right."""
 
 
 class BadExpression(ConfigurationError):
-    """The message says what is wrong, where it stands, and gives an example that would be right."""
+    """An expression is wrong; the message says what is wrong and where, and gives an example that would be right."""
 
 
 class EnqueueRefused(CeleriacError):
@@ -67,7 +67,7 @@ class BadArguments(EnqueueRefused, TypeError):
 
 
 class NotStorable(BadArguments, EncodeError):
-    """The arguments are not JSON, or not what Postgres stores of it; the message says what is not."""
+    """The arguments are not JSON, or JSON that Postgres cannot store; the message says which part."""
 
 
 class ArgumentsTooLarge(EnqueueRefused):
@@ -83,7 +83,7 @@ class SnapshotTooOld(EnqueueRefused):
 
 
 class NotReady(EnqueueRefused, OperationalError):
-    """Postgres does not answer, or has not the schema; the message says what to run. `because`: what Postgres said."""
+    """Postgres does not answer, or lacks the schema; the message says what to run. `because`: Postgres' own error."""
 
     def __init__(self, message: str, because: Exception | None = None) -> None:
         super().__init__(message)
@@ -107,7 +107,7 @@ class TokenRefused(CeleriacError):
 
 
 class TokenLimited(CeleriacError):
-    """The message says what the token may enqueue."""
+    """The token's limits do not allow this call; the message says what it may enqueue. Nothing was written."""
 
 
 class Unknown(CeleriacError, LookupError):
@@ -115,15 +115,15 @@ class Unknown(CeleriacError, LookupError):
 
 
 class BadValue(CeleriacError, ValueError):
-    """The message names what was given and what would be right; nothing was written."""
+    """A value is out of bounds; the message names it and what would be right. Nothing was written."""
 
 
 class IllegalMove(CeleriacError):
-    """The life of the task does not allow it now; the message says why, and nothing was written."""
+    """The task's status does not allow this move now; the message says why, and nothing was written."""
 
 
 class NotAllowed(CeleriacError):
-    """The message says which login may."""
+    """The login to Postgres may not do this; the message says which one may. Nothing was written."""
 
 
 class NotSettled(CeleriacError):
@@ -131,7 +131,7 @@ class NotSettled(CeleriacError):
 
 
 class HandlerEnded(CeleriacError):
-    """A handler ended by what is no Exception, such as `asyncio.CancelledError`; that one is its cause."""
+    """A handler raised something that is no Exception, such as `asyncio.CancelledError`: it is this error's cause."""
 
 
 class Permanent(Exception):

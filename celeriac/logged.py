@@ -1,4 +1,4 @@
-"""The log's events: by these names programs know a line, whatever its sentence says.
+"""The log's events: names by which programs recognise a line, whatever its sentence says.
 
 What a transaction has done is logged, and counted, once it is committed: `after_commit`, `once_committed`.
 """
@@ -12,7 +12,7 @@ from typing import Any
 
 from sqlalchemy import Connection
 
-#: Each event, and when it comes; `docs/observability.md` says what with.
+#: Each event, and when it is logged; `docs/observability.md` lists the fields.
 EVENTS: Mapping[str, str] = {
     "task.claimed": "a run begins",
     "task.completed": "it succeeded, and that is committed",
@@ -45,25 +45,25 @@ _ACTS = "celeriac once committed"
 
 
 def of(event: str, **fields: Any) -> dict[str, Any]:
-    """For a line's `extra`."""
+    """Return the `extra` of a log line for this event."""
     return {"data": {"event": event, **fields}}
 
 
 def after_commit(
     connection: Connection, logger: logging.Logger, level: int, message: str, *, event: str, **fields: Any
 ) -> None:
-    """Logs it once this transaction, one of the engine's own, is committed."""
+    """Log this once this transaction, one of the engine's own, is committed."""
     if logger.isEnabledFor(level):
         once_committed(connection, partial(logger.log, level, "%s", message, extra=of(event, **fields)))
 
 
 def once_committed(connection: Connection, act: Callable[[], None]) -> None:
-    """Does it once this transaction, one of the engine's own, is committed; never if it is rolled back."""
+    """Call `act` once this transaction, one of the engine's own, is committed; never if it is rolled back."""
     connection.info.setdefault(_ACTS, []).append(act)
 
 
 def forget(connection: Connection) -> None:
-    """What an earlier transaction of the connection left, which was not committed."""
+    """Drop what an earlier transaction of the connection left, which was not committed."""
     connection.info.pop(_ACTS, None)
 
 

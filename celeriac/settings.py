@@ -17,16 +17,16 @@ from celeriac.errors import ConfigurationError
 
 DAY = 86_400.0
 
-#: What remote control, which is whoever may write to Redis, may do in a worker: each level with those before it.
+#: What remote control, open to whoever may write to Redis, may do in a worker: each level includes those before it.
 OFF, LOOK, ACT, STORE = REMOTE = ("off", "look", "act", "store")
 
 #: What `REDIS_URL` says where Postgres is all there is.
 NO_REDIS = "none"
 
-#: Characters that a key has at least.
+#: The fewest characters of a key.
 SHORTEST_KEY = 16
 
-#: Prints what is typed as it has to be written.
+#: A command that prints what is typed in the form it has to be written in.
 QUOTING = """python3 -c "from urllib.parse import quote; print(quote(input(), ''))\""""
 
 _SPECIAL = ", ".join(f"{character} as {quote(character, '')}" for character in "%@:/?#[];")
@@ -35,7 +35,7 @@ HOW_TO_WRITE = f"in user and password write {_SPECIAL}; `{QUOTING}` does"
 
 
 def _period(variable: str, default: float, low: float) -> float:
-    """Seconds, up to a day; its variable has milliseconds."""
+    """Declare a setting in seconds, up to a day; its variable has milliseconds."""
     metadata = {"variable": variable, "low": low, "high": DAY, "unit": "milliseconds", "scale": 0.001, "whole": False}
     return field(default=default, metadata=metadata)
 
@@ -47,28 +47,28 @@ def _setting(variable: str, default: float, low: float, high: float, unit: str, 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All durations are seconds here, whatever unit their variable has."""
+    """The settings. All durations are seconds here, whatever unit their variable has."""
 
     database_url: str | None = None
     redis_url: str | None = None
-    # Where `REDIS_URL` names Sentinels: what they call the master.
+    # The Sentinels' name of the master, if `REDIS_URL` names Sentinels.
     redis_master: str | None = None
     worker_id: str | None = None
     worker_role: str | None = None
     log_format: str = "text"
-    # Whether enqueues and runs are told to OpenTelemetry.
+    # Whether enqueues and runs are reported to OpenTelemetry.
     otel: bool = False
     remote_control: str = ACT
-    # What remote control that is more than a look has to be signed with; nothing.
+    # The key with which remote control above the level `look` has to be signed; None: with nothing.
     remote_control_key: str | None = None
-    # Where alerts are told. Both addresses may have a password in them.
+    # Where alerts are sent. Both addresses may have a password in them.
     alert_webhook: str | None = None
     alert_mail: str | None = None
     alert_mail_from: str | None = None
     alert_mail_to: str | None = None
-    # Where a worker's or a beat's own figures are told; nowhere.
+    # Where a worker's or a beat's own figures are served; None: nowhere.
     metrics_address: str | None = None
-    # Where the dashboard says that Flower is.
+    # The address of Flower that the dashboard links to.
     flower_url: str | None = None
 
     heartbeat_interval: float = _period("HEARTBEAT_INTERVAL_MS", 30.0, 0.05)
@@ -84,18 +84,18 @@ class Settings:
     aging_after: float = _period("CELERIAC_AGING_AFTER_MS", 3600.0, 0.0)
     aging_interval: float = _period("CELERIAC_AGING_INTERVAL_MS", 300.0, 0.001)
     aging_step: float = _setting("CELERIAC_AGING_STEP", 10, 1, 100, "points", whole=True)
-    # From 50 on is what users ask for; a ceiling of 100 lets old work outrank them.
+    # Users request priorities from 50 on; a ceiling of 100 lets old work outrank them.
     aging_ceiling: float = _setting("CELERIAC_AGING_CEILING", 49, -1_000_000, 100, "a priority", whole=True)
     drain_grace: float = _period("CELERIAC_DRAIN_GRACE_MS", 25.0, 0.0)
     time_limit_grace: float = _period("CELERIAC_TIME_LIMIT_GRACE_MS", 5.0, 0.0)
     events_per_second: float = _setting("CELERIAC_EVENTS_PER_SECOND", 1000, 0, 1e6, "tasks a second and process")
     # Postgres' JSONB holds no more than 256 MB.
     max_argument_bytes: float = _setting("CELERIAC_MAX_ARGUMENT_BYTES", 262_144, 1, 2**28 - 1, "bytes", whole=True)
-    # The API's. Requests a second for each token, requests a minute without a valid one for each address.
+    # Limits of the API: requests a second for each token, and a minute for each address without a valid one.
     api_requests: float = _setting("CELERIAC_API_REQUESTS_PER_SECOND", 50, 0.1, 1e6, "requests a second")
     api_failures: float = _setting("CELERIAC_API_FAILURES_PER_MINUTE", 60, 1, 1e9, "requests a minute")
     api_body_bytes: float = _setting("CELERIAC_API_BODY_BYTES", 1_048_576, 1024, 2**28 - 1, "bytes", whole=True)
-    # How often workers look at the plain queues, which other Celery apps write to; 0 leaves them alone.
+    # How often workers poll the plain queues, which other Celery apps write to; 0 leaves them alone.
     adopt_interval: float = _period("CELERIAC_ADOPT_INTERVAL_MS", 0.1, 0.0)
     dead_letter_days: float = _setting("CELERIAC_DEAD_LETTER_DAYS", 30.0, 0.0, 36_500, "days")
     event_days: float = _setting("CELERIAC_EVENT_DAYS", 30.0, 0.0, 36_500, "days")
@@ -123,7 +123,7 @@ class Settings:
 
     @classmethod
     def from_environ(cls, environ: Mapping[str, str] | None = None) -> Settings:
-        """Raises ConfigurationError naming the variable, its value and what would be right."""
+        """Read the settings. Raises ConfigurationError naming the variable, its value and what would be right."""
         variables = os.environ if environ is None else environ
         numeric = [f for f in fields(cls) if f.metadata and variables.get(f.metadata["variable"])]
         more: dict[str, Any] = {f.name: _number(f.metadata, variables) for f in numeric} | _alert_addresses(variables)
@@ -179,7 +179,7 @@ def _is_installed(module: str) -> bool:
 
 
 def _alert_addresses(environ: Mapping[str, str]) -> dict[str, str | None]:
-    """Where alerts are told."""
+    """Return where alerts are sent."""
     to = {name: environ.get(f"CELERIAC_{name.upper()}") or None for name in ("alert_webhook", "alert_mail")}
     for name, schemes in (("alert_webhook", ("http", "https")), ("alert_mail", ("smtp", "smtps", "smtp+starttls"))):
         if not _is_address(to[name], schemes):
@@ -200,7 +200,7 @@ def _alert_addresses(environ: Mapping[str, str]) -> dict[str, str | None]:
 
 
 def _logs_in_openly(url: SplitResult) -> bool:
-    """Whether whoever is on the way to the mail server reads the password."""
+    """Return whether the password can be read on the way to the mail server."""
     return url.scheme == "smtp" and bool(url.username) and url.hostname not in ("localhost", "127.0.0.1", "::1")
 
 
@@ -216,7 +216,7 @@ def _is_address(address: str | None, schemes: tuple[str, ...]) -> bool:
     try:
         url = urlsplit(address)
         is_there = url.scheme in schemes and bool(url.hostname) and url.port != 0
-        # Behind a mail server's port is nothing: it was a password's.
+        # A mail server's address ends with its port: anything after that was part of a password.
         is_whole = url.scheme.startswith("http") or "@" not in url.path + url.query + url.fragment
         return is_there and is_whole and address.isascii() and " " not in address
     except ValueError:
@@ -230,7 +230,7 @@ def _checked_address(address: str | None) -> str | None:
 
 
 def host_and_port(address: str) -> tuple[str, int]:
-    """Of `9808` or `0.0.0.0:9808`. Raises ConfigurationError."""
+    """Parse `9808` or `0.0.0.0:9808`. Raises ConfigurationError."""
     host, _, port = address.rpartition(":")
     if not port.isdecimal() or not 0 < int(port) < 65536:
         raise ConfigurationError(f"CELERIAC_METRICS_ADDRESS={address!r} is not usable: give a port, or host:port")
@@ -250,14 +250,14 @@ def _number(meta: Mapping[str, Any], environ: Mapping[str, str]) -> float:
     return value
 
 
-#: What a switch may say, in any case.
+#: The values of a switch, in upper or lower case.
 SWITCH = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 
 
 def is_on(variable: str | None, environ: Mapping[str, str] | None = None, *, default: bool = True) -> bool:
-    """What this environment variable says, in any case; the default where it is unset or empty.
+    """Return whether this environment variable is on, in upper or lower case; the default if it is unset or empty.
 
-    Raises ConfigurationError for what says neither.
+    Raises ConfigurationError for any other value.
     """
     value = (os.environ if environ is None else environ).get(variable or "", "")
     said = value.strip().lower()

@@ -1,8 +1,8 @@
-"""Which release this is. `pyproject.toml` reads it here; surfaces, figures and spans tell it."""
+"""The version of this release. `pyproject.toml` reads it here; surfaces, figures and spans show it."""
 
 __version__ = "0.1.0"
 
 
 def described(deployment: float) -> str:
-    """With which deployment of the application's code it is, where somebody says."""
+    """Return the version, with the deployment of the application's code if one is set."""
     return f"{__version__} (deployment {deployment:.0f})" if deployment else __version__

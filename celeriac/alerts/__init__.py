@@ -1,4 +1,4 @@
-"""Alerts: what is watched, who looks, what fires, and whom it is told.
+"""Alerts: what is watched, what fires, and who is notified.
 
 rules      one list of what is watched, which the page of alerts and Prometheus' rules are made of as well
 measure    the values, read in SQL at a cost that does not follow the history

@@ -1,9 +1,9 @@
 """Delivery: a webhook and a mail, each once as an alert begins and once as it ends.
 
-What is to be told are rows, written with the alert itself. A thread sends them one by one, so that no look waits for
-who is told. What was not taken is sent again after a later look, each time after twice the rest, for a day; meanwhile
-other alerts are told. Only a process that dies between the sending and its commit has a message sent twice, under the
-same id.
+Messages to be sent are rows, written with the alert itself. A thread sends them one by one, so that no check waits for
+a receiver. A refused message is sent again after a later check, each time after twice the delay, for a day; meanwhile
+other alerts are sent. Only a process that dies between the sending and its commit causes a message to be sent twice,
+under the same id.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ logger = logging.getLogger(__name__)
 LIMIT = 10.0
 
 #: The first delay (seconds) before a refused message is sent again; how often that delay is doubled; after how many
-#: refused messages a channel is skipped until the next look. INVARIANT: a sender has ended within `REST`.
+#: refused messages a channel is skipped until the next check. INVARIANT: a sender has ended within `REST`.
 REST, DOUBLINGS, FAILURES = 4 * LIMIT, 7, 3
 
-# INVARIANT: an alert's oldest goes first, so that nobody hears of its end before its beginning; who takes it has it for
-# the rest.
+# INVARIANT: an alert's oldest message goes first, so that its end never arrives before its beginning; the sender that
+# takes a message has it until the delay is over.
 TAKE = text("""
 UPDATE celeriac.alert_deliveries SET taken_at = clock_timestamp(), tries = tries + 1
 WHERE id = (
@@ -79,12 +79,12 @@ class NotTaken(Exception):
 
 
 def channels(settings: Settings) -> list[str]:
-    """Those that are set."""
+    """Return the channels that are configured."""
     return [name for name, setting in (("webhook", settings.alert_webhook), ("mail", settings.alert_mail)) if setting]
 
 
 def start(database: Database, settings: Settings) -> threading.Thread | None:
-    """Sends what there is to send, in a thread; None while one does so already."""
+    """Send pending messages in a thread; None while one does so already."""
     global _sender
     if not _sending.acquire(blocking=False):
         return None
@@ -102,7 +102,7 @@ def start(database: Database, settings: Settings) -> threading.Thread | None:
 
 @atexit.register
 def _finish() -> None:
-    """A process that ends, as `celeriac sweep` does after its look, waits for what it sends: as long as for one."""
+    """Wait for the sending thread as the process ends, as `celeriac sweep` does: as long as one message may take."""
     if _sender is not None:
         _sender.join(2 * LIMIT)
 
@@ -117,7 +117,7 @@ def _send_and_release(database: Database, settings: Settings) -> None:
 
 
 def _guarded(act: Callable[[], None]) -> None:
-    """A channel that fails does not stop the others."""
+    """Run it; a failing channel does not stop the others."""
     try:
         act()
     except Exception as error:
@@ -131,7 +131,7 @@ def _send_all(database: Database, settings: Settings, channel: str) -> None:
 
 
 def _send_next(database: Database, settings: Settings, channel: str) -> bool | None:
-    """Whether it was taken; None where nothing is to be sent now."""
+    """Send the next message and return whether it was taken; None if none is to be sent now."""
     with database.statement() as connection:
         asked = {"channel": channel, "rest": REST, "doublings": DOUBLINGS}
         row = connection.execute(TAKE, asked).one_or_none()
@@ -140,7 +140,7 @@ def _send_next(database: Database, settings: Settings, channel: str) -> bool | N
     try:
         SEND[channel](settings, row.message | {"id": row.id, "runbook": runbook(row.message["name"])})
     except Exception as error:
-        # What the address says behind the host may be a secret.
+        # The part of the address after the host may be a secret.
         expected = isinstance(error, OSError | http.client.HTTPException | smtplib.SMTPException | NotTaken)
         level = logging.WARNING if expected else logging.ERROR
         logger.log(level, "The %s did not take alert %s (try %d): %s", channel, row.message["name"], row.tries, error)
@@ -157,7 +157,7 @@ def _give_up(database: Database) -> None:
 
 
 def post(settings: Settings, message: Message) -> None:
-    """POST of the message as JSON; any status of success is taken. Follows no redirect."""
+    """POST the message as JSON; any status of success is accepted. Follows no redirect."""
     url = urlsplit(str(settings.alert_webhook))
     kind = http.client.HTTPSConnection if url.scheme == "https" else http.client.HTTPConnection
     with closing(kind(str(url.hostname), url.port, timeout=LIMIT)) as connection:
@@ -179,7 +179,7 @@ def _login(url: SplitResult) -> dict[str, str]:
 
 
 def mail(settings: Settings, message: Message) -> None:
-    """One mail to all recipients. A repetition has the same Message-ID."""
+    """Send one mail to all recipients. A repetition has the same Message-ID."""
     url = urlsplit(str(settings.alert_mail))
     host, port = str(url.hostname), url.port or {"smtp": 25, "smtps": 465}.get(url.scheme, 587)
     with closing(_server(url.scheme, host)) as server:
@@ -197,10 +197,10 @@ def mail(settings: Settings, message: Message) -> None:
 
 
 def _server(scheme: str, host: str) -> smtplib.SMTP:
-    """One that is not connected yet."""
+    """Return a server that is not connected yet."""
     of_tls = partial(smtplib.SMTP_SSL, context=ssl.create_default_context())
     server = of_tls(timeout=LIMIT) if scheme == "smtps" else smtplib.SMTP(timeout=LIMIT)
-    vars(server)["_host"] = host  # whom the certificate has to name; `connect` does not set it
+    vars(server)["_host"] = host  # the name the certificate has to have; `connect` does not set it
     return server
 
 
@@ -223,7 +223,7 @@ def _word(message: Message) -> str:
 
 
 def _in_time(connect: Callable[[], T], sock: Callable[[], socket.socket | None]) -> T:
-    """What took longer to connect to is sent nothing: by then it may be somebody else's to send."""
+    """Connect within `LIMIT`, else send nothing: by then another process may be sending the message."""
     with _within(sock) as over:
         connected = connect()
     if over.is_set():
@@ -233,9 +233,9 @@ def _in_time(connect: Callable[[], T], sock: Callable[[], socket.socket | None])
 
 @contextmanager
 def _within(sock: Callable[[], socket.socket | None]) -> Iterator[threading.Event]:
-    """Ends what goes on over that socket after `LIMIT`, however slowly the other side goes on answering.
+    """End what goes on over that socket after `LIMIT`, however slowly the other side goes on answering.
 
-    Yields what is set from then on.
+    Yields an event that is set from then on.
     """
     over = threading.Event()
 

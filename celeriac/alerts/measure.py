@@ -1,6 +1,6 @@
-"""What the rules compare: values of roles, schedules, workers, Redis and Postgres.
+"""The values that rules compare: of roles, schedules, workers, Redis and Postgres.
 
-Each group is read by itself. One that cannot be read leaves its alerts as they are: nobody knows better.
+Each group is read by itself. If one cannot be read its alerts stay as they are, as nothing newer is known.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: A rate says nothing of fewer tasks than this.
+#: With fewer tasks than this there is no failure rate.
 SAMPLES = 20
 
-#: What waits is counted to here in each room, or to one more than the setting, at most to a million; and so many of the
-#: newest tell how many fail.
+#: Waiting tasks are counted to here in each state table, or to one more than the setting, at most to a million; so many
+#: of the newest give the failure rate.
 COUNTED, MOST_COUNTED, NEWEST = 10_000, 1_000_000, 10_000
 
 Group = Callable[["Celeriac", Connection], Iterable[Measured]]
@@ -176,7 +176,7 @@ def _stuck(one: Lock) -> Measured:
 
 
 def _redis(app: Celeriac, _: Connection) -> Iterable[Measured]:
-    """Whether it answers this process: others may be better off."""
+    """Measure whether Redis answers this process; other processes may reach it."""
     memory = app.publisher.ask(lambda client: client.info("memory"))
     yield Measured("redis_silent", "Redis", 1.0 if memory is None else 0.0)
     if memory is not None and (most := int(memory.get("maxmemory", 0))):
@@ -229,7 +229,7 @@ GROUPS: Mapping[Group, Sequence[str]] = {
 
 
 def measure(app: Celeriac, connection: Connection, rules: Iterable[Rule]) -> dict[str, list[Measured]]:
-    """By measure, the values that these rules need; what could not be read is absent. Within a transaction."""
+    """Return, by measure, the values these rules need, without unreadable ones. Within a transaction."""
     wanted = {measure_of(rule) for rule in rules}
     measured: dict[str, list[Measured]] = {}
     for group, names in GROUPS.items():
@@ -243,7 +243,7 @@ def measure(app: Celeriac, connection: Connection, rules: Iterable[Rule]) -> dic
 
 def _of_application(rule: Rule) -> Group:
     def read(app: Celeriac, connection: Connection) -> Iterable[Measured]:
-        """Raises for what could not be judged or written later on, with all the others."""
+        """Read an application's measure. Raises for values that could not be judged or written later on."""
         assert not isinstance(rule.measure, str)
         values = [Measured(rule.name, subject, float(value)) for subject, value in rule.measure(connection).items()]
         above = evaluate([rule], values, app.settings)
@@ -257,7 +257,7 @@ def _of_application(rule: Rule) -> Group:
 
 
 def _is_told_of(subject: object) -> bool:
-    """Whether it fits the key of an alert."""
+    """Return whether it fits the key of an alert."""
     return isinstance(subject, str) and len(subject) <= 500 and _is_text(subject)
 
 
@@ -266,9 +266,9 @@ def _is_text(said: str) -> bool:
 
 
 def _read(app: Celeriac, connection: Connection, group: Group) -> list[Measured] | None:
-    """None, and a line in the log, for one that cannot be read. Raises what says that this connection is lost.
+    """Return a group's values; None, after a log line, if it cannot be read. Raises if this connection is lost.
 
-    An application's function may speak with other databases, whose errors look the same.
+    An application's function may use other databases, whose errors look the same.
     """
     connection.exec_driver_sql("SAVEPOINT measured")
     try:

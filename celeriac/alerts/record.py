@@ -1,4 +1,4 @@
-"""What fires, in SQL: a row while it does; and what is to be told of it, a row for each channel until it is."""
+"""Firing alerts in SQL: a row while one fires, and a row for each channel until its message is sent."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from sqlalchemy import Connection, text
 
 from celeriac.alerts.rules import Above
 
-# One look at a time; who finds it taken leaves it to the other.
+# One check at a time; a process that finds it locked leaves it to the other.
 LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('celeriac alerts', 0))")
 
-# INVARIANT: what was not judged this time, as it could not be read or is another application's rule, stays as it is.
+# INVARIANT: a rule that was not judged this time, as it could not be read or is another application's, keeps its state.
 FORGET = text("""
 DELETE FROM celeriac.alerts_pending p WHERE p.name = ANY (CAST(:judged AS text[])) AND NOT EXISTS (
     SELECT FROM jsonb_to_recordset(CAST(:above AS jsonb)) AS f (name text, subject text)
@@ -43,7 +43,7 @@ SET value = excluded.value, threshold = excluded.threshold, severity = excluded.
 RETURNING name, subject, firing_since = last_seen_at AS is_new
 """)
 
-# A rule that is no more judges nobody: what nobody has seen for a day is over as well.
+# A deleted rule judges nobody, so an alert that nobody has seen for a day ends as well.
 END = text("""
 DELETE FROM celeriac.alerts a WHERE (a.name = ANY (CAST(:judged AS text[])) AND NOT EXISTS (
         SELECT FROM jsonb_to_recordset(CAST(:above AS jsonb)) AS f (name text, subject text)
@@ -53,8 +53,8 @@ RETURNING name, subject, severity, says, value, threshold, firing_since, is_told
     CAST(extract(epoch FROM now() - firing_since) AS double precision) AS seconds
 """)
 
-# INVARIANT: who marks an alert as told inserts its deliveries in the same statement. A silence that is over lets what
-# still fires be told.
+# INVARIANT: the statement that marks an alert as sent inserts its messages. When a silence is over, alerts that still
+# fire are sent.
 TELL = text("""
 WITH told AS (
     UPDATE celeriac.alerts a SET is_told = true
@@ -69,7 +69,7 @@ SELECT channel, jsonb_build_object('event', 'began', 'name', name, 'subject', su
 FROM told, unnest(CAST(:channels AS text[])) AS channel ORDER BY told.name, told.subject
 """)
 
-# The end of what nobody was told of is not told.
+# The end of an alert is not sent if its beginning was not.
 TELL_END = text("""
 INSERT INTO celeriac.alert_deliveries (channel, message)
 SELECT channel, CAST(:message AS jsonb) FROM unnest(CAST(:channels AS text[])) AS channel
@@ -88,9 +88,9 @@ class EndedAlert:
 def write(
     connection: Connection, judged: Collection[str], above: Sequence[Above], channels: Sequence[str], by: str
 ) -> tuple[list[Above], list[EndedAlert]]:
-    """What began and what ended with this look, in the caller's transaction.
+    """Write the results of a check, in the caller's transaction; return the alerts that began and those that ended.
 
-    `judged`: the rules whose measures were read. `channels`: where it is told.
+    `judged`: the rules whose measures were read. `channels`: where messages go.
     """
     parameters = {"judged": list(judged), "above": json.dumps([_as_told(one) for one in above])}
     connection.execute(FORGET, parameters)

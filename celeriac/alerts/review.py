@@ -1,6 +1,6 @@
-"""A look at what is watched: beat's sweep does it, and who lives where no beat does.
+"""A check of all rules: beat's sweep runs it, and other processes if no beat does.
 
-Beat's own silence is among what is watched, so workers and API servers look too, once the last look is too long ago.
+Beat's own silence is among the rules, so workers and API servers check too, once the last check is too long ago.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: How long (milliseconds) a statement may take that reads what is watched: meanwhile nobody else looks.
+#: How long (milliseconds) a statement of a check may take: meanwhile nobody else checks.
 PATIENCE_MS = 30_000
 
-#: For how long (seconds) a rule may want its measure to last.
+#: The longest time (seconds) that a rule may require its measure to last.
 LONGEST = 366 * 86_400
 
-#: A look is late after so many intervals.
+#: A check is late after so many intervals.
 LATE = 2
 
-# INVARIANT: whoever writes the row has the look. It is read first: a conflict locks the row even where nothing is
-# changed. A beat that ticks in time, and has looked at its last instant, is left to it; what an operator switched off
-# stays off.
+# INVARIANT: the process that writes the row runs the check. The row is read first: a conflict locks it even where
+# nothing is changed. A beat that ticks in time, and checked at its last instant, keeps the check; if an operator
+# switched it off, it stays off.
 TAKE = text("""
 INSERT INTO celeriac.repairs (name, at)
 SELECT :name, clock_timestamp()
@@ -64,7 +64,7 @@ UPDATE celeriac.repairs SET ended_at = clock_timestamp(), unread = CAST(:unread 
 
 
 def rules_of(app: Celeriac) -> dict[str, Sequence[Rule]]:
-    """By who has to have looked: the engine's, and the application's own, which other applications do not know.
+    """Return the rules by check: the engine's, and the application's own, which other applications do not know.
 
     Raises ConfigurationError.
     """
@@ -73,12 +73,12 @@ def rules_of(app: Celeriac) -> dict[str, Sequence[Rule]]:
 
 
 def looks_of(main: str | None, alerts: str | None) -> list[str]:
-    """The looks that have to come about, by the names that they have in `repairs`."""
+    """Return the names in `repairs` of the checks that have to run."""
     return ["alerts", *([f"alerts of {main}"] if alerts else [])]
 
 
 def rules_there_are(app: Celeriac) -> dict[str, Sequence[Rule]]:
-    """The same; where the application's own cannot be had, a line in the log, and the engine's."""
+    """Return the rules; if the application's own cannot be loaded, log it and return the engine's."""
     try:
         return rules_of(app)
     except Exception:
@@ -87,7 +87,7 @@ def rules_there_are(app: Celeriac) -> dict[str, Sequence[Rule]]:
 
 
 def added(alerts: str | None, settings: Settings) -> list[Rule]:
-    """The application's own. Raises ConfigurationError."""
+    """Return the application's own rules. Raises ConfigurationError."""
     if alerts is None:
         return []
     module, _, attribute = alerts.partition(":")
@@ -105,7 +105,7 @@ def added(alerts: str | None, settings: Settings) -> list[Rule]:
 
 
 def _problem(settings: Settings, rule: Rule) -> str | None:
-    """What is wrong with it that Postgres would refuse, and all other alerts with it."""
+    """Return what Postgres would refuse about the rule, and all other alerts with it; None if nothing."""
     if not (isinstance(rule.name, str) and rule.name.isprintable() and 0 < len(rule.name) <= 100):
         return "wants a name of up to 100 letters"
     if rule.severity not in SEVERITIES:
@@ -119,7 +119,7 @@ def _problem(settings: Settings, rule: Rule) -> str | None:
 
 
 def review(app: Celeriac) -> int:
-    """The sweep: what is above its threshold fires, is logged and told once as it begins and once as it ends."""
+    """Run the check: values above their threshold fire, are logged, and are sent once at the beginning and the end."""
     rules = rules_there_are(app)
     with app.database.statement() as connection:
         connection.execute(LOOKED, {"names": list(rules)})
@@ -127,7 +127,7 @@ def review(app: Celeriac) -> int:
 
 
 def review_if_late(app: Celeriac) -> int:
-    """The same, where the last look is too long ago: of all that ask one does it."""
+    """Run the check if the last one is too long ago; of all processes that try, one does."""
     late = LATE * app.settings.sweep_interval
     with app.database.statement() as connection:
         due = {
@@ -139,7 +139,7 @@ def review_if_late(app: Celeriac) -> int:
 
 
 def look(app: Celeriac, by_turn: Mapping[str, Sequence[Rule]]) -> int:
-    """How many alerts began or ended."""
+    """Check these rules; return how many alerts began or ended."""
     rules = [rule for some in by_turn.values() for rule in some]
     channels = deliver.channels(app.settings)
     with app.database.transaction() as connection:
@@ -163,7 +163,7 @@ def look(app: Celeriac, by_turn: Mapping[str, Sequence[Rule]]) -> int:
 
 
 class AlertWatch(threading.Thread):
-    """Looks where nobody else does, until `ending`."""
+    """The thread that checks where nobody else does, until `ending`."""
 
     def __init__(self, app: Celeriac, ending: threading.Event) -> None:
         super().__init__(name="celeriac-alerts", daemon=True)

@@ -1,4 +1,4 @@
-"""The rules: what is watched, above which threshold it is an alert, and the sentence that says so."""
+"""The rules: what is watched, the threshold above which it is an alert, and the alert's sentence."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Severity = Literal["page", "warn"]
 SEVERITIES: Sequence[Severity] = get_args(Severity)
 
-#: Of an application's rule: each subject's value.
+#: The function of an application's rule: returns each subject's value.
 Measure = Callable[["Connection"], Mapping[str, float]]
 
 
@@ -227,7 +227,7 @@ class Measured:
 
 @dataclass(frozen=True, slots=True)
 class Above:
-    """What is above its threshold; it fires once it `lasts`. `tasks`: how many it concerns, as far as known."""
+    """A value above its threshold; it fires once it `lasts`. `tasks`: how many it concerns, as far as known."""
 
     name: str
     subject: str
@@ -248,7 +248,7 @@ class Above:
 
 
 def evaluate(rules: Iterable[Rule], measured: Iterable[Measured], settings: Settings) -> list[Above]:
-    """What is above its threshold, by rule and subject."""
+    """Return the values above their thresholds, by rule and subject."""
     by_measure: dict[str, list[Measured]] = {}
     for one in measured:
         by_measure.setdefault(one.measure, []).append(one)
@@ -258,7 +258,7 @@ def evaluate(rules: Iterable[Rule], measured: Iterable[Measured], settings: Sett
 
 
 def measure_of(rule: Rule) -> str:
-    """An application's function is known by its rule's name."""
+    """Return the measure's name; an application's function goes by its rule's name."""
     return rule.measure if isinstance(rule.measure, str) else rule.name
 
 

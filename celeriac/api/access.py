@@ -15,12 +15,12 @@ from celeriac.run.lines import ids_of
 
 logger = logging.getLogger(__name__)
 
-#: What probes and scrapers ask all the time: told at DEBUG.
+#: Paths that probes and scrapers request all the time: logged at DEBUG.
 ROUTINE = OPEN | {"/metrics"}
 
 
 class Access:
-    """A line for each request, once it is answered; nothing where nobody reads them."""
+    """Logs a line for each answered request, if somebody reads that level."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -51,7 +51,7 @@ def _level(scope: Scope) -> int:
 
 
 def _about(scope: Scope) -> dict[str, Any]:
-    """`by`: the token's name, where there is a valid one."""
+    """Return the request's fields. `by`: the token's name, if it is valid."""
     bearer = scope["state"].get("bearer")
     whose = {"address": scope["client"][0] if scope.get("client") else None, "by": bearer.name if bearer else None}
     return {"method": scope["method"], "path": scope["path"], **whose} | ids_of(Headers(scope=scope).get("traceparent"))

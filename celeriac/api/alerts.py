@@ -83,7 +83,7 @@ class Subject(Because):
 
 
 class ToSilence(Subject):
-    """Until an instant, or for so many seconds: one of both."""
+    """A silence, until an instant or for so many seconds: one of both."""
 
     model_config = ConfigDict(
         json_schema_extra={"oneOf": [
@@ -98,7 +98,7 @@ class ToSilence(Subject):
 
 @router.get("")
 def list_alerts(query: Annotated[FiringQuery, Query()], app: App, _: Reader) -> Alerts:
-    """What fires, as the last look saw it, the worst first."""
+    """List the alerts that fired at the last check, the worst first."""
     with app.database.reading() as connection:
         firing, more = query.of(insights.firing(connection), _worst_first)
     return Alerts.model_validate({"alerts": firing, "next": more})
@@ -106,7 +106,7 @@ def list_alerts(query: Annotated[FiringQuery, Query()], app: App, _: Reader) -> 
 
 @router.get("/pending")
 def list_pending_alerts(query: PageOfAlerts, app: App, _: Reader) -> AllPending:
-    """What may fire soon: it is above its threshold, but not yet for as long as its rule wants."""
+    """List what may fire soon: it is above its threshold, but not yet for as long as its rule requires."""
     with app.database.reading() as connection:
         pending, more = query.of(insights.pending_alerts(connection), _since("since"))
     return AllPending.model_validate({"alerts": pending, "next": more})
@@ -114,7 +114,7 @@ def list_pending_alerts(query: PageOfAlerts, app: App, _: Reader) -> AllPending:
 
 @router.get("/silences")
 def list_silences(query: PageOfAlerts, app: App, _: Reader) -> Silences:
-    """Of which alerts nobody is told, what ends first before the others."""
+    """List the silenced alerts, the silence that ends first first."""
     with app.database.reading() as connection:
         rows, more = query.of(insights.silences(connection), _since("until"))
     return Silences.model_validate({"silences": rows, "next": more})
@@ -122,14 +122,14 @@ def list_silences(query: PageOfAlerts, app: App, _: Reader) -> Silences:
 
 @router.post("/{name}/silence")
 def silence_alert(name: NameInPath, body: ToSilence, app: App, caller: Operator) -> Changed:
-    """Nobody is told of it until then; it is looked at and shown all the same."""
+    """Silence an alert until then; it is still checked and shown."""
     terms: Any = {"until": body.until, "seconds": body.seconds, "why": body.why}
     return change(app, lambda c: silences.silence(c, name, body.subject, by=caller.name, **terms))
 
 
 @router.post("/{name}/unsilence")
 def unsilence_alert(name: NameInPath, body: Subject, app: App, caller: Operator) -> Changed:
-    """From now on it is told again."""
+    """End a silence, so that the alert is sent again."""
     return change(app, lambda c: silences.end_silence(c, name, body.subject, by=caller.name, why=body.why))
 
 

@@ -1,4 +1,4 @@
-"""What a handler works on: the app, and what all handlers share."""
+"""The app as handlers use it, and what they share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def _app(request: Request) -> Celeriac:
 
 
 class Figures:
-    """What counting takes long for; all who ask for the same at once share one reading. `role`: None for all."""
+    """Readings that take long to count; all who request the same at once share one. `role`: None for all."""
 
     def __init__(self, app: Celeriac) -> None:
         self.app = app
@@ -61,7 +61,7 @@ Counted = Annotated[Figures, Depends(_figures)]
 
 
 def write(app: Celeriac, act: Callable[[Connection], T]) -> T:
-    """`act` in one transaction. Raises what answers 503 where somebody's open transaction has what it needs."""
+    """Run `act` in one transaction. Raises an error that answers 503 if an open transaction has what it needs."""
 
     def once() -> T:
         with app.database.transaction(patience=PATIENCE) as connection:

@@ -1,4 +1,4 @@
-"""`/api/bulk`: one move of all tasks that a filter means now, however many; the servers work on it."""
+"""`/api/bulk`: one move of all tasks that a filter selects now, however many; the servers work on it."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Bulks(Paged):
 
 @router.get("")
 def list_bulks(query: PageOfIds, app: App, _: Reader) -> Bulks:
-    """Newest first."""
+    """List bulks, newest first."""
     before = query.after_id
     with app.database.reading() as connection:
         rows, more = query.read(lambda n: insights.bulks(connection, limit=n, before=before), itemgetter("id"))
@@ -85,7 +85,7 @@ def list_bulks(query: PageOfIds, app: App, _: Reader) -> Bulks:
 
 @router.post("", status_code=202)
 def create_bulk(body: NewBulk, app: App, caller: Operator) -> Bulk:
-    """Means what the filter matches now, and nothing that comes later. `/api/tasks/matching` counts first."""
+    """Create a bulk of the tasks the filter matches now, none that come later. `/api/tasks/matching` counts them."""
     wanted = body.filter.as_filter()
 
     def ask(connection: Connection) -> int:
@@ -98,12 +98,12 @@ def create_bulk(body: NewBulk, app: App, caller: Operator) -> Bulk:
 
 @router.get("/{number}")
 def get_bulk(number: IdInPath, app: App, _: Reader) -> Bulk:
-    """How far it is."""
+    """Return a bulk with its progress."""
     with app.database.reading() as connection:
         return Bulk.model_validate(insights.bulk(connection, number))
 
 
 @router.delete("/{number}")
 def cancel_bulk(number: IdInPath, app: App, caller: Operator, body: Reason) -> Changed:
-    """After the batch that is under way; what was moved stays moved. 409 if it is over."""
+    """Stop a bulk after its current batch; what was moved stays moved. 409 if it is over."""
     return change(app, partial(bulks.stop, bulk=number, by=caller.name, why=body.why))

@@ -1,10 +1,10 @@
-"""Who asks, and what they may: each handler names the scope it needs.
+"""Callers and their rights: each handler names the scope it needs.
 
-view      see everything but what tasks were called with, what came of them and what their errors say
+view      see everything but tasks' arguments and results, and the text of errors
 read      see everything
 submit    add tasks, and see nothing
 enqueue   read, and add tasks
-operate   read, and steer what is there: tasks, roles, accounts, workers, schedules on and off
+operate   read, and steer what exists: tasks, roles, accounts, workers, schedules on and off
 admin     all of it, and define schedules and migrate
 """
 
@@ -53,7 +53,7 @@ async def _unlimited(bearer: Enqueuer) -> Bearer:
     return bearer
 
 
-#: Of an endpoint that chooses role, account and keys itself.
+#: For an endpoint that chooses role, account and keys itself.
 AnyEnqueuer = Annotated[Bearer, Depends(_unlimited)]
 Operator = Annotated[Bearer, Security(_scoped, scopes=[OPERATE])]
 Admin = Annotated[Bearer, Security(_scoped, scopes=[ADMIN])]

@@ -1,4 +1,4 @@
-"""How much there is to do, and how many workers that takes."""
+"""The work there is to do, and the workers that it takes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ router = APIRouter(prefix="/api/tasks/capacity", tags=["tasks"])
 
 
 class WorkersNeeded(BaseModel):
-    """To clear the queue within so long; null while nobody knows how fast one worker is."""
+    """Workers to clear the queue within so long; null while one worker's rate is unknown."""
 
     for_1_hour: int | None = Field(examples=[10])
     for_4_hours: int | None = Field(examples=[3])
@@ -49,12 +49,12 @@ class Capacities(Paged):
 
 @router.get("")
 async def list_capacities(query: PageOfNames, _: Reader, figures: Counted) -> Capacities:
-    """Every registered role, by name."""
+    """List every registered role, by name."""
     capacities, more = query.of(await figures.capacity(None), lambda one: (one["role"],))
     return Capacities.model_validate({"roles": capacities, "next": more})
 
 
 @router.get("/{role}")
 async def get_capacity(role: Annotated[Name, Path()], _: Reader, figures: Counted) -> Capacity:
-    """One role: what waits, how fast it goes, how many workers would clear it in 1, 4 and 8 hours."""
+    """Return one role: what waits, how fast it goes, how many workers would clear it in 1, 4 and 8 hours."""
     return Capacity.model_validate(first_of(await figures.capacity(role), f"role {role!r}"))

@@ -1,4 +1,4 @@
-"""What a change answers with: what it was and what it became, as the audit trail has it."""
+"""The answer to a change: the values before and after, as in the audit trail."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class RefusedTask(BaseModel):
 
 
 class ManyChanged(BaseModel):
-    """Each task is in one of the three."""
+    """The result for many tasks; each is in one of the three lists."""
 
     changed: list[int]
     refused: list[RefusedTask]
@@ -67,7 +67,7 @@ def refusals(steered: Steered) -> list[RefusedTask]:
 
 
 def one(app: Celeriac, task: str, move: Callable[[Connection, Sequence[int]], Steered]) -> Changed:
-    """Steers one task, by its id or its task_id. Raises Unknown or IllegalMove, which answer 404 and 409."""
+    """Steer one task, by its id or its task_id. Raises Unknown or IllegalMove, which answer 404 and 409."""
     with app.database.reading() as connection:
         row = insights.row_of(connection, task)
     return change(app, lambda connection: move(connection, [row]).one())
@@ -76,7 +76,7 @@ def one(app: Celeriac, task: str, move: Callable[[Connection, Sequence[int]], St
 def many(
     app: Celeriac, tasks: Sequence[int | str], move: Callable[[Connection, Sequence[int]], Steered]
 ) -> ManyChanged:
-    """Steers each that allows it, by its id or its task_id, a bounded transaction at a time."""
+    """Steer each task that allows it, by its id or its task_id, a bounded transaction at a time."""
     names = [one for one in tasks if isinstance(one, str)]
     rows: dict[str, int] = {}
     if names:
@@ -88,5 +88,5 @@ def many(
 
 
 def change(app: Celeriac, act: Callable[[Connection], Change]) -> Changed:
-    """In one transaction with its audit row."""
+    """Make a change, in one transaction with its audit row."""
     return Changed.model_validate(write(app, act))

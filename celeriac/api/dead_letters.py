@@ -1,4 +1,4 @@
-"""`/api/dead-letters`: what plain Celery apps sent that became no task."""
+"""`/api/dead-letters`: messages of plain Celery apps that became no task."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class LetterQuery(IdQuery):
 
 @router.get("")
 def list_dead_letters(query: Annotated[LetterQuery, Query()], app: App, _: Reader) -> DeadLetters:
-    """Newest first; of the messages for one task or of all."""
+    """List dead letters, newest first: those for one task or all."""
     asked: dict[str, Any] = {"name": query.name, "before": query.after_id}
     with app.database.reading() as connection:
         letters, more = query.read(lambda n: insights.dead_letters(connection, limit=n, **asked), itemgetter("id"))
@@ -57,14 +57,14 @@ def list_dead_letters(query: Annotated[LetterQuery, Query()], app: App, _: Reade
 
 @router.get("/{letter}")
 def get_dead_letter(letter: IdInPath, app: App, _: Reader) -> WholeDeadLetter:
-    """One, with the message itself."""
+    """Return one dead letter, with the message itself."""
     with app.database.reading() as connection:
         return WholeDeadLetter.model_validate(insights.dead_letter(connection, letter))
 
 
 @router.post("/{letter}/replay")
 def replay_dead_letter(letter: IdInPath, app: App, caller: Operator, body: Reason) -> Changed:
-    """Enqueues the task it was meant to be. 422 says why it still fits no role; then it stays."""
+    """Enqueue the task it was meant to be. 422 says why it still fits no role; then it stays."""
     done = change(app, partial(replay, app, letter=letter, by=caller.name, why=body.why))
     app.kick([done.after["role"]] if done.after else [])
     return done
@@ -72,5 +72,5 @@ def replay_dead_letter(letter: IdInPath, app: App, caller: Operator, body: Reaso
 
 @router.post("/{letter}/discard")
 def discard_dead_letter(letter: IdInPath, app: App, caller: Operator, body: Reason) -> Changed:
-    """Deletes it; the audit trail keeps its name, sender and reason."""
+    """Delete a dead letter; the audit trail keeps its name, sender and reason."""
     return change(app, partial(dead_letters.discard, letter=letter, by=caller.name, why=body.why))

@@ -1,4 +1,4 @@
-"""What is wrong with the system, and what cures it: as `celeriac doctor` tells it."""
+"""The doctor over HTTP: what is wrong with the system, and what cures it, as `celeriac doctor` shows."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Examination(AnswerModel):
 
 @router.get("/doctor")
 async def get_doctor(_: Reader, figures: Counted) -> Examination:
-    """What is wrong with a system that runs, with a cure each; as this server sees it. It changes nothing."""
+    """Examine the running system, with a cure for each problem; as this server sees it. Nothing is changed."""
     findings = await figures.doctor()
     return Examination.model_validate(
         {"ok": all(one.ok for one in findings), "findings": findings}, from_attributes=True

@@ -1,4 +1,4 @@
-"""The OpenAPI document: FastAPI's, with the errors as they are."""
+"""The OpenAPI document: FastAPI's, with the real errors."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ router = APIRouter(tags=["about"])
 
 @router.get("/openapi.json", responses={200: {"content": {"application/json": {"example": {"openapi": "3.1.0"}}}}})
 def get_openapi_document(request: Request, _: Reader) -> dict[str, Any]:
-    """This document."""
+    """Return this document."""
     return document(request.app)
 
 
 def document(api: FastAPI) -> dict[str, Any]:
-    """Made once."""
+    """Return the document, which is made once."""
     if api.openapi_schema is None:
         made = get_openapi(title=api.title, version=api.version, description=api.description, routes=api.routes)
         api.openapi_schema = _with_problems(made)
@@ -70,7 +70,7 @@ def _response(status: int) -> dict[str, Any]:
 
 
 def _problems(path: str, method: str, operation: dict[str, Any]) -> dict[str, Any]:
-    """Which errors an operation can answer with. Explicit ones of its own stay."""
+    """Return the errors that an operation can answer with. Its own explicit ones stay."""
     if not operation.get("security"):
         return {status: _reference(int(status)) for status in ("500", "503")}
     statuses = {401, 403, 422, 429, 500, 503}
@@ -80,7 +80,7 @@ def _problems(path: str, method: str, operation: dict[str, Any]) -> dict[str, An
 
 
 def _never_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """A parameter is left out or a text; only bodies have null."""
+    """Remove null from a parameter's schema: a parameter is left out or a text; only bodies have null."""
     alternatives = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
     return (
         schema

@@ -1,4 +1,4 @@
-"""Enqueue over HTTP: the same rules as `.delay()`, one task or many in one transaction."""
+"""Enqueuing over HTTP: the same rules as `.delay()`, one task or many in one transaction."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ if TYPE_CHECKING:
 
 router = APIRouter(tags=["tasks"])
 
-#: Tasks a request may enqueue.
+#: Most tasks that a request may enqueue.
 MOST = 1000
 
 
 class TaskToBe(BaseModel):
-    """Any further field is an argument of the role's handler, as if it stood in `kwargs`."""
+    """A task to enqueue. Any further field is an argument of the role's handler, as if it stood in `kwargs`."""
 
     model_config = ConfigDict(
         extra="allow",
@@ -75,7 +75,7 @@ class TasksToBe(BaseModel):
 
 
 class Accepted(BaseModel):
-    """Where the enqueue ended. `is_new` false: in the unfinished task with the same unique key or task id."""
+    """The accepted task. `is_new` false: it is the unfinished one with the same unique key or task id."""
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -92,18 +92,18 @@ class AllAccepted(BaseModel):
     tasks: list[Accepted]
 
 
-#: Beside 201.
+#: The other answer, beside 201.
 WAS_THERE: dict[int | str, dict[str, Any]] = {200: {"model": Accepted, "description": "It was there."}}
 
 
-#: For whoever has no ids of their own.
+#: For callers without ids of their own.
 Key = Annotated[
     Name | None,
     Header(alias="Idempotency-Key", description="the same request, sent again by the same token, finds its rows"),
 ]
 
 
-#: W3C Trace Context. One that is malformed is passed over, as that asks.
+#: W3C Trace Context, which requires that a malformed one is ignored.
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -113,7 +113,7 @@ async def _traced(
     ] = None,
     tracestate: Annotated[str | None, Header(description="with it, to 512 characters")] = None,
 ) -> dict[str, Any]:
-    """What the rows' headers keep of it."""
+    """Return what the rows' headers keep of the trace."""
     if traceparent is None or not _TRACEPARENT.fullmatch(traceparent):
         return {}
     state = {"tracestate": tracestate} if tracestate and len(tracestate) <= 512 and tracestate.isprintable() else {}
@@ -127,7 +127,7 @@ Traced = Annotated[dict[str, Any], Depends(_traced)]
 def create_task(
     body: TaskToBe, app: App, caller: Enqueuer, response: Response, traced: Traced, key: Key = None
 ) -> Accepted:
-    """Accepts a task: one row, in the state it has once this answers."""
+    """Accept a task: one row, in the state it has once this answers."""
     (receipt,) = _enqueue(app, [_task(app, body, caller, key, traced)], caller.name)
     response.status_code = 201 if receipt.is_new else 200
     return Accepted.model_validate(receipt)
@@ -135,7 +135,7 @@ def create_task(
 
 @router.post("/api/tasks/bulk", status_code=201)
 def create_tasks(body: TasksToBe, app: App, caller: Enqueuer, traced: Traced, key: Key = None) -> AllAccepted:
-    """Accepts all of them in one transaction, or none."""
+    """Accept all of them in one transaction, or none."""
     tasks = [_task(app, task, caller, key, traced, f"tasks.{n}") for n, task in enumerate(body.tasks)]
     return AllAccepted(tasks=[Accepted.model_validate(receipt) for receipt in _enqueue(app, tasks, caller.name)])
 
@@ -167,7 +167,7 @@ def _enqueue(app: Celeriac, tasks: list[NewTask], by: str) -> list[Receipt]:
 
 
 def _insert(connection: Connection, tasks: list[NewTask], by: str) -> list[Receipt]:
-    """The rows, and who asked for them, commit together."""
+    """Insert the rows together with the record of who enqueued them."""
     receipts = enqueue(connection, tasks)
     refuse_different(tasks, receipts)
     changes = [_made(receipt, task) for receipt, task in _new(receipts, tasks)]

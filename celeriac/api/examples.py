@@ -1,6 +1,6 @@
-"""Examples in the OpenAPI document: one for each body and each answer, put together from those of its fields.
+"""Examples in the OpenAPI document: one for each body and each answer, composed from those of its fields.
 
-An answer's has every field; a request's those that are required or have an example of their own.
+An answer's example has every field; a request's has the required ones and those with an example of their own.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-#: For fields without an example of their own, by their names, which mean the same wherever they stand.
+#: Examples by field name, for fields without their own; a name means the same everywhere.
 _NAMED: Mapping[str, Any] = {
     "account": "acme", "action": "retry", "args": [], "by": "deploy", "created_by": "deploy", "cursor_after": "bert",
     "claimants": [{"account": "acme", "waiting": 45, "holding": 2, "weight": 1.0, "cap": None}],
@@ -29,14 +29,14 @@ _FORMATS = {
 
 
 class Examples:
-    """Of a document's schemas."""
+    """The examples of a document's schemas."""
 
     def __init__(self, document: Mapping[str, Any]) -> None:
         self.schemas: Mapping[str, Any] = document["components"]["schemas"]
         self._within: list[str] = []
 
     def add(self, document: Mapping[str, Any]) -> None:
-        """To each body and each answer that has none."""
+        """Add an example to each body and each answer without one."""
         for operation in _operations(document):
             for content in _contents(operation.get("requestBody", {})):
                 content.setdefault("example", self.of(content.get("schema", {}), is_sent=True))
@@ -52,14 +52,14 @@ class Examples:
         if "enum" in schema:
             return schema["enum"][0]
         several = schema.get("anyOf") or schema.get("oneOf") or schema.get("allOf")
-        if several and "properties" not in schema:  # else they say which of the fields go together
+        if several and "properties" not in schema:  # else they define which of the fields go together
             return self._of_one(several, is_sent, name)
         if name in _NAMED and _fits(_NAMED[name], schema):
             return _NAMED[name]
         return self._of_type(schema, is_sent)
 
     def _of_named(self, schema: str, is_sent: bool, name: str) -> Any:
-        """None within itself, as of a tree's nodes: there an example ends."""
+        """Return a named schema's example; None within itself, as for a tree's nodes: there the example ends."""
         if schema in self._within:
             return None
         self._within.append(schema)

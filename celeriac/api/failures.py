@@ -1,4 +1,4 @@
-"""Failures that are the same as one: listed, all tasks of one, what somebody says of them."""
+"""Kinds of failures: their groups, all tasks of a group, and people's marks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class FailedQuery(IdQuery):
 
 
 class Mark(AnswerModel):
-    """What somebody said of them; open where nobody did."""
+    """A mark on a kind of failure; open if nobody made one."""
 
     state: State = Field(description="one that was resolved opens by itself when it fails again")
     note: str | None = Field(examples=["the store's API is down until Monday"])
@@ -55,7 +55,7 @@ class Marked(AnswerModel):
 
 
 class FailureGroup(AnswerModel):
-    """Failures that are the same: of one role, one exception, one message but for numbers and what is quoted."""
+    """A group of failures: of one role, one exception, one message but for numbers and quoted texts."""
 
     fingerprint: str = Field(examples=["3f0c1b7a9e42"])
     role: str = Field(examples=["product_resync"])
@@ -87,7 +87,7 @@ class Failures(Paged):
 
 @router.get("/failures")
 def list_failures(query: Annotated[FailureQuery, Query()], app: App, _: Reader) -> Failures:
-    """The newest 5,000 failures in groups of the same: how often, since when, whom they hit."""
+    """List the newest 5,000 failures in groups: how often, since when, whom they hit."""
     with app.database.reading() as connection:
         failures = insights.failures(
             connection, role=query.role, since=query.since, limit=MOST_GROUPS, state=query.state
@@ -103,7 +103,7 @@ def list_failures(query: Annotated[FailureQuery, Query()], app: App, _: Reader) 
 def list_failed_tasks(
     fingerprint: Annotated[Name, Path()], query: Annotated[FailedQuery, Query()], app: App, _: Reader
 ) -> Tasks:
-    """All tasks of a group of failures, newest first. A page looks at 20,000 failures at most, and may be short."""
+    """List all tasks of a group of failures, newest first. A page reads 20,000 failures at most, and may be short."""
     with app.database.reading() as connection:
         page = insights.failed_tasks(connection, fingerprint, role=query.role, limit=query.limit, after=query.after_id)
     return Tasks.model_validate({"tasks": page.items, "next": page.next})
@@ -111,7 +111,7 @@ def list_failed_tasks(
 
 @router.put("/failures/{fingerprint}")
 def set_failure_state(fingerprint: Annotated[Name, Path()], body: ToMark, app: App, caller: Operator) -> Marked:
-    """Says of failures that are the same that they are known, resolved, or open again. 404 where none has failed so."""
+    """Mark a kind of failure as known, resolved, or open again. 404 if none has failed so."""
     with app.database.reading() as connection:
         insights.failing(connection, fingerprint, most=1)
     with app.database.transaction(patience=PATIENCE) as connection:

@@ -1,4 +1,4 @@
-"""What fields may hold: what Postgres can store and index, told before it has to refuse."""
+"""Types of fields: what Postgres can store and index, checked before Postgres has to refuse."""
 
 from __future__ import annotations
 
@@ -35,42 +35,42 @@ def _only_text(value: Any) -> Any:
 
 
 def _without_fraction(value: Any) -> Any:
-    """29.0 is an integer: JSON has one kind of number."""
+    """Return 29.0 as an integer: JSON has one kind of number."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _in_utc(moment: datetime) -> datetime:
-    """In UTC: Postgres takes offsets of less than 16 hours only."""
+    """Return the moment in UTC: Postgres takes only offsets of less than 16 hours."""
     try:
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     except OverflowError:
         raise ValueError("give an instant within the years 1 to 9999") from None
 
 
-#: Account, lock and unique keys, reasons.
+#: A text: account, lock and unique keys, reasons.
 Text = Annotated[str, StringConstraints(max_length=LONGEST_KEY, pattern=_NO_NUL), AfterValidator(_is_text)]
 Name = Annotated[
     str, StringConstraints(min_length=1, max_length=LONGEST_NAME, pattern=_NO_NUL), AfterValidator(_is_text)
 ]
 
-#: Of a task: what names its column before it is longer.
+#: A task's name, longer by the `id=` or `task_id=` before it.
 TaskName = Annotated[
     str, StringConstraints(min_length=1, max_length=2 * LONGEST_KEY, pattern=_NO_NUL), AfterValidator(_names_a_task)
 ]
 
-#: Of dates and times in bodies: no number of seconds.
+#: For dates and times in bodies: refuses a number of seconds.
 AS_TEXT = BeforeValidator(_only_text)
 
-#: What names no zone is UTC.
+#: An instant; without a zone it is UTC.
 Moment = Annotated[datetime, AS_TEXT, AfterValidator(_in_utc)]
 
-#: Below 2^63, and the same as a float, which the document's bounds are.
+#: The greatest id: below 2^63, and exact as a float, as the document's bounds are.
 LAST_ID = 9 * 10**18
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """Of an `int` in a body: from `least` to `most`. `false` is none, nor is "7"."""
+    """The bounds of an `int` in a body, from `least` to `most`. `false` is no integer, nor is "7"."""
 
     least: int
     most: int
@@ -80,13 +80,13 @@ class Whole:
         return core_schema.no_info_before_validator_function(_without_fraction, bounded)
 
 
-#: Of bodies: `false` is no number, nor is "7"; and 1 is not true.
+#: Types for bodies: `false` is no number, nor is "7"; and 1 is not true.
 Number = Annotated[float, Strict()]
 Flag = Annotated[bool, Strict()]
 
 
 class EitherId:
-    """Of a task: its id, a number or as text, or its task_id."""
+    """A task's id, a number or as text, or its task_id."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         either = core_schema.union_schema(
@@ -102,14 +102,14 @@ Ids = Annotated[
 ]
 Priority = Annotated[int, Whole(*ANY_PRIORITY)]
 
-#: Of a task, wherever one is named.
+#: A task in a path.
 TaskInPath = Annotated[
     TaskName, Path(description="its id, or its task_id; id=… and task_id=… say which a number is", examples=["7"])
 ]
 
 IdInPath = Annotated[int, Path(ge=1, le=LAST_ID)]
 
-#: Of the seeds' lists, beside `limit`; bounded.
+#: An offset, as in the seeds' lists, beside `limit`; bounded.
 Offset = Annotated[
     int, Query(ge=0, le=10_000, description="how many to skip, without `after`; for longer ways use that")
 ]

@@ -1,4 +1,4 @@
-"""The gate: outermost, before any route is looked up. Without a valid token nothing but health answers."""
+"""The gate: outermost, before any route is looked up. Without a valid token only health answers."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: What answers whoever asks.
+#: Paths open to everybody.
 OPEN = frozenset({"/healthz", "/readyz"})
 
-#: What tells of no task, but of how tasks are told.
+#: The path that shows no task, only the form of answers.
 DOCUMENT = "/openapi.json"
 
-#: Threads that check tokens; handlers have others, and whoever waits in one keeps nobody out.
+#: Threads that check tokens; handlers have others, so one that waits there keeps nobody out.
 VERIFIERS = 4
 
-#: How many seconds' worth of requests a token may save up.
+#: A token may save up so many seconds' worth of requests.
 BURST = 2.0
 
 
@@ -82,7 +82,7 @@ class Gate:
         return bearer
 
     async def _bearer(self, presented: str) -> tokens.Bearer | None:
-        """What has a token's form is always looked up: others' failures lock nobody out."""
+        """Return the token's bearer. Well-formed tokens are always checked: others' failures lock nobody out."""
         if not tokens.has_form(presented):
             return None
         return await self.verified(presented)
@@ -93,7 +93,7 @@ class Gate:
 
 
 class Answer:
-    """Sends with the security headers, and knows whether it has begun. HEAD asks for all but the body."""
+    """Sends with the security headers, and knows whether it has begun. HEAD gets everything but the body."""
 
     def __init__(self, send: Send, *, has_body: bool = True) -> None:
         self.send, self.has_body, self.begun = send, has_body, False

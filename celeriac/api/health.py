@@ -1,4 +1,4 @@
-"""Health, for whoever asks: no token, and no more than whether it is well."""
+"""Health, for everybody: no token, and nothing but whether it is well."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 router = APIRouter(tags=["health"])
 
-#: How long (seconds) an answer holds: whoever asks often costs Postgres nothing.
+#: How long (seconds) an answer holds, so that frequent requests cost Postgres nothing.
 HOLDS = 1.0
 
 
@@ -34,7 +34,7 @@ class Readiness(BaseModel):
 
 
 class ReadinessProbe:
-    """What the API stands on, looked at no more often than every `HOLDS` seconds."""
+    """The state of Postgres and Redis, checked no more often than every `HOLDS` seconds."""
 
     def __init__(self, app: Celeriac) -> None:
         self.app = app
@@ -42,7 +42,7 @@ class ReadinessProbe:
         self._problem, self._redis_answers, self._schema_is_current = "", False, False
 
     def look(self) -> tuple[str, bool]:
-        """Why it cannot serve, or nothing; and whether Redis answers."""
+        """Return why it cannot serve, empty if it can; and whether Redis answers."""
         if time.monotonic() > self._until:
             self._problem = self._find_problem()
             self._redis_answers = self.app.publisher.answers()
@@ -63,13 +63,13 @@ class ReadinessProbe:
 
 @router.get("/healthz")
 async def get_health() -> Health:
-    """The process answers."""
+    """Answer that the process is alive."""
     return Health()
 
 
 @router.get("/readyz")
 async def get_readiness(request: Request) -> Readiness:
-    """Postgres answers and has the current schema. Redis is told, not asked for: accepting work needs none."""
+    """Check that Postgres answers and has the current schema. Redis is reported, not required: accepting needs none."""
     problem, redis_answers = await request.app.state.readiness()
     if problem:
         raise Problem(503, problem, headers={"Retry-After": "5"})

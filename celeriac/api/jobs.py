@@ -27,10 +27,10 @@ router = APIRouter(prefix="/api/admin/jobs", tags=["jobs"], route_class=SharedRo
 
 JobStatus = Literal["queued", "crawling", "success", "failed"]
 
-#: What each word means here, where the crawl jobs' own go first: their `failed` has the cancelled ones in it.
+#: The statuses of each word here; the crawl jobs' own meaning goes first: their `failed` includes cancelled ones.
 _MEANS = WORDS | CRAWLS
 
-#: The status each word asks for; most are its worker's alone to bring a job to.
+#: The status that each word requests; most can only be set by the job's worker.
 _ASKED = {word: statuses[0] for word, statuses in _MEANS.items()}
 
 
@@ -70,7 +70,7 @@ class Jobs(Paged):
 
 
 class JobStats(BaseModel):
-    """`failed` has the cancelled ones in it. Those in `estimated` are more than were counted."""
+    """Counts of jobs. `failed` includes cancelled ones. Those in `estimated` are more than were counted."""
 
     queued: int = Field(examples=[45])
     running: int
@@ -80,20 +80,20 @@ class JobStats(BaseModel):
 
 
 class JobQuery(TasksQuery):
-    model_config = ConfigDict(extra="ignore")  # as `tasks.TaskQuery`
+    model_config = ConfigDict(extra="ignore")  # as in `tasks.TaskQuery`
 
     status: Word | None = None
     role: Name | None = None
     offset: Offset = 0
 
 
-#: What the statistics call the statuses.
+#: The statistics' names of the statuses.
 _STATS = {"queued": "queued", "running": "crawling", "completed": "success", "failed": "failed"}
 
 
 @router.get("/stats")
 async def get_job_stats(app: App, _: Reader, figures: Counted, role: Name | None = None) -> JobStats:
-    """How many jobs there are in each status: of a role, or else of the one that the app calls its jobs."""
+    """Count the jobs in each status: of a role, or else of the one that the app calls its jobs."""
     by_status = await figures.counts(role or app.jobs)
     counts = {name: sum(by_status[status].n for status in CRAWLS[word]) for name, word in _STATS.items()}
     estimated = [name for name, word in _STATS.items() if not all(by_status[status].exact for status in CRAWLS[word])]
@@ -102,8 +102,8 @@ async def get_job_stats(app: App, _: Reader, figures: Counted, role: Name | None
 
 @router.get("", openapi_extra=WITH_ARGUMENTS)
 def list_jobs(query: Annotated[JobQuery, Query()], arguments: Arguments, app: App, _: Reader) -> Jobs:
-    """Newest first, of one status or all, of a role or the app's jobs. `after` leads on at the same cost; `offset` is
-    bounded.
+    """List jobs, newest first, of one status or all, of a role or the app's jobs. `after` leads on at the same cost;
+    `offset` is bounded.
     """
     words = () if query.status is None else _MEANS[query.status] if query.status in CRAWLS else (query.status,)
     wanted = insights.Filter.of(words, role=query.role or app.jobs, arguments=arguments)
@@ -114,7 +114,7 @@ def list_jobs(query: Annotated[JobQuery, Query()], arguments: Arguments, app: Ap
 
 @router.get("/{job}")
 def get_job(job: TaskInPath, app: App, _: Reader) -> Job:
-    """One of them."""
+    """Return one job."""
     with app.database.reading() as connection:
         return Job.of(insights.get(connection, job))
 
@@ -139,36 +139,36 @@ class ManyJobs(Because):
 
 @router.put("/bulk/status")
 def set_status_of_jobs(body: ManyToStatus, app: App, caller: Operator) -> ManyChanged:
-    """Each job that allows it; the answer says why others do not."""
+    """Set the status of each job that allows it; the answer says why others do not."""
     move = partial(steer.set_status, status=_ASKED[body.status], by=caller.name, why=body.why)
     return many(app, body.job_ids, move)
 
 
 @router.post("/bulk/retry")
 def retry_jobs(body: ManyJobs, app: App, caller: Operator) -> ManyChanged:
-    """Failed jobs are queued again with all their attempts."""
+    """Queue failed jobs again with all their attempts."""
     return many(app, body.job_ids, partial(steer.retry, by=caller.name, why=body.why))
 
 
 @router.put("/{job}/status")
 def set_job_status(job: TaskInPath, body: ToStatus, app: App, caller: Operator) -> Changed:
-    """409 if the life of a job does not allow it: a crawling one cannot be queued, nor a finished one fail."""
+    """Set a job's status. 409 if its life does not allow it: crawling ones are not queued, finished ones never fail."""
     return one(app, job, partial(steer.set_status, status=_ASKED[body.status], by=caller.name, why=body.why))
 
 
 @router.put("/{job}/priority")
 def set_job_priority(job: TaskInPath, body: ToPriority, app: App, caller: Operator) -> Changed:
-    """409 if it is finished, or its role does not take that priority."""
+    """Set a job's priority. 409 if it is finished, or its role does not take that priority."""
     return one(app, job, partial(steer.set_priority, priority=body.priority, by=caller.name, why=body.why))
 
 
 @router.post("/{job}/boost")
 def boost_job(job: TaskInPath, body: Boost, app: App, caller: Operator) -> Changed:
-    """Raises the priority, to 100 at most."""
+    """Raise a job's priority, to 100 at most."""
     return one(app, job, partial(steer.boost, boost=body.boost, by=caller.name, why=body.why))
 
 
 @router.post("/{job}/retry")
 def retry_job(job: TaskInPath, app: App, caller: Operator, body: Reason) -> Changed:
-    """A failed job is queued again with retry_count 0."""
+    """Queue a failed job again with retry_count 0."""
     return one(app, job, partial(steer.retry, by=caller.name, why=body.why))

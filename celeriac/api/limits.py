@@ -1,11 +1,11 @@
-"""Token buckets: how often somebody may ask. In this process only; several servers allow as many times as much."""
+"""Token buckets: limits on the rate of requests. Per process, so several servers allow as many times as much."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-#: Callers remembered; whoever has a full bucket is forgotten first.
+#: Callers remembered; those with a full bucket are forgotten first.
 MOST = 10_000
 
 
@@ -17,7 +17,7 @@ class Buckets:
         self._levels: dict[str, tuple[float, float]] = {}
 
     def take(self, key: str) -> float:
-        """Takes one. Seconds to wait if there is none to take, else 0."""
+        """Take one. Return the seconds to wait if there is none to take, else 0."""
         level = self._level(key)
         if level < 1:
             return (1 - level) / self.rate
@@ -27,7 +27,7 @@ class Buckets:
         return 0.0
 
     def wait(self, key: str) -> float:
-        """Seconds until there is one to take; takes none."""
+        """Return the seconds until there is one to take; takes none."""
         return max(0.0, (1 - self._level(key)) / self.rate)
 
     def _level(self, key: str) -> float:
@@ -35,7 +35,7 @@ class Buckets:
         return min(self.burst, level + (self.clock() - at) * self.rate)
 
     def _forget(self) -> None:
-        """Those that are full again; if all are in use, the half that was not seen for longest."""
+        """Forget keys that are full again; if all are in use, the half not seen for longest."""
         kept = {key: self._levels[key] for key in self._levels if self._level(key) < self.burst}
         newest = sorted(kept.items(), key=lambda entry: entry[1][1])[-MOST // 2 :]
         self._levels = kept if len(kept) < MOST else dict(newest)

@@ -1,8 +1,8 @@
 """The server's socket: many may wait to be accepted, and few are accepted at a time.
 
-asyncio takes one number for both. Taking many at once, it has them all open before one of them is counted, past the
-files it may open, and then accepts nobody for a second; with a short queue the system drops who comes, to try again
-after a second.
+asyncio takes one number for both. If it took many at once, all would be open before one of them is counted, beyond the
+files it may open, and it would accept nobody for a second. With a short queue the system would drop newcomers, who try
+again after a second.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from socket import socket
 
 import uvicorn
 
-#: Connections accepted before any of them is looked at.
+#: Connections accepted before any of them is handled.
 AT_ONCE = 16
 
 #: How many wait to be accepted; the system may have a lower limit (`net.core.somaxconn`).
@@ -21,7 +21,7 @@ WAITING = 4096
 
 
 class Listener(uvicorn.Server):
-    """Accepts as its configuration's `backlog` says, with room for `WAITING` more."""
+    """A server that accepts as its configuration's `backlog` says, with space for `WAITING` more."""
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
         await super().startup(sockets)
@@ -31,7 +31,7 @@ class Listener(uvicorn.Server):
 
 
 def run(config: uvicorn.Config) -> None:
-    """Until it is told to end; exits with status 3 if it cannot start."""
+    """Serve until told to end; exits with status 3 if it cannot start."""
     listener = Listener(config)
     with suppress(KeyboardInterrupt):
         listener.run()

@@ -18,7 +18,7 @@ from celeriac.api.system import AnswerModel, BoundedCount
 
 router = APIRouter(prefix="/api", tags=["system"])
 
-#: Keys that are looked at for those with most behind them: of those that are held, and of those waited for.
+#: So many held keys, and so many waited for, are read to find those with most tasks waiting.
 KEYS = 500
 
 
@@ -88,7 +88,7 @@ class LockQueue(Paged):
 
 @router.get("/locks")
 def list_locks(query: Annotated[LockQuery, Query()], app: App, _: Reader) -> Locks:
-    """Which lock keys are held or waited for, by whom and since when."""
+    """List lock keys that are held or waited for, by whom and since when."""
     with app.database.reading() as connection:
         keys = insights.locks(connection, limit=KEYS)
     locks, more = query.of(keys.locks, lambda one: (-one.waiting.n, one.lock_key))
@@ -97,7 +97,7 @@ def list_locks(query: Annotated[LockQuery, Query()], app: App, _: Reader) -> Loc
 
 @router.get("/locks/queue")
 def get_lock(query: Annotated[QueueQuery, Query()], app: App, _: Reader) -> LockQueue:
-    """One lock key: who has it, and who waits behind it, in order."""
+    """Return one lock key: who has it, and who waits for it, in order."""
     with app.database.reading() as connection:
         lock = insights.lock(connection, query.lock_key)
         waiting = insights.queue_of(connection, query.lock_key, limit=insights.MOST_ROWS)
@@ -107,7 +107,7 @@ def get_lock(query: Annotated[QueueQuery, Query()], app: App, _: Reader) -> Lock
 
 @router.get("/unique-keys")
 def list_unique_keys(query: Annotated[UniqueQuery, Query()], app: App, _: Reader) -> UniqueKeys:
-    """Which unique keys are taken, by which unfinished task; of one role, or of all."""
+    """List the unique keys that are taken, each with the unfinished task that has it; of one role, or of all."""
     after = None if query.after is None else tuple(json.loads(query.after))
     with app.database.reading() as connection:
         keys, more = query.read(

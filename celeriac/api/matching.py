@@ -1,4 +1,4 @@
-"""Bulk by filter: first how many that would be, then a bounded transaction at a time."""
+"""Bulk by filter: first the count, then the change, a bounded transaction at a time."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from celeriac.repair.bulks import conditions, meant
 
 router = APIRouter(prefix="/api/tasks/matching", tags=["tasks"])
 
-#: Refusals that an answer lists; the rest is counted only.
+#: Refusals that an answer lists; the rest is only counted.
 MOST_REFUSALS = 100
 
 
-#: What says nothing.
+#: Values that set no condition.
 _EMPTY: tuple[Any, ...] = (None, [], {})
 
 
 def _with_a_condition(schema: dict[str, Any]) -> None:
-    """Says in the document that one field at least is there and says something."""
+    """Add to the document that at least one field has to be set."""
     schema["minProperties"] = 1
     schema["anyOf"] = [
         {"required": [name], "properties": {name: {"not": {"enum": list(_EMPTY)}}}} for name in schema["properties"]
@@ -40,7 +40,7 @@ def _with_a_condition(schema: dict[str, Any]) -> None:
 
 
 class BoundFilter(TaskFilter):
-    """At least one condition: a bulk of everything is a slip."""
+    """A filter with at least one condition: a bulk of everything is a slip."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra=_with_a_condition)
 
@@ -60,8 +60,8 @@ class MatchRequest(Because):
 
 
 class Matched(BaseModel):
-    """`complete` false: there are more. Ask again; where it `gave_up`, narrow the filter or have `POST /api/bulk` look
-    through all of them.
+    """The matching tasks. `complete` false: there are more. Repeat the request; where it `gave_up`, narrow the filter
+    or have `POST /api/bulk` search all of them.
     """
 
     dry_run: bool
@@ -75,13 +75,13 @@ class Matched(BaseModel):
 
 @router.post("/cancel")
 def cancel_matching_tasks(body: MatchRequest, app: App, caller: Operator) -> Matched:
-    """Cancels unfinished tasks that match; with `dry_run` (the default) says how many that would be."""
+    """Cancel unfinished tasks that match; with `dry_run` (the default) only count them."""
     return _steer(app, body, "cancel", partial(steer.cancel, by=caller.name, why=body.why))
 
 
 @router.post("/retry")
 def retry_matching_tasks(body: MatchRequest, app: App, caller: Operator) -> Matched:
-    """Retries failed and cancelled tasks that match; with `dry_run` (the default) says how many that would be."""
+    """Retry failed and cancelled tasks that match; with `dry_run` (the default) only count them."""
     return _steer(app, body, "retry", partial(steer.retry, by=caller.name, why=body.why))
 
 

@@ -22,7 +22,7 @@ MISSING = "The dashboard needs `pip install 'celeriac[dashboard]'`; the API serv
 
 
 class ThreadSafeBuckets(Buckets):
-    """The dashboard's threads take from it."""
+    """Buckets that the dashboard's threads share."""
 
     def __init__(self, rate: float, burst: float) -> None:
         super().__init__(rate, burst)
@@ -34,7 +34,7 @@ class ThreadSafeBuckets(Buckets):
 
 
 class Mounted:
-    """What asks for `/admin` gets the dashboard, or is told what to install; all else goes on to the gate."""
+    """Serves `/admin` with the dashboard, or with what to install; all else goes on to the gate."""
 
     def __init__(self, app: ASGIApp, celeriac: Celeriac) -> None:
         self.app = app

@@ -1,7 +1,7 @@
-"""Lists: each takes `limit` and `after`, and says in `next` where it goes on.
+"""Lists: each takes `limit` and `after`, and returns in `next` where it goes on.
 
-A place is what the last item told is known by, its id, its name or its rank, and never a number of items: what is
-inserted meanwhile neither repeats nor hides anything.
+A place identifies the page's last item, by its id, name or rank, and never counts items: rows inserted meanwhile
+neither repeat nor hide anything.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from celeriac.insights import MOST_ROWS
 
 T = TypeVar("T")
 
-#: Of a rank, which may have a key in it, escaped.
+#: The longest place: a rank may contain a key, escaped.
 LONGEST_PLACE = 8_000
 
 Place = Annotated[str, StringConstraints(max_length=LONGEST_PLACE, pattern=r"^[^\x00]*$")]
@@ -30,7 +30,7 @@ Place = Annotated[str, StringConstraints(max_length=LONGEST_PLACE, pattern=r"^[^
 
 @dataclass(frozen=True, slots=True)
 class PlaceForm:
-    """What the places of a list look like, in the document and before anything is read."""
+    """The form of a list's places, in the document and checked before anything is read."""
 
     pattern: str
 
@@ -47,24 +47,24 @@ class PlaceForm:
 
 
 def ranks(*parts: str) -> PlaceForm:
-    """JSON as `PageQuery.of` writes it: a list of these."""
+    """Return the form of JSON that `PageQuery.of` writes: a list of these."""
     return PlaceForm(r"\[" + ", ".join(parts) + r"\]")
 
 
-#: Below 9 * 10^18, as no id comes near 2^63.
+#: An id: below 9 * 10^18, as none comes near 2^63.
 _ID = "[0-9]{1,18}|[1-8][0-9]{18}"
 
-#: Of ranks, as JSON writes them: it escapes control characters alone, and no text of Postgres' has a NUL or a half of a
-#: surrogate pair.
+#: Parts of ranks, as JSON writes them: it escapes only control characters, and no text in Postgres has a NUL or half of
+#: a surrogate pair.
 NUMBER = r"-?(0|[1-9][0-9]{0,18})(\.[0-9]{1,30})?(e[-+][0-9]{1,3})?"
 TEXT = r'"([^"\\\x00-\x1f]|\\["\\bfnrt]|\\u00(0[1-9a-f]|1[0-9a-f]))*"'
 
-#: Of a list of tasks: an id, after an instant where all of them have ended.
+#: The instant in a place of a list of finished tasks, before an id.
 _INSTANT = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z"
 
 
 def as_instant(at: datetime) -> str:
-    """In a place."""
+    """Return an instant as places have it."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
@@ -72,7 +72,7 @@ AFTER = Field(description="the `next` of the page before, asked for with the sam
 
 
 class Paged(BaseModel):
-    """Only a page without `next` is the last: one may be short, or empty, before that."""
+    """A page of a list. Only a page without `next` is the last: one may be short, or empty, before that."""
 
     next: str | None = Field(description="`after` of the following page; null: this is the last", examples=["1042"])
 
@@ -84,11 +84,11 @@ class PageQuery(BaseModel):
     after: Annotated[Place | None, AFTER] = None
 
     def read(self, some: Callable[[int], Sequence[T]], place: Callable[[T], object]) -> tuple[list[T], str | None]:
-        """A page and its `next`. `some(n)` reads the next n after the place; one more than is told is read."""
+        """Return a page and its `next`. `some(n)` reads the next n items; one more than a page is read."""
         return self._cut(some(self.limit + 1), lambda last: str(place(last)))
 
     def of(self, all_of_them: Sequence[T], rank: Callable[[T], tuple[Any, ...]]) -> tuple[list[T], str | None]:
-        """A page of what is read whole, in the order of its ranks. No two are the same, and `after` has their form."""
+        """Return a page of a list read as a whole, in the order of its unique ranks, which give `after` its form."""
         start = None if self.after is None else tuple(json.loads(self.after))
         rest = sorted((one for one in all_of_them if start is None or rank(one) > start), key=rank)
         return self._cut(rest, lambda last: json.dumps(rank(last), ensure_ascii=False))
@@ -99,7 +99,7 @@ class PageQuery(BaseModel):
 
 
 class IdQuery(PageQuery):
-    """Of a list by id."""
+    """A page of a list by id."""
 
     after: Annotated[Annotated[Place, PlaceForm(_ID)] | None, AFTER] = None
 
@@ -113,19 +113,19 @@ class TasksQuery(PageQuery):
 
 
 class EndedQuery(PageQuery):
-    """Of a list of tasks that have ended."""
+    """A page of a list of finished tasks."""
 
     after: Annotated[Annotated[Place, PlaceForm(f"{_INSTANT} ({_ID})")] | None, AFTER] = None
 
 
 class InstantsQuery(PageQuery):
-    """Of a list by two instants."""
+    """A page of a list by two instants."""
 
     after: Annotated[Annotated[Place, PlaceForm(f"{_INSTANT} {_INSTANT}")] | None, AFTER] = None
 
 
 class NameQuery(PageQuery):
-    """Of a list by name."""
+    """A page of a list by name."""
 
     after: Annotated[Annotated[Place, ranks(TEXT)] | None, AFTER] = None
 

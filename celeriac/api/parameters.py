@@ -1,4 +1,4 @@
-"""Query parameters: one that an endpoint does not have is a slip, and so is one of two values. Both are told."""
+"""Query parameters: an unknown one is a slip, and so is one with two values. Both are reported."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from celeriac.insights import ARGUMENT, as_argument
 from celeriac.insights.tasks.veil import refused
 from celeriac.operate.tokens import CALLS, READ
 
-#: What the document calls the parameters for a handler's arguments.
+#: The document's name of the parameters for a handler's arguments.
 DOCUMENTED = f"{ARGUMENT}NAME"
 
 #: For `openapi_extra` of the endpoints that take `Arguments`.
@@ -31,9 +31,9 @@ WITH_ARGUMENTS: dict[str, Any] = {
 
 
 async def known_only(request: Request) -> None:
-    """Raises Problem 422, or 403 where it would tell what the token does not see."""
+    """Check the parameters. Raises Problem 422, or 403 for one that would reveal what the token may not see."""
     asked = request.query_params.keys()
-    if not asked or request.scope["path"] in OPEN:  # who asks for health may say what they like
+    if not asked or request.scope["path"] in OPEN:  # requests for health may contain anything
         return
     if CALLS not in request.state.bearer.may and (names := refused(request.query_params)):
         raise too_narrow(request.state.bearer, READ, why=f"{', '.join(names)}: ")
@@ -51,7 +51,7 @@ async def known_only(request: Request) -> None:
 
 
 async def _arguments(request: Request) -> dict[str, Any] | None:
-    """Raises Problem 422."""
+    """Return the arguments in the query. Raises Problem 422."""
     arguments: dict[str, Any] = {}
     for parameter, value in request.query_params.multi_items():
         if not parameter.startswith(ARGUMENT):

@@ -1,4 +1,4 @@
-"""Pause and resume a role or an account; an account's weight and cap."""
+"""Policies: pause and resume a role or an account; an account's weight and cap."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class ForAccount(Because):
 
 
 class Policy(ForAccount):
-    """What is not given stays."""
+    """Changes to an account; fields not given stay."""
 
     weight: Annotated[Number, Field(ge=LIGHTEST, le=HEAVIEST)] | None = Field(
         default=None, description="its share beside others' 1", examples=[2]
@@ -38,12 +38,12 @@ class Policy(ForAccount):
     paused: Flag | None = None
 
     def changes(self) -> dict[str, Any]:
-        """`cap` may be null on purpose; the others then are as if not given."""
+        """Return the changes. `cap` may be null on purpose; null in another field counts as not given."""
         sent = {name: getattr(self, name) for name in self.model_fields_set - {"why", "create"}}
         return {name: value for name, value in sent.items() if value is not None or name == "cap"}
 
 
-#: An account's name may contain slashes; a PUT to one of these is a slip, and no other account.
+#: An account's name may contain slashes; a PUT to one of these is a slip, not another account.
 _POSTED = ("/pause", "/resume")
 
 #: A body that may be left out.
@@ -56,7 +56,7 @@ Rate = Annotated[str, Field(json_schema_extra={"pattern": WRITTEN})]
 
 
 class ToLimits(Because):
-    """What is not given stays; null lifts a limit."""
+    """A role's limits; fields not given stay, null lifts a limit."""
 
     rate_limit: Rate | Annotated[Number, Field(ge=0, le=MOST)] | None = Field(
         default=None, description='tasks that begin, over all workers: "10/m", or a number a second', examples=["10/m"]
@@ -78,13 +78,13 @@ class Pause(Because):
 def pause_role(
     role: RoleInPath, app: App, caller: Operator, body: Annotated[Pause, Body(default_factory=Pause)]
 ) -> Changed:  # fmt: skip
-    """No task of it is claimed until it is resumed, or the time is over; what is claimed already runs."""
+    """Pause a role: none of its tasks is claimed until it is resumed, or the time is over; claimed ones still run."""
     return change(app, lambda c: policies.pause_role(c, role, by=caller.name, why=body.why, seconds=body.seconds))
 
 
 @router.post("/roles/{role}/resume")
 def resume_role(role: RoleInPath, app: App, caller: Operator, body: Reason) -> Changed:
-    """What waits is claimed again."""
+    """Resume a role, so that its waiting tasks are claimed again."""
     changed = change(app, lambda c: policies.resume_role(c, role, by=caller.name, why=body.why))
     app.kick([role])
     return changed
@@ -92,7 +92,7 @@ def resume_role(role: RoleInPath, app: App, caller: Operator, body: Reason) -> C
 
 @router.put("/roles/{role}/limits")
 def set_role_limits(role: RoleInPath, body: ToLimits, app: App, caller: Operator) -> Changed:
-    """How many of its tasks begin in a time and how long one may run, until they are set or declared again."""
+    """Set how many of its tasks begin in a time and how long one may run, until they are set or declared again."""
     changed = change(app, lambda c: policies.set_limits(c, role, by=caller.name, why=body.why, **body.changes()))
     app.kick([role])
     return changed
@@ -100,7 +100,7 @@ def set_role_limits(role: RoleInPath, body: ToLimits, app: App, caller: Operator
 
 @router.post("/roles/{role}/limits/reset")
 def reset_role_limits(role: RoleInPath, app: App, caller: Operator, body: Reason) -> Changed:
-    """What the code declares is in force again."""
+    """Put the limits that the code declares into force again."""
     changed = change(app, lambda c: policies.reset_limits(c, role, by=caller.name, why=body.why))
     app.kick([role])
     return changed
@@ -108,19 +108,19 @@ def reset_role_limits(role: RoleInPath, app: App, caller: Operator, body: Reason
 
 @router.post("/accounts/{account:path}/pause")
 def pause_account(account: AccountInPath, app: App, caller: Operator, body: OfAccount) -> Changed:
-    """None of its tasks is claimed until it is resumed."""
+    """Pause an account: none of its tasks is claimed until it is resumed."""
     return change(app, lambda c: policies.pause_account(c, account, by=caller.name, **body.model_dump()))
 
 
 @router.post("/accounts/{account:path}/resume")
 def resume_account(account: AccountInPath, app: App, caller: Operator, body: OfAccount) -> Changed:
-    """Its tasks are claimed again."""
+    """Resume an account, so that its tasks are claimed again."""
     return change(app, lambda c: policies.resume_account(c, account, by=caller.name, **body.model_dump()))
 
 
 @router.put("/accounts/{account:path}")
 def set_account(account: AccountInPath, body: Policy, app: App, caller: Operator) -> Changed:
-    """Its weight, its cap, whether it is paused. The next pass goes by it."""
+    """Set an account's weight, its cap, whether it is paused. The next pass applies it."""
     if account.endswith(_POSTED):
         raise Problem(405, "pause and resume are asked for by POST", headers={"Allow": "POST"})
     policy: dict[str, Any] = {"why": body.why, "create": body.create} | body.changes()

@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem documents: what went wrong and what to do, never how the server is made."""
+"""Errors as RFC 9457 problem documents: what went wrong and what to do, nothing about the server's internals."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ T = TypeVar("T")
 MEDIA_TYPE = "application/problem+json"
 
 
-#: What a problem's `type` ends with, where the status alone does not tell.
+#: The end of a problem's `type`, if the status alone does not say it.
 Kind = Literal["invalid", "illegal-move", "id-taken", "locked", "too-slow", "busy"]
 
-#: The status of each, and what it means.
+#: The status of each kind, and its meaning.
 KINDS: Mapping[Kind, tuple[int, str]] = {
     "invalid": (422, "what was sent is wrong; `errors` names each field. To send the same again changes nothing"),
     "illegal-move": (409, "the life of the task does not allow it now; nothing was written"),
@@ -51,7 +51,7 @@ KINDS: Mapping[Kind, tuple[int, str]] = {
 
 
 class FieldError(BaseModel):
-    """One thing that is wrong with what was sent."""
+    """One thing that is wrong with the request."""
 
     where: str = Field(examples=["body"], description="body, query, path or header")
     field: str = Field(examples=["priority"])
@@ -59,7 +59,7 @@ class FieldError(BaseModel):
 
 
 class ProblemDocument(BaseModel):
-    """RFC 9457."""
+    """A problem document, as in RFC 9457."""
 
     type: str = Field(
         examples=["about:blank"], description="urn:celeriac:problem:… where the status alone does not tell the kind"
@@ -72,7 +72,7 @@ class ProblemDocument(BaseModel):
 
 
 class Problem(HTTPException):
-    """Raise it in a handler; `kind` names it where the status alone does not tell."""
+    """An error to raise in a handler; `kind` names it if the status alone does not."""
 
     def __init__(
         self, status: int, detail: str, *, kind: Kind | None = None, errors: Sequence[FieldError] = (),
@@ -97,7 +97,7 @@ class Problem(HTTPException):
 
 
 def from_exception(error: Exception, where: str = "body") -> Problem:
-    """What a stranger is told of it: nothing that only the log should know. `where`: what was sent stood there."""
+    """Return the problem as strangers may see it, without anything for the log only. `where`: the input's place."""
     match error:
         case Problem():
             return error
@@ -117,19 +117,19 @@ def not_found(what: str) -> Problem:
 
 
 def first_of(rows: Sequence[T], what: str) -> T:
-    """Raises Problem 404 if there is none."""
+    """Return the first row. Raises Problem 404 if there is none."""
     if not rows:
         raise not_found(what)
     return rows[0]
 
 
 def invalid(field: str, message: str, where: str = "body") -> Problem:
-    """422 for what only the engine could tell."""
+    """Return a 422 for what only the engine could find."""
     return Problem(422, message, kind="invalid", errors=[FieldError(where=where, field=field, message=message)])
 
 
 def from_validation(errors: Sequence[Mapping[str, Any]]) -> Problem:
-    """What pydantic found, without the values: they may be secret."""
+    """Return pydantic's findings, without the values, which may be secret."""
     field_errors = [FieldError(where=str(e["loc"][0]), field=_field(e["loc"][1:]), message=e["msg"]) for e in errors]
     named = ", ".join(dict.fromkeys(f.field or f.where for f in field_errors))
     return Problem(422, f"what was sent does not fit: {named}", kind="invalid", errors=field_errors)
@@ -139,7 +139,7 @@ def _field(location: Sequence[object]) -> str:
     return ".".join(str(part) for part in location)
 
 
-#: Where a refusal's message names an option, and what a body calls it.
+#: The place of an option's name in a refusal's message, and the body's name for it.
 _OPTION = re.compile(r": (\w+)=")
 _CALLED = {"at": "scheduled_for", "priority": "priority", "task_id": "task_id", "account": "account"} | {
     name: name for name in ("lock_key", "unique_key", "max_retries", "timeout", "delay", "expires_at")
@@ -147,7 +147,7 @@ _CALLED = {"at": "scheduled_for", "priority": "priority", "task_id": "task_id", 
 
 
 def from_refusal(error: EnqueueRefused, within: str = "") -> Problem:
-    """The field a call was refused for: an option of it, its role, or its arguments. `within`: where it stood."""
+    """Return the field for which a call was refused: an option, its role, or arguments. `within`: the call's place."""
     named = _OPTION.search(str(error))
     option = _CALLED.get(named[1], "kwargs") if named else "kwargs"
     field = "role" if isinstance(error, UnknownRole) else option
@@ -155,7 +155,7 @@ def from_refusal(error: EnqueueRefused, within: str = "") -> Problem:
 
 
 def from_engine(error: CeleriacError, where: str) -> Problem:
-    """The engine's refusals are written for whoever caused them."""
+    """Return the engine's refusal, whose text is written for its cause."""
     if isinstance(error, IllegalMove):
         return Problem(409, str(error), kind="illegal-move")
     if isinstance(error, IdTaken):
@@ -174,7 +174,7 @@ def from_engine(error: CeleriacError, where: str) -> Problem:
 
 
 def from_database(error: Exception) -> Problem:
-    """Nothing of SQL: which statement failed is for the log."""
+    """Return the problem without SQL: which statement failed is for the log."""
     if is_cut_off(error):
         detail = f"this took longer than the {LONGEST:g} s a statement may take; ask for less, or try again later"
         return Problem(503, detail, kind="too-slow", headers={"Retry-After": "5"})

@@ -1,6 +1,6 @@
-"""HTTP/1.1 as the API speaks it: strict in what it reads, with a time limit, and room for whoever comes next.
+"""The API's HTTP/1.1: strict in what it reads, with a time limit, and making space for new connections.
 
-What two servers may read differently (RFC 9112, sections 6.3 and 11.2) is refused: a Content-Length beside a
+Anything that two servers may read differently (RFC 9112, sections 6.3 and 11.2) is refused: a Content-Length beside a
 Transfer-Encoding, lines that end without CR, folded headers.
 """
 
@@ -29,7 +29,7 @@ SECURITY_HEADERS = {
     "X-Content-Type-Options": "nosniff",
 }
 
-#: A request's line and headers, in bytes.
+#: The longest request line and headers, in bytes.
 LONGEST_HEAD = 16_384
 
 _TWO_WAYS = re.compile(rb"(?<!\r)\n|\r\n[ \t]")
@@ -37,7 +37,7 @@ _HEAD_ENDS = b"\r\n\r\n"
 
 
 class Strict(h11.Connection):
-    """Raises RemoteProtocolError for more than h11 does, and keeps it as `refusal`."""
+    """An h11 connection that raises RemoteProtocolError for more, and keeps it as `refusal`."""
 
     refusal: h11.RemoteProtocolError | None = None
 
@@ -55,7 +55,7 @@ class Strict(h11.Connection):
 
     def _check_lines(self) -> None:
         head = self.trailing_data[0].partition(_HEAD_ENDS)[0]
-        if len(head) > LONGEST_HEAD:  # h11 looks at how much is left only where the head has no end yet
+        if len(head) > LONGEST_HEAD:  # h11 checks the length only while the head has no end yet
             why = f"the request's line and headers may have {LONGEST_HEAD:,} bytes"
             raise h11.RemoteProtocolError(why, error_status_hint=431)
         if _TWO_WAYS.search(head):
@@ -69,19 +69,18 @@ def _check_framing(request: h11.Request) -> None:
 
 
 def most_connections() -> int:
-    """Half of the files this process may have open: the rest is for Postgres and Redis."""
+    """Return half of the files this process may open: the rest is for Postgres and Redis."""
     return max(50, min(1000, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
 
 
-#: Of each server the connections that wait, in the order in which they make room.
+#: For each server its waiting connections, in the order in which they are closed to make space.
 _in_turn: WeakKeyDictionary[uvicorn.Config, OrderedDict[Protocol, None]] = WeakKeyDictionary()
 
 
 class Protocol(H11Protocol):
-    """One connection. `HEAD` and `BODY`: how long (seconds) a request's head, and then its body, may take to arrive.
-
-    An answer may be left unread for `BODY`, too. Where there are more than `MOST`, the one is closed that has waited
-    longest for a request, for the rest of one, or for somebody to read what it says.
+    """One connection. `HEAD` and `BODY`: how long (seconds) a request's head, and then its body, may take to arrive. An
+    answer may also be left unread for `BODY`. If there are more than `MOST`, the one is closed that has waited longest
+    for a request, for the rest of one, or for its answer to be read.
     """
 
     HEAD, BODY = 10.0, 60.0
@@ -106,7 +105,7 @@ class Protocol(H11Protocol):
         self._mind()
 
     def pause_writing(self) -> None:
-        """Whoever asked does not read: what is to be sent fills its buffer."""
+        """Start the time limit for a client that does not read: the answer fills its buffer."""
         super().pause_writing()
         self._unread = self.loop.call_later(self.BODY, self.transport.abort)
         self._queue()
@@ -122,7 +121,7 @@ class Protocol(H11Protocol):
             self._queue()
 
     def on_response_complete(self) -> None:
-        """Now it waits for the next request, if the connection stays."""
+        """Queue the connection, if it stays, as it now waits for the next request."""
         super().on_response_complete()
         self._queue()
 
@@ -133,7 +132,7 @@ class Protocol(H11Protocol):
         super().connection_lost(exc)
 
     def _mind(self) -> None:
-        """The time runs from when a stage begins, however much of it arrives."""
+        """Start the time limit of a new stage, which runs however much of it arrives."""
         stage = self.conn.their_state
         if stage is self._stage:
             return
@@ -154,13 +153,13 @@ class Protocol(H11Protocol):
             self.refuse(HTTPStatus.REQUEST_TIMEOUT, f"the request did not arrive whole within {allowed:g} s")
 
     def _queue(self) -> None:
-        """As the last to make room, if it waits for anything."""
+        """Put it at the end of the connections to close, if it waits for anything."""
         self._in_turn.pop(self, None)
         if self._awaits_more():
             self._in_turn[self] = None
 
     def _make_room(self) -> None:
-        """Costs the same however many there are: thousands may come at once."""
+        """Close the connection that waits longest, at the same cost for any number: thousands may come at once."""
         while self._in_turn:
             oldest, _ = self._in_turn.popitem(last=False)
             if oldest._awaits_more():
@@ -169,7 +168,7 @@ class Protocol(H11Protocol):
                 return
 
     def _awaits_more(self) -> bool:
-        """Whether it waits for a request, the rest of one, or a reader; this one does, having just come."""
+        """Return whether it waits for a request, the rest of one, or a reader; so does the newest connection."""
         if self._unread is not None:
             return True
         return self.conn.their_state in (h11.IDLE, h11.SEND_BODY) and not self.transport.is_closing()
@@ -179,7 +178,7 @@ class Protocol(H11Protocol):
         self.refuse(error.error_status_hint if error else 400, str(error or msg))
 
     def refuse(self, status: int, detail: str) -> None:
-        """Answers with a problem document, if there is no answer yet, and closes."""
+        """Answer with a problem document, if there is no answer yet, and close."""
         if self._unread is not None:
             self.transport.abort()
             return

@@ -1,4 +1,4 @@
-"""How it goes: how much succeeds, what is tried again, how long tasks wait and run."""
+"""Rates: how much succeeds, what is tried again, how long tasks wait and run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ router = APIRouter(prefix="/api/tasks/metrics", tags=["tasks"])
 
 
 class Metrics(BaseModel):
-    """Of the last hour, where it is a rate or a mean; null while nothing tells."""
+    """A role's metrics. Rates and means are of the last hour; null without data."""
 
     role: str = Field(examples=["instasite_build"])
     queue_depth: int = Field(description="tasks that wait or are claimed", examples=[340])
@@ -37,12 +37,12 @@ class MetricsOfRoles(Paged):
 
 @router.get("")
 async def list_metrics(query: PageOfNames, _: Reader, figures: Counted) -> MetricsOfRoles:
-    """Every registered role, by name."""
+    """List every registered role, by name."""
     metrics, more = query.of(await figures.metrics(None), lambda one: (one["role"],))
     return MetricsOfRoles.model_validate({"roles": metrics, "next": more})
 
 
 @router.get("/{role}")
 async def get_metrics_of_role(role: Annotated[Name, Path()], _: Reader, figures: Counted) -> Metrics:
-    """One role: its queue, the last hour's rates and means, and what waits by priority."""
+    """Return one role: its queue, the last hour's rates and means, and what waits by priority."""
     return Metrics.model_validate(first_of(await figures.metrics(role), f"role {role!r}"))

@@ -1,4 +1,4 @@
-"""Which role a schedule is for, where its body does not say."""
+"""Finding the role of a schedule whose body does not name one."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from celeriac.store.built_in import is_built_in
 
 
 def role_taking(app: Celeriac, arguments: Mapping[str, Any]) -> str:
-    """The one role whose handler takes just these arguments. Raises Problem 422 if there is none, or several."""
+    """Return the one role whose handler takes just these arguments. Raises Problem 422 if there is none, or several."""
     declared = [d for d in app.roles.own() if not is_built_in(d.role.name)]
     taking = [d.role.name for d in declared if arguments and _takes(d.signature, arguments)]
     if len(taking) != 1:

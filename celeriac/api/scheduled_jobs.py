@@ -1,4 +1,4 @@
-"""`/api/admin/scheduled-jobs`: what runs when. Those of the beat config can be changed here, but come from there."""
+"""`/api/admin/scheduled-jobs`: schedules. Those of the beat config can be changed here, but come from there."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Distance = Annotated[Number, Field(ge=-LONGEST_DELAY, le=LONGEST_DELAY)]
 
 
 class Options(BaseModel):
-    """What each call says besides its arguments. Durations in seconds."""
+    """Options of each call besides its arguments. Durations in seconds."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -52,7 +52,7 @@ class Options(BaseModel):
 
 
 class Settable(Because):
-    """Any further field is an argument of the role's handler, as if it stood in `kwargs`."""
+    """A schedule's fields. Any further one is an argument of the role's handler, as if it stood in `kwargs`."""
 
     model_config = ConfigDict(extra="allow")
 
@@ -67,7 +67,7 @@ class Settable(Because):
     overlap: Literal["skip", "allow"] = Field(default="skip", description="while the last task is unfinished")
 
     def entry_fields(self) -> dict[str, Any]:
-        """What was sent, arguments gathered in `kwargs`."""
+        """Return what was sent, with arguments gathered in `kwargs`."""
         sent = {name: getattr(self, name) for name in self.model_fields_set if name in _OWN}
         if "options" in sent:
             sent["options"] = self.options.model_dump(exclude_none=True)
@@ -93,7 +93,7 @@ class NewScheduledJob(Settable):
 
 
 class ChangedScheduledJob(Settable):
-    """What is not sent stays."""
+    """Changes to a schedule; fields not sent stay."""
 
     name: Name | None = Field(default=None, examples=["hourly-worldnews"])
     cron_expression: Name | None = Field(default=None, examples=["@hourly"])
@@ -157,7 +157,7 @@ class RunNowResult(BaseModel):
 
 @router.get("")
 def list_scheduled_jobs(query: Annotated[ScheduleQuery, Query()], app: App, _: Reader) -> ScheduledJobs:
-    """By name."""
+    """List schedules by name."""
     insights.refuse_both(query.after, query.offset)
     after = query.after or ""
     with app.database.reading() as connection:
@@ -168,7 +168,7 @@ def list_scheduled_jobs(query: Annotated[ScheduleQuery, Query()], app: App, _: R
 
 @router.post("", status_code=201)
 def create_scheduled_job(body: NewScheduledJob, app: App, caller: Admin) -> ScheduledJob:
-    """Runs from its next instant on. 409 if the name is taken."""
+    """Create a schedule, which runs from its next instant on. 409 if the name is taken."""
     fields = body.entry_fields()
     role = body.role or role_taking(app, fields.get("kwargs", {}))
     entry = Entry(kind="task", target=role, **fields)
@@ -177,32 +177,32 @@ def create_scheduled_job(body: NewScheduledJob, app: App, caller: Admin) -> Sche
 
 @router.get("/{job}")
 def get_scheduled_job(job: IdInPath, app: App, _: Reader) -> ScheduledJob:
-    """One schedule, with when it runs next."""
+    """Return one schedule, with when it runs next."""
     with app.database.reading() as connection:
         return _shown(connection, [operate.get(connection, job)])[0]
 
 
 @router.put("/{job}")
 def update_scheduled_job(job: IdInPath, body: ChangedScheduledJob, app: App, caller: Admin) -> ScheduledJob:
-    """Changes what is sent. What beat's config says otherwise is overruled until it is changed back."""
+    """Change the fields sent. A value that differs from beat's config overrules it until it is changed back."""
     return _one(app, operate.change(app, job, body.entry_fields(), by=caller.name, why=body.why))
 
 
 @router.delete("/{job}")
 def delete_scheduled_job(job: IdInPath, app: App, caller: Admin) -> ScheduledJob:
-    """Tells what it was. 409 for one of the beat config: it would come back, so switch it off instead."""
+    """Delete a schedule and return what it was. 409 for the beat config's, which come back: switch it off instead."""
     return _one(app, operate.delete(app.database, job, by=caller.name))
 
 
 @router.post("/{job}/toggle")
 def toggle_scheduled_job(job: IdInPath, body: Toggle, app: App, caller: Operator) -> ScheduledJob:
-    """On or off. One that is switched on again has missed nothing."""
+    """Switch a schedule on or off. One that is switched on again has missed nothing."""
     return _one(app, operate.toggle(app, job, body.enabled, by=caller.name, why=body.why))
 
 
 @router.post("/{job}/run-now")
 def run_scheduled_job_now(job: IdInPath, app: App, caller: Operator) -> RunNowResult:
-    """Once, beside its instants, switched on or not; not while its last task is unfinished and may not overlap."""
+    """Run it once, beside its instants, on or off; not while its last task is unfinished and may not overlap."""
     return result_of(operate.run_now(app, job, by=caller.name))
 
 

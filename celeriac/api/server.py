@@ -77,7 +77,7 @@ from celeriac.worker.step import refuse_old_schema
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
-#: In the order in which paths are looked up: what is named goes before what is `{task}`.
+#: In the order in which paths are matched: fixed paths before those with `{task}`.
 ROUTERS = tuple(
     module.router
     for module in (
@@ -89,14 +89,14 @@ ROUTERS = tuple(
 
 
 class Api(FastAPI):
-    """With the document as the API really is."""
+    """A FastAPI whose document matches the real API."""
 
     def openapi(self) -> dict[str, Any]:
         return document.document(self)
 
 
 def create(app: Celeriac) -> FastAPI:
-    """Serves the engine's endpoints, and those the application lists as `Celeriac(routers="module:list")`."""
+    """Build the application: the engine's endpoints, and the application's: `Celeriac(routers="module:list")`."""
     theirs = _of_the_application(app)
     api = Api(
         title="Celeriac", version=__version__, description=DESCRIPTION,
@@ -122,9 +122,10 @@ def create(app: Celeriac) -> FastAPI:
 
 
 def serve(app: Celeriac, host: str, port: int, proxies: str | None = None) -> None:
-    """Until SIGTERM or Ctrl-C.
+    """Serve until SIGTERM or Ctrl-C.
 
-    Raises ConfigurationError if migrations are missing, a server's address cannot be read, or a switch says neither.
+    Raises ConfigurationError if migrations are missing, a server's address cannot be read, or a switch is neither on
+    nor off.
     """
     trigger.hooks_are_on()
     _ = app.enqueuer
@@ -137,7 +138,7 @@ def serve(app: Celeriac, host: str, port: int, proxies: str | None = None) -> No
     refuse_old_schema(app.database, app.migrations)
     once_postgres_serves(partial(app.register_roles, served=[]), lambda: None)
     app.database.limit(lock=PATIENCE, statement=LONGEST)
-    # Once it has stopped, uvicorn raises the signal again, which would end the process by it.
+    # Once it has stopped, uvicorn raises the signal again, which would end the process by that signal.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     in_text = app.settings.log_format == "text"
     config = uvicorn.Config(
@@ -153,9 +154,9 @@ DESCRIPTION = """See and steer tasks, schedules and workers. Every request but h
 
 
 def _operation_ids(theirs: Sequence[APIRouter]) -> Callable[[APIRoute], str]:
-    """What a generated client calls an operation, which is what its handler is called: a verb, and what of.
+    """Return the naming of operations for generated clients: the handler's name, a verb and its object.
 
-    One of the application's whose name is taken, or would be none in a program, has its path and method in it.
+    An application's operation gets its path and method in the name if that is taken, or would be no identifier.
     """
     ours = {route.endpoint for route in _routes(ROUTERS)}
     taken = Counter(route.name for route in _routes((*theirs, *ROUTERS)))
@@ -173,14 +174,14 @@ def _routes(routers: Iterable[APIRouter]) -> Iterator[APIRoute]:
 
 @asynccontextmanager
 async def _lifespan(api: FastAPI) -> AsyncIterator[None]:
-    """Meanwhile works on bulks, and looks at alerts where no beat and no worker does."""
+    """Work on bulks meanwhile, and check alerts where no beat and no worker does."""
     document.document(api)
     current_default_thread_limiter().total_tokens = HANDLERS
     ending = threading.Event()
     app: Celeriac = api.state.celeriac
     AlertWatch(app, ending).start()
     BulkWorker(app.database, app.settings.sweep_interval, ending).start()
-    # What there is by now stays: who looks for garbage passes by it, and no request waits a tenth of a second for that.
+    # Objects made so far stay: the garbage collector skips them, so that no request waits a tenth of a second for it.
     gc.collect()
     gc.freeze()
     yield
@@ -198,7 +199,7 @@ def _of_the_application(app: Celeriac) -> Sequence[APIRouter]:
 
 
 async def _tell(request: Request, error: Exception) -> Response:
-    """FastAPI would answer these itself, in its own form; whatever else is raised goes to the gate."""
+    """Answer errors that FastAPI would answer in its own form; anything else that is raised goes to the gate."""
     problem = from_exception(error)
     if problem.status_code in (400, 422):
         problem = _beyond_scope(request) or problem
@@ -208,7 +209,7 @@ async def _tell(request: Request, error: Exception) -> Response:
 
 
 def _beyond_scope(request: Request) -> Problem | None:
-    """What was sent is read before the token's scope is looked at, and is nothing to tell one that lacks it."""
+    """Return a 403 for a token without the scope: input is parsed before scopes, and its errors reveal something."""
     bearer, method = getattr(request.state, "bearer", None), request.scope["method"].lower()
     path = request.scope["route"].path_format if "route" in request.scope else ""
     needed = document.document(request.app)["paths"].get(path, {}).get(method, {}).get("security", ())
@@ -217,7 +218,7 @@ def _beyond_scope(request: Request) -> Problem | None:
 
 
 def _allowed(request: Request) -> str:
-    """The router tells of the first endpoint at the path alone."""
+    """Return all methods at the path: the router knows only those of the first endpoint there."""
     routes, named = request.app.router.routes, _documented(request)
     methods = [method for method in ("GET", "POST", "PUT", "PATCH", "DELETE") if not named or method.lower() in named]
     asked = {method: {**request.scope, "method": method} for method in methods}
@@ -226,7 +227,7 @@ def _allowed(request: Request) -> str:
 
 
 def _documented(request: Request) -> Mapping[str, Any]:
-    """What the document has at the path: `/api/tasks/bulk` is a path of its own, though it would do as `{task}`."""
+    """Return the document's entry for the path: `/api/tasks/bulk` is its own path, although `{task}` matches it."""
     paths = document.document(request.app)["paths"]
     parts = {path: re.split(r"{\w+}", path) for path in paths}
     fitting = [path for path in paths if re.fullmatch(".+".join(map(re.escape, parts[path])), request.scope["path"])]

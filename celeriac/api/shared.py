@@ -1,4 +1,4 @@
-"""One reading for all who ask for the same at once: a hundred dashboards cost Postgres what one does."""
+"""One reading for all who request the same at once: a hundred dashboards cost Postgres no more than one."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class JoinedReading(Generic[T]):
-    """Nobody gets what was read before they asked: who comes while a reading is under way shares the next one."""
+    """Shares readings; nobody gets one begun before the request: requests during a reading share the next one."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
@@ -38,20 +38,20 @@ class JoinedReading(Generic[T]):
 
 
 class JoinedReadingBy(Generic[K, T]):
-    """The same for each of many: of every role, say, or of one."""
+    """The same for each of many keys: of every role, say, or of one."""
 
     def __init__(self) -> None:
         self._each: WeakValueDictionary[K, JoinedReading[T]] = WeakValueDictionary()
 
     async def __call__(self, key: K, read: Callable[[], Awaitable[T]]) -> T:
         joined = self._each.get(key)
-        if joined is None:  # whoever asks for it keeps it
+        if joined is None:  # kept by those who use it
             joined = self._each[key] = JoinedReading()
         return await joined(read)
 
 
 class Shared(Generic[T]):
-    """`read`, in a thread that is none of the handlers'."""
+    """Shares `read`, run in a thread that is none of the handlers'."""
 
     def __init__(self, read: Callable[[], T]) -> None:
         self._read, self._threads, self._joined = read, CapacityLimiter(1), JoinedReading[T]()
@@ -61,7 +61,7 @@ class Shared(Generic[T]):
 
 
 class SharedBy(Generic[K, T]):
-    """`read` of each key, in so many threads that are none of the handlers'."""
+    """Shares `read` of each key, run in so many threads that are none of the handlers'."""
 
     def __init__(self, read: Callable[[K], T], threads: int = 2) -> None:
         self._read, self._threads, self._joined = read, CapacityLimiter(threads), JoinedReadingBy[K, T]()
@@ -71,7 +71,7 @@ class SharedBy(Generic[K, T]):
 
 
 class SharedRoute(APIRoute):
-    """What one token asks for by the same address is read, and written as JSON, once for all who wait for it."""
+    """A route that reads an address once, and writes its JSON once, for all waiting requests of one token."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)

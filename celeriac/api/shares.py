@@ -1,4 +1,4 @@
-"""Who gets less than a fair share, and why a role's tasks wait."""
+"""Accounts with less than a fair share, and why a role's tasks wait."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ class WaitsOfRole(AnswerModel):
 
 @router.get("/shares")
 def list_shares(query: Annotated[ShareQuery, Query()], app: App, _: Reader) -> Shares:
-    """What each account has waiting and holds, beside what would be fair; of one role, or of all together."""
+    """List what each account has waiting and holds, beside its fair share; of one role, or of all together."""
     with app.database.reading() as connection:
         shares = insights.shares(connection, query.role, limit=insights.MOST_ROWS)
         turns = None if query.role is None else insights.turns(connection, query.role)
@@ -132,7 +132,7 @@ def list_shares(query: Annotated[ShareQuery, Query()], app: App, _: Reader) -> S
 
 @router.get("/roles/{role}/waits")
 def get_waits(role: Annotated[Name, Path()], app: App, _: Reader) -> WaitsOfRole:
-    """Why the role's tasks wait, reason by reason: how many, and when the next pass takes some."""
+    """List why the role's tasks wait, reason by reason: how many, and when the next pass takes some."""
     with app.database.reading() as connection:
         waits = insights.waits_of(connection, role, app.probe)
     return WaitsOfRole.model_validate({"role": role, "waits": waits}, from_attributes=True)
@@ -142,7 +142,7 @@ def get_waits(role: Annotated[Name, Path()], app: App, _: Reader) -> WaitsOfRole
 def get_account_at_work(
     app: App, _: Reader, account: Annotated[Text, Query(examples=["acme"], description="empty: of no account")]
 ) -> AccountAtWork:
-    """One account: what it has of each role, holds and received within an hour, and its oldest tasks that are due."""
+    """Return one account: its tasks by role, what it holds, what it received in an hour, and its oldest due tasks."""
     with app.database.reading() as connection:
         return AccountAtWork.model_validate({
             "roles": insights.account_roles(connection, account),

@@ -1,4 +1,4 @@
-"""A slash that a path has escaped, as `%2F`, is part of a name: `/api/tasks/a%2Fb` is about the task `a/b`."""
+"""Escaped slashes in a path: `%2F` is part of a name, so `/api/tasks/a%2Fb` is about the task `a/b`."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from celeriac.api.versions import ASKED, UNDER
 
-#: Stands for one while routes are matched: what no UTF-8 decodes to.
+#: A stand-in for a slash while routes are matched, which no UTF-8 decodes to.
 SLASH = "\udc2f"
 
 
 class EscapedSlashes:
-    """Keeps them from parting the path. The dashboard's addresses are matched as they are."""
+    """Keeps escaped slashes from parting the path. The dashboard's addresses are matched as they are."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -31,7 +31,7 @@ class EscapedSlashes:
 
 
 async def slashes_again(request: Request) -> None:
-    """A dependency of every route: runs before its own parameters are read."""
+    """Restore the slashes; a dependency of every route, run before its own parameters are read."""
     named: Mapping[str, Any] = request.scope["path_params"]
     request.scope["path_params"] = {
         name: value.replace(SLASH, "/") if isinstance(value, str) else value for name, value in named.items()

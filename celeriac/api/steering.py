@@ -1,4 +1,4 @@
-"""What operators do to tasks, one or many, in the engine's own words."""
+"""Operators' moves of tasks, one or many, by the engine's own names."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ router = APIRouter(prefix="/api/tasks", tags=["tasks"])
 
 @router.post("/bulk/cancel")
 def cancel_tasks(body: Many, app: App, caller: Operator) -> ManyChanged:
-    """Each that is not over yet."""
+    """Cancel each task that is not over yet."""
     return many(app, body.ids, partial(steer.cancel, by=caller.name, why=body.why))
 
 
 @router.post("/bulk/retry")
 def retry_tasks(body: Many, app: App, caller: Operator) -> ManyChanged:
-    """Each that failed or was cancelled, with all its attempts."""
+    """Retry each task that failed or was cancelled, with all its attempts."""
     return many(app, body.ids, partial(steer.retry, by=caller.name, why=body.why))
 
 
 @router.post("/{task}/cancel")
 def cancel_task(task: TaskInPath, app: App, caller: Operator, body: Reason) -> Changed:
-    """At once, unless it runs: then its worker is asked to stop it (`asked` in `after`)."""
+    """Cancel a task at once, unless it runs: then its worker is asked to stop it (`asked` in `after`)."""
     return one(app, task, partial(steer.cancel, by=caller.name, why=body.why))
 
 
@@ -44,13 +44,13 @@ class RetryOptions(Because):
 def retry_task(
     task: TaskInPath, app: App, caller: Operator, body: Annotated[RetryOptions, Body(default_factory=RetryOptions)]
 ) -> Changed:  # fmt: skip
-    """A failed or cancelled task waits again, with all its attempts, or from where it stopped."""
+    """Make a failed or cancelled task wait again, with all its attempts, or from where it stopped."""
     return one(app, task, partial(steer.retry, by=caller.name, why=body.why, goes_on=body.goes_on))
 
 
 @router.post("/{task}/hasten")
 def hasten_task(task: TaskInPath, app: App, caller: Operator, body: Reason) -> Changed:
-    """One that waits for its time, planned or between two attempts, is due now; 409 for any other."""
+    """Make a task due now that waits for its time, planned or between two attempts; 409 for any other."""
     with app.database.reading() as connection:
         role: str = insights.get(connection, task)["role"]
     changed = one(app, task, partial(steer.hasten, by=caller.name, why=body.why))
@@ -64,7 +64,7 @@ class ToArguments(Because):
 
 @router.put("/{task}/arguments")
 def set_task_arguments(task: TaskInPath, body: ToArguments, app: App, caller: Admin) -> Changed:
-    """A task that waits is called with these instead. 422 where its account or one of its keys would be another."""
+    """Replace arguments of a waiting task. 422 if its account or one of its keys would change."""
     with app.database.reading() as connection:
         row = insights.row_of(connection, task)
     return Changed.model_validate(app.edit(row, body.arguments, by=caller.name, why=body.why))
@@ -72,5 +72,5 @@ def set_task_arguments(task: TaskInPath, body: ToArguments, app: App, caller: Ad
 
 @router.put("/{task}/priority")
 def set_task_priority(task: TaskInPath, body: ToPriority, app: App, caller: Operator) -> Changed:
-    """What waits is claimed in its new order from now on."""
+    """Set a task's priority; if it waits it is claimed in its new order from now on."""
     return one(app, task, partial(steer.set_priority, priority=body.priority, by=caller.name, why=body.why))

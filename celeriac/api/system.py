@@ -55,7 +55,7 @@ class Depths(Paged):
 
 
 class PassRecord(AnswerModel):
-    """What one pass of the batcher saw and decided."""
+    """The record of one pass of the batcher: what it saw and decided."""
 
     id: int
     role: str = Field(examples=["instasite_build"])
@@ -147,7 +147,7 @@ class Beats(Paged):
 
 @router.get("/roles")
 def list_roles(query: PageOfNames, app: App, _: Reader) -> Depths:
-    """What waits and runs of each role, and since when; by name."""
+    """List what waits and runs in each role, and since when; by name."""
     with app.database.reading() as connection:
         depths, more = query.of(insights.depth(connection), lambda one: (one.role,))
     return Depths.model_validate({"roles": depths, "next": more}, from_attributes=True)
@@ -155,7 +155,7 @@ def list_roles(query: PageOfNames, app: App, _: Reader) -> Depths:
 
 @router.get("/roles/{role}")
 def get_role(role: Annotated[Name, Path()], app: App, _: Reader) -> RoleDepth:
-    """What waits and runs of one role, and since when."""
+    """Return what waits and runs in one role, and since when."""
     with app.database.reading() as connection:
         depths = insights.depth(connection, role)
     return RoleDepth.model_validate(first_of(depths, f"role {role!r}"))
@@ -163,7 +163,7 @@ def get_role(role: Annotated[Name, Path()], app: App, _: Reader) -> RoleDepth:
 
 @router.get("/roles/{role}/passes")
 def list_passes(role: Annotated[Name, Path()], query: PageOfIds, app: App, _: Reader) -> Passes:
-    """Fairness, pass by pass: who had how much waiting and got how much, newest first."""
+    """List a role's passes, newest first: who had how much waiting and got how much."""
     before = query.after_id
     with app.database.reading() as connection:
         passes, more = query.read(lambda n: insights.passes(connection, role, limit=n, before=before), itemgetter("id"))
@@ -172,7 +172,7 @@ def list_passes(role: Annotated[Name, Path()], query: PageOfIds, app: App, _: Re
 
 @router.get("/beats")
 def list_beats(query: PageOfNames, app: App, _: Reader) -> Beats:
-    """Those that tick or did lately, by name; all of them act on the same schedules."""
+    """List beats that tick or did lately, by name; all of them act on the same schedules."""
     with app.database.reading() as connection:
         beats, more = query.of(insights.beats(connection), lambda one: (one["beat_id"],))
     return Beats.model_validate({"beats": beats, "next": more})
@@ -180,7 +180,7 @@ def list_beats(query: PageOfNames, app: App, _: Reader) -> Beats:
 
 @router.get("/reviews")
 def list_reviews(query: PageOf, app: App, _: Reader) -> Reviews:
-    """The Queue Master's State Documents: what the last review left of each role's queue, by role."""
+    """List the Queue Master's State Documents: what the last review left of each role's queue, by role."""
     after = query.after or ""
     with app.database.reading() as connection:
         reviews, more = query.read(lambda n: insights.reviews(connection, limit=n, after=after), itemgetter("role"))
@@ -189,7 +189,7 @@ def list_reviews(query: PageOf, app: App, _: Reader) -> Reviews:
 
 @router.get("/reviews/{role}")
 def get_review(role: Annotated[Name, Path()], app: App, _: Reader) -> Review:
-    """The one of this role. 404 before its first review."""
+    """Return a role's last review. 404 before its first."""
     with app.database.reading() as connection:
         reviews = insights.reviews(connection, role)
     return Review.model_validate(first_of(reviews, f"review of the role {role!r}"))
@@ -197,7 +197,7 @@ def get_review(role: Annotated[Name, Path()], app: App, _: Reader) -> Review:
 
 @router.get("/accounts")
 def list_accounts(query: PageOf, app: App, _: Reader) -> AccountPolicies:
-    """Accounts with a weight, a cap or a pause of their own, by name."""
+    """List accounts with a weight, a cap or a pause of their own, by name."""
     after = query.after or ""
     with app.database.reading() as connection:
         policies, more = query.read(
@@ -208,14 +208,14 @@ def list_accounts(query: PageOf, app: App, _: Reader) -> AccountPolicies:
 
 @router.get("/accounts/{account:path}")
 def get_account(account: Annotated[Text, Path(min_length=1)], app: App, _: Reader) -> AccountPolicy:
-    """One account's weight, cap and pause. 404 where nobody set any."""
+    """Return one account's weight, cap and pause. 404 if nobody set any."""
     with app.database.reading() as connection:
         return AccountPolicy.model_validate(insights.account_policy(connection, account))
 
 
 @router.get("/audit")
 def list_audit_trail(query: Annotated[AuditQuery, Query()], app: App, _: Reader) -> AuditTrail:
-    """Who changed what, newest first. With a filter a page looks at 10,000 entries at most, and may be short."""
+    """List who changed what, newest first. With a filter a page reads 10,000 entries at most, and may be short."""
     wanted = Of(query.by, query.action, query.kind, query.target, query.via, query.newer_than)
     with app.database.reading() as connection:
         page = trail(connection, wanted, limit=query.limit, after=query.after)

@@ -1,4 +1,4 @@
-"""`/api/tasks`: what there is, what became of it, and how much of it."""
+"""`/api/tasks`: tasks, their outcomes, and their counts."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ router = APIRouter(prefix="/api/tasks", tags=["tasks"], route_class=SharedRoute)
 
 Status = Literal["pending", "claimed", "running", "completed", "failed", "cancelled"]
 
-#: Ours, the crawl jobs', the queue master's and the worker tasks'.
+#: Status words: ours, the crawl jobs', the queue master's and the worker tasks'.
 Word = Literal[
     "pending", "claimed", "running", "completed", "failed", "cancelled",
     "queued", "crawling", "success", "waiting", "delayed", "scheduled", "active", "terminated", "stale",
@@ -75,7 +75,7 @@ class TaskRecord(BaseModel):
 
 
 class WholeTask(TaskRecord):
-    """With what it was called with and what came of it."""
+    """A row with its arguments and result."""
 
     args: list[Any]
     kwargs: dict[str, Any]
@@ -114,7 +114,7 @@ class Check(BaseModel):
 
 
 class TaskWhy(BaseModel):
-    """What has to be so before a task starts, in order; the first that is not is the reason."""
+    """The conditions for a task's start, in order; the first that does not hold is the reason."""
 
     task: TaskRecord
     headline: str = Field(examples=["its account is paused"])
@@ -132,7 +132,7 @@ class TaskWhy(BaseModel):
 
 
 class StatusCounts(BaseModel):
-    """By status; those in `estimated` are more than were counted."""
+    """Counts by status; those in `estimated` are more than were counted."""
 
     pending: int = Field(examples=[45])
     claimed: int
@@ -168,7 +168,7 @@ HowStale = Annotated[Staleness, Body(default_factory=Staleness)]
 
 
 class TaskFilter(BaseModel):
-    """What is not given does not matter."""
+    """A filter of tasks; fields not given match anything."""
 
     status: list[Word] = []
     role: Name | None = None
@@ -188,14 +188,14 @@ class TaskFilter(BaseModel):
 
 
 class TaskQuery(TasksQuery, TaskFilter):
-    model_config = ConfigDict(extra="ignore")  # `arg.…`; whatever else is no parameter is refused before this
+    model_config = ConfigDict(extra="ignore")  # `arg.…`; any other unknown parameter is refused before this
 
     offset: Offset = 0
 
 
 @router.get("", openapi_extra=WITH_ARGUMENTS)
 def list_tasks(query: Annotated[TaskQuery, Query()], arguments: Arguments, app: App, _: Reader) -> Tasks:
-    """Newest first. `after` (a page's `next`) costs the same however far it leads; `offset` is bounded."""
+    """List tasks, newest first. `after` (a page's `next`) costs the same however far it leads; `offset` is bounded."""
     with app.database.reading() as connection:
         wanted = replace(query.as_filter(), arguments=arguments)
         page = insights.list_tasks(connection, wanted, limit=query.limit, after=query.after, offset=query.offset)
@@ -204,8 +204,8 @@ def list_tasks(query: Annotated[TaskQuery, Query()], arguments: Arguments, app: 
 
 @router.get("/counts")
 async def count_tasks(_: Reader, figures: Counted, role: Name | None = None) -> StatusCounts:
-    """By status, of a role or of all: claimed and running exact, the others up to 5,000, beyond that what Postgres
-    believes, or 5,000 of a role.
+    """Count tasks by status, of a role or of all: claimed and running exactly, the others up to 5,000, beyond that by
+    Postgres' estimate, or 5,000 of a role.
     """
     counts = await figures.counts(role)
     estimated = [status for status, count in counts.items() if not count.exact]
@@ -214,7 +214,7 @@ async def count_tasks(_: Reader, figures: Counted, role: Name | None = None) -> 
 
 @router.post("/recover-stale")
 def recover_stale_tasks(app: App, caller: Operator, body: HowStale) -> Recovered:
-    """Running tasks whose worker fell silent wait again, or fail if they were lost too often. At once, unless
+    """Make running tasks wait again whose worker fell silent; they fail if they were lost too often. At once, unless
     `dry_run` is true.
     """
     minutes = body.threshold_minutes
@@ -226,7 +226,7 @@ def recover_stale_tasks(app: App, caller: Operator, body: HowStale) -> Recovered
 
 @router.get("/role/{role}/last-completion")
 def get_last_completion(role: RoleInPath, app: App, _: Reader) -> LastCompletion:
-    """When a task of the role last succeeded."""
+    """Return when a task of the role last succeeded."""
     with app.database.reading() as connection:
         last = insights.last_completion(connection, role) or {}
     return LastCompletion(
@@ -236,7 +236,7 @@ def get_last_completion(role: RoleInPath, app: App, _: Reader) -> LastCompletion
 
 @router.get("/role/{role}/recent")
 def list_recent_completions(role: RoleInPath, query: PageOfEnded, app: App, _: Reader) -> Tasks:
-    """The role's last successes, newest first."""
+    """List the role's last successes, newest first."""
     wanted = Filter(role=role, statuses=["completed"])
     with app.database.reading() as connection:
         page = insights.list_tasks(connection, wanted, limit=query.limit, after=query.after)
@@ -245,14 +245,14 @@ def list_recent_completions(role: RoleInPath, query: PageOfEnded, app: App, _: R
 
 @router.get("/{task}")
 def get_task(task: TaskInPath, app: App, _: Reader) -> WholeTask:
-    """A task with its arguments and result."""
+    """Return a task with its arguments and result."""
     with app.database.reading() as connection:
         return WholeTask.model_validate(insights.get(connection, task))
 
 
 @router.get("/{task}/history")
 def get_task_history(task: TaskInPath, app: App, _: Reader) -> TaskHistory:
-    """What happened to it, how many go before it, and why it does not run yet."""
+    """Return what happened to a task, how many go before it, and why it does not run yet."""
     with app.database.reading() as connection:
         return TaskHistory.model_validate(insights.history(connection, task, app.probe), from_attributes=True)
 
@@ -272,7 +272,7 @@ class TaskLogLines(BaseModel):
 
 @router.get("/{task}/log")
 def get_task_log(task: TaskInPath, app: App, _: Reader) -> TaskLogLines:
-    """What its handler wrote to `self.log`: the last 1,000 lines, in order."""
+    """Return what its handler wrote to `self.log`: the last 1,000 lines, in order."""
     with app.database.reading() as connection:
         lines = log_of(connection, insights.row_of(connection, task))
     return TaskLogLines.model_validate({"lines": lines}, from_attributes=True)
@@ -280,7 +280,7 @@ def get_task_log(task: TaskInPath, app: App, _: Reader) -> TaskLogLines:
 
 @router.get("/{task}/why")
 def explain_task(task: TaskInPath, app: App, _: Reader) -> TaskWhy:
-    """Why it has not started: one question after the other, up to the first that is answered with no."""
+    """Explain why it has not started: one question after the other, up to the first "no"."""
     with app.database.reading() as connection:
         row = insights.row_of(connection, task)
     return TaskWhy.model_validate(app.why(row), from_attributes=True)

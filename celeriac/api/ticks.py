@@ -1,4 +1,4 @@
-"""What became of each instant of a schedule, and how late beat has been."""
+"""Ticks: the outcome of each instant of a schedule, and how late beat has been."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ router = APIRouter(prefix="/api", tags=["scheduled jobs"])
 
 
 class TickRecord(AnswerModel):
-    """An instant, and the task it made; or why none, of so many instants from this one on."""
+    """An instant, and the task it made; or why none, for `left_out` instants from this one on."""
 
     due_at: datetime
     done_at: datetime
@@ -41,7 +41,7 @@ class TickRecords(Paged):
 
 
 class Lateness(AnswerModel):
-    """In seconds: of what is overdue now, and of the ticks of 24 h that made a task."""
+    """Lateness in seconds: of what is overdue now, and of the last 24 h's ticks that made a task."""
 
     now: float = Field(description="of the schedule that is due first; 0: none is overdue", examples=[0.0])
     p95: float | None = Field(examples=[0.4])
@@ -54,7 +54,7 @@ def _place(tick: dict[str, Any]) -> str:
 
 
 def _before(after: str | None) -> tuple[datetime, datetime] | None:
-    """Raises BadValue for instants that no calendar has."""
+    """Parse a place. Raises BadValue for instants that no calendar has."""
     if after is None:
         return None
     due, _, done = after.partition(" ")
@@ -66,7 +66,7 @@ def _before(after: str | None) -> tuple[datetime, datetime] | None:
 
 @router.get("/admin/scheduled-jobs/{job}/ticks")
 def list_ticks_of_scheduled_job(job: IdInPath, query: PageOfInstants, app: App, _: Reader) -> TickRecords:
-    """What became of its instants, newest first: the last 60, and all of 24 h. None of passes and sweeps."""
+    """List the outcomes of a schedule's instants, newest first: the last 60, all of 24 h. Passes, sweeps have none."""
     before = _before(query.after)
     with app.database.reading() as connection:
         schedule = operate.get(connection, job)["id"]
@@ -76,13 +76,13 @@ def list_ticks_of_scheduled_job(job: IdInPath, query: PageOfInstants, app: App, 
 
 @router.get("/admin/scheduled-jobs/{job}/lateness")
 def get_lateness_of_scheduled_job(job: IdInPath, app: App, _: Reader) -> Lateness:
-    """How late its instants were taken."""
+    """Return how late its instants were taken."""
     with app.database.reading() as connection:
         return Lateness.model_validate(insights.lateness(connection, operate.get(connection, job)["id"]))
 
 
 @router.get("/lateness")
 def get_lateness(app: App, _: Reader) -> Lateness:
-    """How late the instants of all schedules were taken: whether beat keeps up."""
+    """Return how late the instants of all schedules were taken: whether beat keeps up."""
     with app.database.reading() as connection:
         return Lateness.model_validate(insights.lateness(connection))

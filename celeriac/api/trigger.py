@@ -20,13 +20,13 @@ PathPart = Annotated[Name, Path()]
 
 
 def hooks_are_on() -> bool:
-    """Raises ConfigurationError."""
+    """Return whether the hooks are on. Raises ConfigurationError."""
     return is_on("QM_HOOKS", default=False)
 
 
 @router.post("/{system}/{job}")
 def trigger_hook(system: PathPart, job: PathPart, app: App, caller: Operator) -> RunNowResult:
-    """Runs the hook's schedule now. 404 for what is no hook, and for all while the hooks are switched off."""
+    """Run the hook's schedule now. 404 for what is no hook, and for all while the hooks are switched off."""
     path = f"{system}/{job}"
     if not hooks_are_on():
         raise not_found("trigger here: the hooks are switched off (QM_HOOKS)")

@@ -1,4 +1,4 @@
-"""Turns: how many requests are worked on at once, so that a token or an endpoint that waits leaves room for others."""
+"""Turns: how many requests are worked on at once, so that a token or an endpoint that waits leaves space for others."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from fastapi import Request
 
 from celeriac.api.problems import Problem
 
-#: Handlers at once, each in a thread with a connection of the pool; of one token, at one endpoint, and of one there.
+#: Handlers at once, each in a thread with a connection of the pool; of one token, at one endpoint, and of one token at
+#: one endpoint.
 HANDLERS, OF_A_TOKEN, AT_AN_ENDPOINT, OF_ONE_THERE = 20, 10, 8, 6
 
 #: How long (seconds) a request waits for its turn.
@@ -20,7 +21,7 @@ PATIENCE = 10.0
 
 
 class RequestTurns:
-    """At most so many at once of each key, first come, first served."""
+    """Admits at most so many at once for each key, first come, first served."""
 
     def __init__(self, most: int, patience: float = PATIENCE) -> None:
         self.most, self.patience = most, patience
@@ -28,9 +29,9 @@ class RequestTurns:
 
     @asynccontextmanager
     async def turn(self, key: Hashable, whose: str) -> AsyncIterator[None]:
-        """Raises Problem 503."""
+        """Hold a turn. Raises Problem 503."""
         line = self._lines.get(key)
-        if line is None:  # whoever is in it keeps it
+        if line is None:  # kept by those who wait in it
             line = self._lines[key] = asyncio.Semaphore(self.most)
         try:
             async with asyncio.timeout(self.patience):
@@ -44,7 +45,7 @@ class RequestTurns:
 
 
 class TurnsOfAll:
-    """In this order: whoever waits keeps back a turn that is their own token's, and nobody else's."""
+    """Turns of all kinds, taken in this order: a waiting request holds back a turn of its own token, nobody else's."""
 
     def __init__(self) -> None:
         self.of_one_there = RequestTurns(OF_ONE_THERE)
@@ -61,7 +62,7 @@ class TurnsOfAll:
 
 
 async def in_turn(request: Request) -> AsyncIterator[None]:
-    """For what needs a thread; the rest waits for nobody. The body has been read: who sends slowly holds no turn."""
+    """Take a turn for a handler that needs a thread; others wait for nobody. Its body is read before it takes one."""
     endpoint = request.scope["endpoint"]
     bearer = getattr(request.state, "bearer", None)
     if bearer is None or inspect.iscoroutinefunction(endpoint):

@@ -1,4 +1,4 @@
-"""Answers to a token that sees no calls: the same JSON without what tasks were called with and what came of them."""
+"""Masked answers: for a token that may not see calls, the same JSON without arguments and results."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from celeriac.insights.tasks.veil import veiled
 
 
 class Veil:
-    """Sends an answer's JSON once it is whole; whatever is no JSON as it is."""
+    """Masks an answer's JSON and sends it once it is whole; anything else is sent as it is."""
 
     def __init__(self, send: Send) -> None:
         self.send = send

@@ -1,4 +1,4 @@
-"""`/api/v1/…` is `/api/…`: the same routes under the name that later versions will leave alone."""
+"""`/api/v1/…` is `/api/…`: the same routes under a name that later versions will leave alone."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ UNDER = "/api"
 
 V1 = "/api/v1"
 
-#: Where a scope keeps the path as it was asked for.
+#: The key of a scope for the path as requested.
 ASKED = "celeriac.asked_path"
 
 
 class Versioned:
-    """Outermost: whatever comes after it knows one path for each endpoint."""
+    """Outermost: layers after it know one path for each endpoint."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -27,6 +27,6 @@ class Versioned:
 
 
 def asked_path(scope: Scope) -> str:
-    """What whoever asked called it."""
+    """Return the path as it was requested."""
     asked: str = scope.get(ASKED) or scope["path"]
     return asked

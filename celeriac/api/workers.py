@@ -1,4 +1,4 @@
-"""Workers: those that are no Celery worker report here; any can be told to end."""
+"""Workers: those that are no Celery workers report here; any can be told to end."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WorkerInPath = Annotated[Name, Path(examples=["celery@node-7:12"])]
 router = APIRouter(prefix="/api/workers", tags=["workers"])
 
 
-#: Bytes of JSON a worker may say of its resources; all of them are read for the list of workers.
+#: Most bytes of JSON in a worker's report of its resources; all of them are read for the list of workers.
 MOST_RESOURCES = 8_192
 
 
@@ -39,7 +39,7 @@ def _is_small(resources: dict[str, Any]) -> dict[str, Any]:
 
 
 class Heartbeat(BaseModel):
-    """What a worker says of itself every so often."""
+    """A worker's report, to be sent regularly."""
 
     worker_id: Name = Field(examples=["worker-abc123"])
     hostname: Name | None = Field(default=None, description="left out: its worker_id", examples=["node-7"])
@@ -76,7 +76,7 @@ class WorkerRecord(BaseModel):
 
 
 class WorkerMinute(AnswerModel):
-    """What a worker used in it."""
+    """A worker's use of resources in a minute."""
 
     minute: datetime
     memory_percent: float | None = Field(examples=[65.0])
@@ -87,7 +87,7 @@ class WorkerMinute(AnswerModel):
 
 
 class WorkerHour(BaseModel):
-    """A worker's last hour; minutes in which it did not report are not there."""
+    """A worker's last hour; minutes in which it did not report are missing."""
 
     worker_id: str = Field(examples=["celery@node-7:12"])
     minutes: list[WorkerMinute] = Field(description="oldest first")
@@ -98,7 +98,7 @@ class Workers(Paged):
 
 
 class LastHeartbeat(BaseModel):
-    """What a worker last reported."""
+    """A worker's last report."""
 
     worker_id: str = Field(examples=["celery@node-7:12"])
     current_task_id: int | None
@@ -115,7 +115,7 @@ class HeartbeatReply(BaseModel):
 
 @router.get("")
 def list_workers(query: PageOf, app: App, _: Reader) -> Workers:
-    """Those that report, or did lately, with what each runs; by name."""
+    """List workers that report, or did lately, with what each runs; by name."""
     after = query.after or ""
     with app.database.reading() as connection:
         rows, more = query.read(
@@ -128,7 +128,7 @@ def list_workers(query: PageOf, app: App, _: Reader) -> Workers:
 
 @router.get("/{worker_id:path}/hour")
 def get_worker_hour(worker_id: WorkerInPath, app: App, _: Reader) -> WorkerHour:
-    """What a worker used and when it backed off, minute by minute. Empty where it has not reported in an hour."""
+    """Return what a worker used and when it backed off, minute by minute. Empty if it has not reported in an hour."""
     with app.database.reading() as connection:
         minutes = insights.worker_hour(connection, worker_id)
     return WorkerHour.model_validate({"worker_id": worker_id, "minutes": minutes}, from_attributes=True)
@@ -136,7 +136,7 @@ def get_worker_hour(worker_id: WorkerInPath, app: App, _: Reader) -> WorkerHour:
 
 @router.get("/{worker_id:path}/heartbeat")
 def get_worker_heartbeat(worker_id: WorkerInPath, app: App, _: Reader) -> LastHeartbeat:
-    """A live worker's last report, with what it runs now."""
+    """Return a live worker's last report, with what it runs now."""
     with app.database.reading() as connection:
         heartbeats = insights.heartbeats(connection, worker_id)
     return LastHeartbeat.model_validate(first_of(heartbeats, f"live worker {worker_id!r}"))
@@ -144,8 +144,8 @@ def get_worker_heartbeat(worker_id: WorkerInPath, app: App, _: Reader) -> LastHe
 
 @router.post("/heartbeat")
 def report_heartbeat(body: Heartbeat, app: App, caller: Operator) -> HeartbeatReply:
-    """Says it lives, and hears whether it is to end. A Celery worker reports by itself; 409 for the row of one that
-    lives, or of another token's.
+    """Report that a worker lives, and learn whether it is to end. A Celery worker reports by itself; 409 for the row of
+    one that lives, or of another token's.
     """
     state = body.state()
     status = write(app, lambda connection: reported.report(connection, state, by=caller.name))
@@ -154,11 +154,11 @@ def report_heartbeat(body: Heartbeat, app: App, caller: Operator) -> HeartbeatRe
 
 @router.post("/{worker_id:path}/decommission")
 def decommission_worker(worker_id: WorkerInPath, app: App, caller: Operator, body: Reason) -> Changed:
-    """It takes nothing more, finishes what it has, and ends; it hears of it with its next heartbeat."""
+    """Ask a worker to take nothing more, finish what it has, and end; its next heartbeat reads the request."""
     return change(app, lambda c: ask_to_end(c, worker_id, by=caller.name, why=body.why))
 
 
 @router.post("/{worker_id:path}/resume")
 def resume_worker(worker_id: WorkerInPath, app: App, caller: Operator, body: Reason) -> Changed:
-    """Takes back a decommission. 409 once the worker has heard of it: then it ends."""
+    """Withdraw a decommission. 409 once the worker has read it: then it ends."""
     return change(app, lambda c: let_go_on(c, worker_id, by=caller.name, why=body.why))

@@ -28,7 +28,7 @@ WorkflowInPath = Annotated[
 
 
 class Node(BaseModel):
-    """A role's parts that hold back the same body: a group of 100,000 members is one."""
+    """All parts of a role that hold back the same body: a group of 100,000 members is one node."""
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -39,7 +39,7 @@ class Node(BaseModel):
 
 
 class Edge(BaseModel):
-    """From a node to another, by their places in `nodes`."""
+    """An edge from a node to another, by their places in `nodes`."""
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -49,7 +49,7 @@ class Edge(BaseModel):
 
 
 class Workflow(BaseModel):
-    """All members of a group count from the beginning, the links of a chain once the one before has ended."""
+    """A workflow. All members of a group count from the beginning, a chain's links once the one before has ended."""
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -67,7 +67,7 @@ class Workflow(BaseModel):
 
 
 class UnderWay(BaseModel):
-    """Counts stop at 1,000, and then mean as many or more."""
+    """A running workflow. Counts stop at 1,000: then it has that many or more."""
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -115,7 +115,7 @@ class WorkflowPartQuery(IdQuery):
 
 
 class Cancelled(BaseModel):
-    """What was over by then, or had been asked to stop before, is in none."""
+    """The parts cancelled. Those finished, or already asked to stop, are in neither count."""
 
     cancelled: int = Field(examples=[352])
     asked: int = Field(description="parts that run; their workers are asked to stop them", examples=[8])
@@ -123,7 +123,7 @@ class Cancelled(BaseModel):
 
 @router.get("")
 def list_workflows(query: PageOfNames, app: App, _: Reader) -> WorkflowList:
-    """Those that have an unfinished part, by id."""
+    """List workflows that have an unfinished part, by id."""
     (behind,) = (None,) if query.after is None else json.loads(query.after)
     with app.database.reading() as connection:
         under_way, after = query.read(
@@ -135,7 +135,7 @@ def list_workflows(query: PageOfNames, app: App, _: Reader) -> WorkflowList:
 
 @router.get("/{workflow}")
 def get_workflow(workflow: WorkflowInPath, app: App, _: Reader) -> Workflow:
-    """How far it is, and its shape."""
+    """Return a workflow's progress and shape."""
     with app.database.reading() as connection:
         return Workflow.model_validate(insights.workflow(connection, workflow))
 
@@ -144,7 +144,7 @@ def get_workflow(workflow: WorkflowInPath, app: App, _: Reader) -> Workflow:
 def list_workflow_tasks(
     workflow: WorkflowInPath, query: Annotated[WorkflowPartQuery, Query()], app: App, _: Reader
 ) -> WorkflowParts:
-    """Its parts, newest first; with `role` and `barrier` those of a node."""
+    """List its parts, newest first; with `role` and `barrier` those of a node."""
     barrier = None if query.barrier is None else str(query.barrier)
     with app.database.reading() as connection:
         page = insights.workflow_tasks(
@@ -156,7 +156,7 @@ def list_workflow_tasks(
 
 @router.post("/{workflow}/cancel")
 def cancel_workflow(workflow: WorkflowInPath, app: App, caller: Operator, body: Reason) -> Cancelled:
-    """All that is open; nothing new of it begins from then on. Said again, it changes nothing."""
+    """Cancel all that is unfinished; nothing new of it begins from then on. Repeating it changes nothing."""
     with app.database.reading() as connection:
         label = insights.workflow_of(connection, workflow)
     some = workflows.cancel(app.database, label, by=caller.name, why=body.why, patience=PATIENCE)

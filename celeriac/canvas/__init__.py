@@ -1,1 +1,1 @@
-"""Canvas: who waits for whom. Celery's chains, groups and chords, on rows."""
+"""Canvas: Celery's chains, groups and chords as rows that wait for other rows."""

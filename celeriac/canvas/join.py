@@ -1,4 +1,4 @@
-"""Join: what a body gets as it starts, read from the rows of its members and never stored with it."""
+"""Join: read a chord body's arguments from its members' rows as it starts; they are never stored with the body."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from sqlalchemy import Connection, text
 
 from celeriac.store.states import COMPLETED
 
-# What did not complete is told of whether it would have delivered a result or not.
+# A member that did not complete is returned even if it had no result to deliver.
 MEMBERS = text("""
 SELECT task_id, status, result, error_message, completed_at, place FROM celeriac.history_at(CAST(:barrier AS uuid))
 WHERE place IS NOT NULL OR status <> 'completed' ORDER BY place, id
 """)
 
-#: Whether a body that has not finished is still to read the result of `h`, a row of history that has a barrier.
+#: SQL for whether an unfinished body still has to read the result of `h`, a row of history that has a barrier.
 NEEDED = """EXISTS (
         SELECT FROM celeriac.tasks t WHERE CAST(t.headers -> 'canvas' ->> 'awaits' AS uuid) = h.barrier
             AND t.headers -> 'canvas' ->> 'awaits' IS NOT NULL)"""
@@ -24,9 +24,9 @@ NEEDED = """EXISTS (
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """A member that did not complete: `error` is its exception as JSON, if it is known, `message` its words.
+    """A member that did not complete: `error` is its exception as JSON, if known, `message` the exception's text.
 
-    Without a `task_id`: results that are gone, `message` how many.
+    Without a `task_id`, results are gone, and `message` says how many.
     """
 
     task_id: str | None
@@ -36,7 +36,7 @@ class Missing:
 
 @dataclass(frozen=True, slots=True)
 class Joined:
-    """The members' results as JSON, and which of them ended last: to Celery that one is the body's parent."""
+    """The members' results as JSON, and the id of the member that ended last: Celery calls it the body's parent."""
 
     results: list[Any]
     last: str | None
@@ -45,7 +45,7 @@ class Joined:
 def results(
     connection: Connection, barrier: str, shape: Sequence[Any] | None = None, places: int = 0
 ) -> Joined | Missing:
-    """The members' results in their places, or the first member that has none.
+    """Return the members' results in their places, or the first member that has none.
 
     `shape`: the members' ids, those of groups in lists of their own. `places`: how many results there are at least.
     """
@@ -64,10 +64,10 @@ def results(
 
 
 def _shaped(shape: Sequence[Any], by_id: dict[str, Any]) -> list[Any]:
-    """Takes the members of the shape; what is left was added to the chord."""
+    """Take the results of the shape's members out of `by_id`; what is left there was added to the chord later."""
     return [by_id.pop(part, None) if isinstance(part, str) else _shaped(part, by_id) for part in shape]
 
 
 def arguments(args: Sequence[Any], kwargs: dict[str, Any], joins: Any, values: list[Any]) -> tuple[Any, Any]:
-    """The body's arguments with the results where they belong: first, or under the name `joins`."""
+    """Return the body's arguments with the results in them: first, or under the name `joins`."""
     return ([values, *args[1:]], kwargs) if joins is True else (args, {**kwargs, joins: values})

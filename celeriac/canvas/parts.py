@@ -1,8 +1,8 @@
-"""Parts: what Celery says in a message of the workflow its task belongs to, as the task's row keeps it.
+"""Parts: what a Celery message says about the workflow of its task, in the form that the task's row keeps.
 
 A member of a chord has a barrier, which holds the chord's body back until the member has finished, and a place, where
-its result goes. A chain's link that is not the last holds back what its last link would, and delivers nothing: so no
-barrier looks complete between two links.
+its result goes. A chain's link that is not the last has the last link's barrier but no place: it delivers nothing, and
+no barrier looks complete between two links.
 """
 
 from __future__ import annotations
@@ -13,23 +13,26 @@ from functools import lru_cache
 from typing import Any
 from uuid import NAMESPACE_OID, UUID, uuid5
 
-#: Stands among a body's arguments for what is read as it starts: its members' results.
+#: A placeholder among a body's arguments for its members' results, which are read as the body starts.
 RESULTS = "celeriac: the results of the members"
 
-#: Says of a chord's body that it is a row already; its signature would make each member as large as the body.
+#: Marks a chord's body that is a row already: with its whole signature each member would be as large as the body.
 STORED = "celeriac_stored"
 
-#: What a row keeps of a message's headers, and of what is embedded in its body, under Celery's names for a request.
+#: What a row keeps of a message's headers and of its body's `embed`, under Celery's names for a request.
 _HEADERS = ("group", "group_index", "root_id", "parent_id", "stamped_headers", "stamps", "replaced_task_nesting")
 _LISTS = ("callbacks", "errbacks", "chain")
 
-#: Without one of these a task belongs to no workflow.
+#: Headers that show that a task belongs to a workflow.
 _SIGNS = ("group", "stamped_headers", "replaced_task_nesting")
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """`request`: what `self.request` says of the workflow. `body`: the barrier's, unless it is a row already."""
+    """A task's part in its workflow. `request`: what `self.request` shows of the workflow.
+
+    `barrier`: of the chord whose body waits for the task. `body`: that chord's body, unless it is a row already.
+    """
 
     request: dict[str, Any]
     barrier: str | None = None
@@ -47,7 +50,7 @@ class Goal:
 
 
 def part_of(headers: Mapping[str, Any], embedded: Mapping[str, Any]) -> Part | None:
-    """What a task message says of its workflow; None if it says nothing."""
+    """Return what a task message says about its workflow; None if it says nothing."""
     if not any(headers.get(sign) for sign in _SIGNS) and not any(embedded.get(part) for part in (*_LISTS, "chord")):
         return None
     request = {name: headers[name] for name in _HEADERS if headers.get(name) not in (None, [], {}, 0)}
@@ -65,7 +68,7 @@ def part_of(headers: Mapping[str, Any], embedded: Mapping[str, Any]) -> Part | N
 
 @lru_cache(maxsize=256)
 def barrier_of(group: object) -> str:
-    """The barrier of the chord whose header is the group of this id."""
+    """Return the barrier of the chord whose header is the group with this id."""
     return str(UUID(str(group))) if is_uuid(group) else str(uuid5(NAMESPACE_OID, str(group)))
 
 
@@ -87,7 +90,7 @@ def _goal_of(headers: Mapping[str, Any], embedded: Mapping[str, Any]) -> Goal | 
 
 
 def _goal(signature: Mapping[str, Any]) -> Goal | None:
-    """Of what may be a workflow itself, where its result goes; a chain is said with its last link first."""
+    """Return where the result of this signature goes, a workflow's too. (A chain lists its last link first.)"""
     options = signature.get("options") or {}
     if options.get("chord"):
         return Goal(options["chord"], options.get("group_id"), options.get("group_index"))
@@ -96,7 +99,7 @@ def _goal(signature: Mapping[str, Any]) -> Goal | None:
 
 
 def _last(signature: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """What of a workflow its result comes from."""
+    """Return the part of a workflow whose result is the workflow's, or None."""
     kwargs = signature.get("kwargs") or {}
     match signature.get("subtask_type"):
         case "chord":
@@ -108,7 +111,7 @@ def _last(signature: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _without_bodies(signature: Any) -> Any:
-    """The same with names for the bodies its results go to."""
+    """Return the signature with short names in place of the bodies that its results go to."""
     if not isinstance(signature, Mapping):
         return signature
     made = dict(signature)
@@ -124,12 +127,12 @@ def _without_bodies(signature: Any) -> Any:
 
 
 def named(body: Mapping[str, Any]) -> dict[str, Any]:
-    """In place of a body whose row is there: all that Celery needs to know of it."""
+    """Return a stand-in for a body whose row is there, with all that Celery needs to know of it."""
     return stored_body(body["task"], _id_of(body))
 
 
 def stored_body(task: str, id: str | None) -> dict[str, Any]:  # noqa: A002 - what a member's row keeps of it
-    """As `named`."""
+    """Return the stand-in for a stored body, by task name and id: see `named`."""
     return {
         "task": task, "args": [], "kwargs": {}, "subtask_type": None, "immutable": False,
         "options": {"task_id": id, STORED: True},
@@ -142,10 +145,10 @@ def _id_of(body: Mapping[str, Any]) -> str | None:
 
 
 def flattened(chain: Any) -> list[Any]:
-    """The tasks a chain's links are made of, each with an id somebody may wait for.
+    """Return the tasks that a chain's links are made of, each with an id that somebody may wait for.
 
-    No task ever comes under the id of a group or a chord itself; a chord's result is its body's, a chain's its last
-    link's.
+    No task ever comes under the id of a group or a chord itself:
+    a chord's result is its body's, a chain's its last link's.
     """
     tasks: list[Any] = []
     for link in chain or []:

@@ -1,4 +1,4 @@
-"""`celeriac`: what Celery's own command does not do. Also `celery -A … celeriac`, through Celery's plugin point.
+"""The command `celeriac`, for what Celery's own does not do. Also `celery -A … celeriac`, by Celery's plugin point.
 
 group       the group itself, finding the app, errors in a line
 output      text for people, JSON for programs, exit statuses

@@ -1,4 +1,4 @@
-"""Bulks: one move of all tasks that a filter means now, which goes on whatever becomes of this command."""
+"""Bulks: one move of all tasks that a filter selects now, which goes on even if this command ends."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is wrong with an app and what it stands on, told without starting anything."""
+"""Problems of an app and its servers, found without starting anything."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 def problems(app: Celeriac, *, deep: bool = False) -> list[str]:
-    """A line each, saying what to do. `deep`: also of each stored task that breaks an invariant."""
+    """Return a line for each problem, with what to do. `deep`: also for each stored task that breaks an invariant."""
     declared = [*_schedules(app), *_alerts(app), *_worker_role(app)]
     return list(dict.fromkeys([*declared, *_database(app, deep), *_redis(app)]))
 
@@ -43,11 +43,11 @@ def _schedules(app: Celeriac) -> Iterator[str]:
             yield from _cannot_run(app, entry)
         yield from _names_of_others(app, listed.values())
     except SQLAlchemyError:
-        return  # what is wrong with the database is told by itself
+        return  # problems of the database are reported elsewhere
 
 
 def unsaid_secrets(app: Celeriac) -> Iterator[str]:
-    """Parameters that look like secrets, where nobody has said whether they are; and names that may be misspelt."""
+    """Yield parameters that look like secrets and are not declared either way; and names that may be misspelt."""
     for declared in app.roles.own():
         if declared.role.sensitive is None and (names := secrets_in(declared.signature.names)):
             parameters = ", ".join(map(repr, names))
@@ -64,12 +64,12 @@ def unsaid_secrets(app: Celeriac) -> Iterator[str]:
 
 
 def slow_windows(app: Celeriac) -> Iterator[str]:
-    """Windows that somebody has said and that keep a newcomer waiting; nothing where Postgres does not answer."""
+    """Yield windows set by hand that keep a new task waiting; none if Postgres does not answer."""
     try:
         with app.database.statement() as connection:
             rows = insights.slow_windows(connection, AHEAD)
     except (ConfigurationError, SQLAlchemyError):
-        return  # said among the problems
+        return  # reported among the problems
     for row in rows:
         yield (
             f"role {row.role!r}: with window={row.window} a newcomer waits {row.seconds:.1f} s for what is claimed "
@@ -78,7 +78,7 @@ def slow_windows(app: Celeriac) -> Iterator[str]:
 
 
 def stored_work(app: Celeriac, others: Collection[str], queues: Collection[str]) -> Examined:
-    """What is stored that this code cannot run."""
+    """Return a line for each kind of stored work that this code cannot run."""
     try:
         return against_database(app, others, queues)
     except ConfigurationError:
@@ -89,11 +89,11 @@ def stored_work(app: Celeriac, others: Collection[str], queues: Collection[str])
 
 
 def renamed_roles(app: Celeriac) -> list[str]:
-    """Roles with unfinished tasks that this code may have renamed; nothing where Postgres does not answer."""
+    """Return roles with unfinished tasks that this code may have renamed; none if Postgres does not answer."""
     try:
         return [*renamed(app)]
     except (ConfigurationError, SQLAlchemyError):
-        return []  # said among the problems
+        return []  # reported among the problems
 
 
 def _alerts(app: Celeriac) -> Iterator[str]:
@@ -104,7 +104,7 @@ def _alerts(app: Celeriac) -> Iterator[str]:
 
 
 def _cannot_run(app: Celeriac, entry: Entry) -> Iterator[str]:
-    """What its first tick would find out: a role nobody declares, arguments the handler does not take."""
+    """Yield what its first tick would find: a role nobody declares, arguments the handler does not take."""
     try:
         operate.refuse_what_cannot_run(app.role_declared, app.settings.max_argument_bytes, entry)
     except CeleriacError as error:

@@ -1,4 +1,4 @@
-"""Which tasks a command means: those named, or all that a filter meets, previewed before anything changes."""
+"""The tasks a command applies to: those named, or all that a filter matches, previewed before anything changes."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from celeriac.errors import BadValue
 from celeriac.insights import Filter, as_argument
 from celeriac.store.states import WORDS
 
-#: A bulk is never cut short by itself.
+#: No bound: a bulk is never cut short by itself.
 EVERY = 2**63 - 1
 
 
 def named(arguments: Iterable[str]) -> dict[str, Any]:
-    """`NAME=VALUE` each; a value is JSON, or else a text."""
+    """Parse arguments given as `NAME=VALUE`; a value is JSON, or else a text."""
     kwargs: dict[str, Any] = {}
     for name, value in map(_argument, arguments):
         if name in kwargs:
@@ -66,14 +66,14 @@ _OPTIONS = (
 
 
 def filtering(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Adds the filter's options; `Filter.of` takes their values."""
+    """Add the filter's options; `Filter.of` takes their values."""
     for option in reversed(_OPTIONS):
         command = option(command)
     return command
 
 
 def row_ids(app: Celeriac, tasks: Iterable[str]) -> list[int]:
-    """Rows by their ids or task ids. Raises Unknown before anything is done to any of them."""
+    """Return row ids, given ids or task ids. Raises Unknown before anything is done to any of them."""
     with app.database.reading() as connection:
         return [insights.row_of(connection, task) for task in tasks]
 
@@ -84,7 +84,7 @@ def row_id(app: Celeriac, task: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """`in_all`: how many tasks are meant; `ids` are fewer only where somebody said how many at most."""
+    """The chosen tasks. `in_all`: how many match; `ids` are fewer only if a maximum was given."""
 
     ids: list[int]
     in_all: int
@@ -98,7 +98,7 @@ class Chosen:
 
 
 def chosen(app: Celeriac, tasks: Sequence[str], wanted: Filter, *, most: int | None, sure: bool, verb: str) -> Chosen:
-    """The rows' ids. All that a filter means is counted, and asked about unless somebody is sure."""
+    """Return the chosen tasks. Those that a filter matches are counted, and confirmed unless `sure`."""
     has_filter = wanted != Filter()
     if bool(tasks) == has_filter:
         raise click.UsageError("name tasks, or give a filter (--status, --role, --account, …), one of both")

@@ -1,4 +1,4 @@
-"""Who stands in whose way: accounts beside their fair shares, why a role waits, and lock keys with who waits behind."""
+"""Contention: accounts beside their fair shares, why a role waits, and lock keys with the tasks that wait for them."""
 
 from __future__ import annotations
 

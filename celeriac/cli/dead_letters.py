@@ -1,4 +1,4 @@
-"""Dead letters: what plain Celery apps sent that became no task."""
+"""Dead letters: messages of plain Celery apps that became no task."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def discard(find: FindApp, /, why: str, **wanted: Any) -> None:
 
 
 def _end(app: Celeriac, verb: str, end: End, *, letters: Sequence[int], name: str | None, yes: bool) -> None:
-    """A transaction each."""
+    """Apply `end` to each letter, in a transaction of its own."""
     if bool(letters) == (name is not None):
         raise click.UsageError("name dead letters by their ids, or all of a task with --name, one of both")
     if name is not None:

@@ -1,4 +1,4 @@
-"""`celeriac doctor`: what is wrong with a system that runs, and what cures it."""
+"""`celeriac doctor`: what is wrong with a running system, and what cures it."""
 
 from __future__ import annotations
 

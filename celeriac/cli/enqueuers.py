@@ -1,4 +1,4 @@
-"""Logins of Postgres that enqueue certain calls only."""
+"""Logins of Postgres that may enqueue certain calls only."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from celeriac.operate.allowed import Allowed
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-#: What `limits` gives, and tables show.
+#: The results of `limits`, as tables show them.
 LIMITS = ("roles", "accounts", "keys", "priorities")
 
 
 def limits(command: F) -> F:
-    """The options that say what may be enqueued."""
+    """Add the options that limit what may be enqueued."""
     options = (
         click.option("--role", "roles", multiple=True, help="It enqueues this role only; may be repeated."),
         click.option("--account", "accounts", multiple=True, help="Of this account only; acme* is all that begin so."),

@@ -1,4 +1,4 @@
-"""Failures, grouped: see them, and let a whole group wait again."""
+"""Failures, grouped: show them, and make a whole group wait again."""
 
 from __future__ import annotations
 

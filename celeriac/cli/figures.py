@@ -1,4 +1,4 @@
-"""Figures and records: how many workers the work needs, how it goes, what was reviewed, and who changed what."""
+"""Figures and records: how many workers are needed, how tasks end, what was reviewed, and who changed what."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _capacity(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _whole(figure: float | None) -> str | None:
-    """Of what rests on a mean, three digits say what is known: 52,000,000."""
+    """Format a mean-based value with three digits, as more are not known: 52,000,000."""
     return None if figure is None else f"{float(f'{figure:.3g}'):,.0f}" if figure >= 100 else f"{figure:.1f}"
 
 

@@ -1,7 +1,7 @@
-"""The group every command belongs to: it finds the app, takes `--json`, and tells errors in a line.
+"""The group of all commands: it finds the app, takes `--json`, and prints errors in a line.
 
-Exit statuses: 0 done; 1 a problem found, or Postgres or Redis away, or a wrong setting; 2 a wrong command line;
-3 refused (the life of a task, a role's rules), or not there.
+Exit statuses: 0 done; 1 a problem found, or Postgres or Redis away, or a wrong setting; 2 a wrong command line; 3
+refused (the life of a task, a role's rules), or not there.
 """
 
 from __future__ import annotations
@@ -39,12 +39,12 @@ REFUSED: Final = 3
 
 _REFUSALS = (BadValue, EnqueueRefused, IllegalMove, TokenRefused, Unknown)
 
-#: What a command gets: the app, found when it is first asked for.
+#: The argument of commands: returns the app, found when it is first needed.
 FindApp = Callable[[], Celeriac]
 
 
 def find_app(name: str) -> Celeriac:
-    """`package` or `package:attribute`, with all tasks a worker would know. Raises ConfigurationError."""
+    """Return the app at `package` or `package:attribute`, with all its tasks. Raises ConfigurationError."""
     module_name, _, attribute = name.partition(":")
     sys.path.insert(0, os.getcwd())
     try:
@@ -57,13 +57,13 @@ def find_app(name: str) -> Celeriac:
 
 
 def with_all_tasks(app: Celeriac) -> Celeriac:
-    """After importing what a worker imports as it starts: `include`, `imports`, what `autodiscover_tasks` finds."""
+    """Import what a worker imports as it starts: `include`, `imports`, what `autodiscover_tasks` finds."""
     app.loader.import_default_modules()
     return app
 
 
 def _app_in(module: ModuleType, attribute: str) -> Celeriac | None:
-    """Where Celery's own command looks: `app`, any other name, the package's module `celery` (Django's layout)."""
+    """Return the app where Celery's command looks: `app`, any name, the package's module `celery` (Django's layout)."""
     named, every = getattr(module, attribute or "app", None), vars(module).values()
     for candidate in [named] if attribute else [named, *every]:
         if isinstance(candidate, Celeriac):
@@ -74,7 +74,7 @@ def _app_in(module: ModuleType, attribute: str) -> Celeriac | None:
 
 
 class Problem(click.ClickException):
-    """Told in a line on stderr."""
+    """An error printed in a line on stderr."""
 
     exit_code = PROBLEM
 
@@ -83,13 +83,13 @@ class Problem(click.ClickException):
 
 
 class Refused(Problem):
-    """The same, where nothing is wrong but what was asked for."""
+    """The same, for a request that is refused while nothing is wrong."""
 
     exit_code = REFUSED
 
 
 class Command(click.Command):
-    """Every command takes `--json`."""
+    """A command; every one takes `--json`."""
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
@@ -97,7 +97,7 @@ class Command(click.Command):
 
 
 class Group(click.Group):
-    """Errors made on purpose are told in a line, not in a traceback."""
+    """A group that prints errors made on purpose in a line, not as a traceback."""
 
     command_class = Command
 

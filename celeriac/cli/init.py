@@ -15,7 +15,7 @@ SUFFIX = ".txt"
 
 
 def files() -> dict[str, str]:
-    """What each file of a new project says, by its name."""
+    """Return the text of each file of a new project, by its name."""
     return {path.name.removesuffix(SUFFIX): path.read_text() for path in sorted(PROJECT.iterdir())}
 
 

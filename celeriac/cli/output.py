@@ -1,7 +1,7 @@
-"""What commands print: text for people, one JSON value for programs.
+"""Output of commands: text for people, one JSON value for programs.
 
-Accounts, keys and errors are other people's texts: what a terminal would take for an order, or what turns the direction
-of writing, is shown as its escape. All that is printed goes through `say`, `ask` or `tell`.
+Accounts, keys and errors are texts by others: characters that a terminal would obey, or that change the direction of
+writing, are shown as escapes. Everything printed goes through `say`, `ask` or `tell`.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from celeriac.insights import Count
 
 _WANTED = "celeriac.json"
 
-#: Controls (C0, DEL, C1), line and paragraph separators, what turns or hides text (bidirectional, zero width, tags),
-#: and halves of surrogate pairs. Not the tab, nor the two joiners that scripts and emoji need.
+#: Controls (C0, DEL, C1), line and paragraph separators, characters that turn or hide text (bidirectional, zero width,
+#: tags), and halves of surrogate pairs. Not the tab, nor the two joiners that scripts and emoji need.
 _UNSAFE = re.compile(
     "[\x00-\x08\x0a-\x1f\x7f-\x9f\xad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb"
     "\ud800-\udfff\U000e0000-\U000e0fff]"
@@ -46,7 +46,7 @@ def as_json() -> bool:
 
 
 def tell(value: Any, lines: str | Iterable[str]) -> None:
-    """The value for programs, or the lines for people."""
+    """Print the value for programs, or the lines for people."""
     if as_json():
         dumped = json.dumps(value, default=_plain, ensure_ascii=False)
         click.echo(_UNSAFE.sub(_as_in_json, dumped))
@@ -56,21 +56,21 @@ def tell(value: Any, lines: str | Iterable[str]) -> None:
 
 
 def say(line: str, *, err: bool = False) -> None:
-    """A line, whatever is in it."""
+    """Print a line, escaped."""
     click.echo(safe(line), err=err)
 
 
 def ask(question: str) -> None:
-    """Goes on if somebody agrees."""
+    """Ask for confirmation, and abort without it."""
     click.confirm(safe(question), abort=True, err=True)
 
 
 def safe(text: str) -> str:
-    """The same, to be read and not obeyed."""
+    """Return the text with escapes, harmless to a terminal."""
     return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 
-# Of a URL: what follows the user's name, up to the host; and where it is said behind.
+# In a URL: the part after the user's name, up to the host; or a password among its parameters.
 _PASSWORD = re.compile(r"(?<=:)(?!//).*(?=@)|(?<=password=)[^&]+")
 
 
@@ -90,7 +90,7 @@ def _plain(value: Any) -> Any:
 
 
 def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Iterator[str]:
-    """A line each, below the columns' names."""
+    """Yield the columns' names and a line for each row."""
     cells = [[c.replace("_", " ") for c in columns], *([cell(row.get(c)) for c in columns] for row in rows)]
     widths = [max(len(line[i]) for line in cells) for i in range(len(columns))]
     for line in cells:
@@ -98,7 +98,7 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Iterator
 
 
 def cell(value: Any) -> str:
-    """In a line, and not too long."""
+    """Return the value in a line, shortened."""
     if value is None or value == "":
         return "-"
     if isinstance(value, datetime):
@@ -111,7 +111,7 @@ def cell(value: Any) -> str:
 
 
 def count(n: Count) -> str:
-    """`5,000+`: at least so many, as counting stopped there; `~40,000`: about so many."""
+    """Format a count: `5,000+` if counting stopped there; `~40,000` if estimated."""
     if n.exact:
         return f"{n.n:,}"
     return f"~{n.n:,}" if n.estimated else f"{n.n:,}+"
@@ -119,14 +119,14 @@ def count(n: Count) -> str:
 
 @contextmanager
 def progress(length: int, label: str) -> Iterator[Any]:
-    """A bar on stderr, where somebody looks at it."""
+    """Show a bar on stderr, if it is a terminal."""
     made: Any = click.progressbar
     with made(length=length, label=label, file=sys.stderr) as bar:
         yield bar
 
 
 def by() -> str:
-    """Who operates: the name that events and the audit trail get, whatever the environment says."""
+    """Return the operator's name for events and the audit trail; the environment cannot change it."""
     try:
         return f"cli:{pwd.getpwuid(os.getuid()).pw_name}"
     except KeyError:

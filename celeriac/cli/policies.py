@@ -126,7 +126,7 @@ def _change(
 
 
 def _waiting(app: Celeriac, kind: str, name: str) -> Count:
-    """What a pause stops: of an account, what is ready or parked."""
+    """Count the tasks that a pause stops: for an account, those ready or parked."""
     with app.database.reading() as connection:
         if kind == "role":
             return next((depth.pending for depth in insights.depth(connection) if depth.role == name), NONE)

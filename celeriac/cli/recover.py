@@ -1,4 +1,4 @@
-"""Recover: what silent or dead workers hold waits again, now."""
+"""Recover: release the tasks of silent or dead workers now."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _held(app: Celeriac, worker: str | None, silent: float | None) -> int:
 
 
 def _not_yet(app: Celeriac, worker: str | None, silent: float | None) -> Iterator[str]:
-    """Who is silent as `celeriac doctor` says it, and not for as long as the roles of its tasks allow."""
+    """Yield workers that `celeriac doctor` calls silent, but not for as long as their tasks' roles allow."""
     if worker is not None or silent is not None:
         return
     with app.database.reading() as connection:

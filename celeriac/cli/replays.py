@@ -1,4 +1,4 @@
-"""Replays: what ran, on another fleet, for `celeriac simulate --from-history`."""
+"""Replays: past runs on another fleet, for `celeriac simulate --from-history`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from celeriac.roles.role import Role
 from celeriac.simulate.backlog import SimulatedPolicy
 from celeriac.simulate.replay import Replay, compared, together
 
-#: Tasks of a role: what is replayed is kept in memory.
+#: Most tasks of a role: what is replayed is kept in memory.
 MOST: Final = 500_000
 
 _COLUMNS = ("role", "what", "workers", "n", "mean", "p50", "p95", "p99", "max")
@@ -32,8 +32,8 @@ class NoHistory(click.ClickException):
 
 
 def replay(app: Celeriac, name: str | None, since: float, workers: int | None) -> None:
-    """Tells of that role, or of each that ran something in the last `since` seconds. Roles that ran in the same workers
-    are played together, whichever is told of.
+    """Report that role, or each that ran something in the last `since` seconds. Roles that ran in the same workers are
+    replayed together, whichever is reported.
     """
     roles = {declared.role.name: declared.role for declared in app.roles.all()}
     if name is not None and name not in roles:
@@ -71,7 +71,7 @@ def _ran(app: Celeriac, role: Role, since: datetime, until: datetime) -> list[La
 
 
 def _all(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Of all roles together."""
+    """Return the comparison of all roles together."""
     waits = [one.pop("waits") for one in reports]
     return compared(*([wait for some in kind for wait in some] for kind in zip(*waits, strict=True)))
 
@@ -79,7 +79,7 @@ def _all(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _not_kept(
     app: Celeriac, roles: Mapping[str, Role], ran_by: Mapping[str, Sequence[LastRun]], since: datetime, until: datetime
 ) -> dict[str, int]:
-    """By role that keeps no successes: how many tasks its workers counted that history has not."""
+    """Return, by role that keeps no successes, how many tasks its workers counted that history lacks."""
     with app.database.reading() as connection:
         n = counted(connection, since, until)
     gone = {name: n[name] - len(ran_by.get(name, ())) for name in n if name in roles}
@@ -87,7 +87,7 @@ def _not_kept(
 
 
 def _policies(app: Celeriac) -> dict[str, SimulatedPolicy]:
-    """As they are now: nobody knows what they were. What ran was not shut, so a cap of 0 is none."""
+    """Return the present policies: past ones are unknown. Accounts that ran were not shut: a cap of 0 becomes none."""
     policies: dict[str, SimulatedPolicy] = {}
     rows: list[dict[str, Any]] = [{"account": ""}]
     while rows:

@@ -1,4 +1,4 @@
-"""`celeriac report`: what whoever looks into a problem asks first, to be put into a bug's description."""
+"""`celeriac report`: the first facts needed to examine a problem, for a bug's description."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from celeriac.version import __version__
 
 PACKAGES = ("celery", "kombu", "billiard", "redis", "SQLAlchemy", "psycopg2-binary", "psycopg2", "alembic")
 
-#: Addresses may hold passwords, so these are told to be set, and no more.
+#: Addresses may contain passwords, so only that they are set is shown.
 NO_VALUE = "set"
 
 
@@ -67,7 +67,7 @@ def _servers(app: Celeriac) -> Iterator[tuple[str, Any]]:
 
 
 def _settings(settings: Settings) -> Iterator[tuple[str, Any]]:
-    """Those that are not what they are by default, by their variable where they have one."""
+    """Yield the settings that differ from their defaults, by variable if they have one."""
     for one in fields(Settings):
         setting = getattr(settings, one.name)
         if setting != one.default:
@@ -78,7 +78,7 @@ def _settings(settings: Settings) -> Iterator[tuple[str, Any]]:
 
 
 def _doctor(app: Celeriac) -> list[str]:
-    """A line for each finding, without the servers' hosts."""
+    """Return a line for each finding, without the servers' hosts."""
     addresses = (app.settings.database_url, app.settings.redis_url)
     hosts = {host for address in addresses if address and (host := urlsplit(address).hostname)}
     lines = [f"{'✓' if finding.ok else '✕'} {finding.check}: {finding.says}" for finding in examine(app)]
@@ -86,7 +86,7 @@ def _doctor(app: Celeriac) -> list[str]:
 
 
 def _or_why(ask: Callable[[], Any]) -> Any:
-    """The answer; or, where what is asked is away or wrong, the kind of error: its text may name hosts and logins."""
+    """Return the answer; after an error its kind alone, as its text may name hosts and logins."""
     try:
         return ask()
     except Exception as error:

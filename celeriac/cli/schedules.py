@@ -1,4 +1,4 @@
-"""Schedules: see them, change them, run one now. `docs/schedules.md` tells what their fields mean."""
+"""Schedules: show them, change them, run one now. `docs/schedules.md` explains their fields."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _last(one: Ticking | None) -> dict[str, Any]:
-    """What is known of a task's schedule; `missed_last_day` is at least so much where it is not `exact`."""
+    """Return what is known of a task's schedule; `missed_last_day` is a lower bound unless `missed_exact`."""
     return {
         "missed_last_day": one and one.missed.n, "missed_exact": one and one.missed.exact,
         "last_status": one and one.last and one.last["status"],

@@ -9,7 +9,7 @@ import click
 
 
 class Seconds(click.FloatRange):
-    """Within its bounds; NaN, which compares with no bound, is not."""
+    """Seconds within bounds; NaN, which compares with no bound, is refused."""
 
     name = "seconds"
 

@@ -1,4 +1,4 @@
-"""Simulate: what a fleet would come to, in virtual time. Changes nothing."""
+"""Simulate: the course of a fleet's day, in virtual time. Changes nothing."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from celeriac.simulate.day import Day
 from celeriac.simulate.line import TicketPace
 from celeriac.simulate.report import Simulation
 
-#: Where nobody says how many; and the part of their time, where nobody says at which rate tasks come.
+#: Defaults: the number of workers, and the part of their time that arrivals take if no rate is given.
 USUAL_WORKERS: Final = 10
 USUAL_LOAD: Final = 0.8
 
-#: Tasks that wait are kept in memory, some 300 bytes each.
+#: Waiting tasks are kept in memory, some 300 bytes each.
 MOST_WAITING: Final = 5_000_000
 
 _OF_A_DAY = ("accounts", "hours", "seed", "seconds", "rate", "window")

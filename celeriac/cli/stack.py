@@ -19,7 +19,7 @@ from celeriac.store import grants
 from celeriac.store.built_in import is_built_in
 from celeriac.store.migrate import migrate as migrate_database
 
-#: As Postgres takes a timeout: up to 24 days, 0 for none.
+#: A timeout as Postgres takes it: up to 24 days, 0 for none.
 SECONDS = Seconds(0, 2_000_000)
 
 
@@ -41,7 +41,7 @@ def migrate(
     migrate_database(
         app.database.engine, app.migrations, lock_timeout=lock_timeout, statement_timeout=statement_timeout
     )
-    app.register_roles(served=[])  # whose options change says so as its worker starts
+    app.register_roles(served=[])  # changed options are reported as a worker starts
     roles = _declared(app)
     lines = [f"The database is current; {roles} roles are registered."]
     granted = _grant(app, role_prefix) if with_grants else []
@@ -50,7 +50,7 @@ def migrate(
 
 
 def _declared(app: Celeriac) -> int:
-    """Without the roles of Celery's own tasks."""
+    """Count the declared roles, without those of Celery's own tasks."""
     return sum(not is_built_in(declared.role.name) for declared in app.roles.own())
 
 

@@ -1,4 +1,4 @@
-"""The overview: what waits, what runs, who works, what is late, what is paused, what is wrong."""
+"""The overview: what waits, what runs, which workers, what is late, what is paused, what is wrong."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from celeriac.insights.fleet import condition
 from celeriac.insights.history import alerts
 from celeriac.store.failures import is_locked
 
-#: A schedule that is this late (seconds) is shown: beat looks once a second.
+#: A schedule that is this late (seconds) is shown: beat polls once a second.
 LATE = 5.0
 
-#: Counts are exact to here: of a role, what is more is `50,000+`; of all, about what Postgres counts itself.
+#: Counts are exact to here: above it a role's is `50,000+`, that of all roles Postgres' own estimate.
 COUNTED = 50_000
 
 _COLUMNS = (
@@ -65,7 +65,7 @@ def _look(app: Celeriac) -> None:
 
 
 def overview(app: Celeriac) -> dict[str, Any]:
-    """One look at everything, a statement each; `redis`: whether it answers. First what is wrong: where somebody has
+    """Read everything once, a statement each; `redis`: whether it answers. First what is wrong: where somebody has
     locked what the rest reads, that is all there is, with `locked` true.
     """
     try:
@@ -120,7 +120,7 @@ def _lines(now: dict[str, Any]) -> Iterator[str]:
 
 
 def _at_work(workers: list[dict[str, Any]]) -> str:
-    """A ticket has several tasks, which run one after the other: a slot is busy with one of them."""
+    """Return the line of workers. A ticket's tasks run one after the other, so a slot is busy with one of them."""
     slots = sum(w["concurrency"] for w in workers)
     busy, held = sum(w["busy"] for w in workers), sum(len(w["task_ids"]) for w in workers)
     return f"{len(workers)} workers, {slots} slots, {busy} busy with {held:,} tasks"

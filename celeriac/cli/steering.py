@@ -128,8 +128,8 @@ def steer_all(
     in_all: int | None = None,
     many: AuditedTogether | None = None,
 ) -> None:
-    """A bounded transaction at a time, with progress. `in_all`: how many were meant, if not all are steered. `many`: as
-    `in_batches` has it.
+    """Steer tasks, a bounded transaction at a time, with progress. `in_all`: how many match, if not all are steered.
+    `many`: as for `in_batches`.
     """
     done, left = Steered(), (in_all or len(ids)) - len(ids)
     with output.progress(len(ids), verb) as bar:

@@ -1,4 +1,4 @@
-"""Tasks: enqueue them, look at one, list them."""
+"""Tasks: enqueue them, show one, list them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from celeriac.insights.tasks import exports
 from celeriac.insights.tasks.log import log_of
 from celeriac.store.states import FAILED
 
-#: Where a filter means few tasks a page may be short: so many are looked through for more.
+#: If a filter matches few tasks a page may be short: so many pages are read to fill it.
 PAGES = 50
 
 _COLUMNS = ("id", "role", "status", "waits_for", "account", "lock_key", "priority", "scheduled_for", "retry_count")
@@ -121,7 +121,7 @@ def list_(
 
 
 def _export(app: Celeriac, kind: exports.Kind, wanted: Filter, most: int, after: str | None) -> None:
-    """A transaction a page."""
+    """Print all tasks as a file, a transaction a page."""
     if not 1 <= most <= exports.MOST:
         raise BadValue(f"limit={most}: give 1 to {exports.MOST:,}")
 
@@ -134,7 +134,7 @@ def _export(app: Celeriac, kind: exports.Kind, wanted: Filter, most: int, after:
 
 
 def _enqueue_lines(app: Celeriac, role: str, file: IO[str], options: dict[str, Any]) -> None:
-    """A transaction per 1,000 lines; a line that is refused refuses its thousand, and ends it."""
+    """Enqueue in a transaction for each 1,000 lines; a refused line refuses its thousand, and ends it."""
     calls, new, known = _calls(role, file), 0, 0
     size = os.path.getsize(file.name) if os.path.isfile(file.name) else 0
     with output.progress(size, f"Enqueuing {role}") as bar:
@@ -158,7 +158,7 @@ def _calls(role: str, file: IO[str]) -> Iterator[tuple[int, dict[str, Any]]]:
 
 
 def _history_lines(history: History) -> Iterator[str]:
-    """Errors and tracebacks are whole."""
+    """Yield the lines; errors and tracebacks are not shortened."""
     width = max(map(len, history.task))
     for name, value in history.task.items():
         if value not in (None, "", [], {}):
@@ -191,7 +191,7 @@ def _explained(answer: Why) -> Iterator[str]:
         yield f"{_MARKS[check.outcome]} {check.name:{width}}  {check.sentence}"
 
 
-#: What stands before each check.
+#: The word before each check.
 _MARKS = {"yes": "yes", "no": "NO ", "unknown": "?  ", "not asked": "-  "}
 
 COMMANDS = (enqueue, show, why, log, list_)

@@ -29,7 +29,7 @@ def has_flower() -> bool:
 def commands(
     name: str, others: Sequence[str], flower_port: int, concurrency: int, *, has_redis: bool
 ) -> dict[str, list[str]]:
-    """What runs, by name. `others`: `NAME=COMMAND` each."""
+    """Return the commands to run, by name. `others`: `NAME=COMMAND` each."""
     celery = [sys.executable, "-m", "celery", "-A", name]
     stack = {
         "worker": [*celery, "worker", "-c", str(concurrency), "-E", "-l", "INFO"],
@@ -42,7 +42,7 @@ def commands(
 
 
 def run(app: Celeriac, name: str, others: Sequence[str], flower_port: int, concurrency: int) -> int:
-    """Until Ctrl-C, SIGTERM or the end of one of them; the exit status is that one's."""
+    """Run until Ctrl-C, SIGTERM or the end of one of them; return that one's exit status."""
     environ = dict(os.environ) | {"DATABASE_URL": app.database_url, "REDIS_URL": app.redis_url}
     has_redis = app.settings.has_redis
     _tell_addresses(app, flower_port)

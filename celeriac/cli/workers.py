@@ -1,4 +1,4 @@
-"""Workers: see them, let one end."""
+"""Workers: show them, let one end."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _list(find: FindApp) -> None:
 
 
 def _all_gone(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """A fleet that is gone is an error, and no empty list."""
+    """Return a line if the whole fleet is gone, which is an error, unlike an empty list."""
     since = insights.all_gone(rows)
     return [] if since is None else [f"all are gone, the last was heard {output.age(since)} ago: nothing runs"]
 
@@ -62,7 +62,7 @@ def _at_least(n: Count) -> str:
 
 
 def _percent(figure: Any) -> str | None:
-    """A worker in another language may tell what it likes."""
+    """Format a percentage; a worker in another language may report anything."""
     return f"{figure:.0f}%" if isinstance(figure, int | float) else None
 
 

@@ -1,4 +1,4 @@
-"""Workflows: see one as a whole, list its parts, cancel it."""
+"""Workflows: show one as a whole, list its parts, cancel it."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""For frameworks that Celery is used with. Nothing of the engine imports it."""
+"""Integrations with frameworks that Celery is used with. Nothing of the engine imports them."""

@@ -26,13 +26,13 @@ Steerer = Annotated[Page, Depends(May("accounts"))]
 
 ROWS = 100
 
-#: Accounts whose shares are told, those who lack most first.
+#: Accounts whose shares are shown, those who lack most first.
 SHARES = 100
 
 
 @router.get("/accounts")
 def listed(page: Viewer) -> Response:
-    """Who gets how much, and for whom somebody set something."""
+    """Show each account's share, and accounts with a policy."""
     asked = page.ask("after")
     panels = page.at_once(
         policies=partial(page.panel, insights.account_policies, limit=ROWS, after=asked.get("after", "")),
@@ -60,7 +60,7 @@ def shown(account: str, page: Viewer) -> Response:
 
 
 def _policy(connection: Any, account: str) -> dict[str, Any]:
-    """Its own, or what holds for all."""
+    """Return the account's own policy, or the default."""
     try:
         return {"known": True} | insights.account_policy(connection, account)
     except Unknown:
@@ -94,12 +94,12 @@ def change(account: str, page: Steerer, form: Sent) -> Response:
 
 
 def _create(form: Form) -> bool:
-    """Whether an account nobody knows is meant: a slip in a name would pause nobody, and say that it did."""
+    """Return whether an unknown account is meant: otherwise a misspelt name would pause nobody, and report success."""
     return form["create"] == "yes"
 
 
 def _changes(form: Form) -> Any:
-    """Raises BadValue."""
+    """Return the form's changes. Raises BadValue."""
     changes: dict[str, Any] = {}
     if form["weight"]:
         try:

@@ -1,4 +1,4 @@
-"""Acts: what a button does, told in a sentence on the page that follows."""
+"""Acts: a button's action, reported in a sentence on the next page."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from celeriac.store.failures import is_locked, log_error
 
 logger = logging.getLogger(__name__)
 
-#: Refusals that are told; the rest is counted.
+#: So many refusals are shown; the rest is counted.
 REFUSALS_NAMED = 5
 
 
 def done(page: Page, back: str, act: Callable[[], str]) -> Response:
-    """`act` says what it did; what it was refused for is said instead."""
+    """Run `act`, which returns what it did; if it is refused, the reason is shown instead."""
     try:
         said = act()
     except CeleriacError as error:
@@ -40,7 +40,7 @@ def done(page: Page, back: str, act: Callable[[], str]) -> Response:
 def change(
     page: Page, back: str, verb: Callable[[Connection], Any], said: str, *, kick: Sequence[str] = ()
 ) -> Response:
-    """One change in one transaction. `kick`: the roles that may have something to do now."""
+    """Make one change in one transaction. `kick`: the roles that may have work now."""
 
     def act() -> str:
         page.write(verb)
@@ -54,7 +54,7 @@ def change(
 def move(
     page: Page, back: str, ids: Sequence[int], verb: Callable[[Connection, Sequence[int]], Steered], done_to: str
 ) -> Response:
-    """Steers each of these tasks that allows it, a bounded transaction at a time."""
+    """Steer each of these tasks that allows it, a bounded transaction at a time."""
 
     def act() -> str:
         return each(steer.in_batches(page.celeriac.database, ids, verb, patience=PATIENCE), done_to)
@@ -63,7 +63,7 @@ def move(
 
 
 def each(batches: Iterable[Steered], done_to: str) -> str:
-    """What they came to. Each batch is committed: what stops a later one is told with what was done until then."""
+    """Summarise the batches. Each is committed, so an error in a later one is shown with what was done before it."""
     steered = Steered()
     try:
         for batch in batches:
@@ -83,7 +83,7 @@ def _why(error: Exception) -> str:
 
 
 def summary(steered: Steered, done_to: str) -> str:
-    """`3 will run again, 1 was refused: the task is running …`."""
+    """Return a summary like `3 will run again, 1 was refused: the task is running …`."""
     ended = len(steered.changed) - steered.asked
     parts = [f"{plural(ended, 'task')} {done_to}"] if ended or not steered.asked else []
     if steered.asked:

@@ -1,4 +1,4 @@
-"""Where a page is from the dashboard's root, and the time zone it is read in."""
+"""The address of a page relative to the dashboard's root, and its time zone."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Alerts: what fires, what may soon, of what nobody is told, and all that is watched."""
+"""Alerts: what fires, what may soon, what is silenced, and all that is watched."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def listed(page: Viewer) -> Response:
 
 
 def _rules(app: Celeriac) -> list[dict[str, Any]]:
-    """What is watched, with the limits in force."""
+    """Return the rules, with the limits in force."""
     rules = [rule for some in rules_there_are(app).values() for rule in some]
     return [
         {"name": r.name, "of": r.of, "limit": r.limit(app.settings), "lasts": r.lasts, "severity": r.severity,
@@ -50,7 +50,7 @@ def _rules(app: Celeriac) -> list[dict[str, Any]]:
 
 @router.post("/alerts/silence")
 def silence(page: Steerer, form: Sent) -> Response:
-    """Nobody is told of it for so long; it is shown all the same."""
+    """Silence an alert for so long; it is still shown."""
 
     def act() -> str:
         seconds = words.seconds(form["span"])

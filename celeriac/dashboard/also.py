@@ -1,4 +1,4 @@
-"""The same as SQL, over HTTP and by the command line: with what this page is asked for, or of what it is about."""
+"""A page's content by SQL, HTTP and command line, with the page's filters or subject."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from celeriac.insights import ARGUMENT, as_argument
 from celeriac.insights.tasks.ranges import ends
 from celeriac.store.states import WORDS
 
-#: A page's rows, as a list; `{}` is where a filter stands.
+#: The query for a page's rows; `{}` is the place of the filter.
 LISTS: Final = {
     "overview": "SELECT * FROM celeriac.alerts ORDER BY firing_since",
     "tasks": "SELECT * FROM celeriac.worker_tasks{} ORDER BY id DESC LIMIT 50",
@@ -37,7 +37,7 @@ LISTS: Final = {
     "audit": "SELECT * FROM celeriac.audit{} ORDER BY id DESC LIMIT 50",
 }
 
-#: Of one thing: the command, the path, the query; `{}` is what it is called.
+#: For one thing: the command, the path, the query; `{}` is its name.
 ONE: Final = {
     "tasks": ("celeriac show {}", "/api/tasks/{}", "SELECT * FROM celeriac.worker_tasks WHERE id = {}"),
     "roles": ("celeriac capacity {}", "/api/roles/{}", "SELECT * FROM celeriac.v_worker_capacity WHERE role = {}"),
@@ -66,7 +66,7 @@ ONE: Final = {
     ),
 }  # fmt: skip
 
-#: What a list may be asked for: the command's option, the path's parameter, the query's condition. None: it has none.
+#: Filters of a list: the command's option, the path's parameter, the query's condition. None: it has none.
 FILTERS: Final[Mapping[str, Mapping[str, tuple[str | None, str | None, str | None]]]] = {
     "tasks": {
         "state": ("--status", "status", "status IN {}"), "role": ("--role", "role", "role = {}"),
@@ -95,12 +95,12 @@ FILTERS: Final[Mapping[str, Mapping[str, tuple[str | None, str | None, str | Non
     },
 }  # fmt: skip
 
-#: Values that are times, which the others want in seconds.
+#: Filters that are times, given in seconds elsewhere.
 TIMES = ("newer", "older", "since")
 
 
 def also(name: str, of: str, asked: Mapping[str, str], usual: tuple[str | None, str | None]) -> list[tuple[str, str]]:
-    """`usual`: the command and the path of the page where nothing is asked for."""
+    """Return the ways, each with its text. `usual`: the page's command and path without filters."""
     if of and name in ONE:
         command, path, query = ONE[name]
         number = of if of.isascii() and of.isdigit() and name in ("tasks", "bulk", "dead-letters") else _text(of)
@@ -124,12 +124,12 @@ def _as_others_write(key: str, value: str) -> str:
 
 
 def _each(key: str, value: str) -> list[str]:
-    """Several states are asked for at once."""
+    """Return a filter's values: several states may be given at once."""
     return value.replace(",", " ").split() if key == "state" else [value]
 
 
 def _query(name: str, asked: Mapping[str, str]) -> str | None:
-    """None where it cannot say what is asked for, or that is no value."""
+    """Return the query; None if it cannot express a filter, or a value is invalid."""
     try:
         meant = [(of[2], _value(key, asked[key])) for key, of in FILTERS.get(name, {}).items() if key in asked]
     except BadValue:
@@ -145,7 +145,7 @@ def _query(name: str, asked: Mapping[str, str]) -> str | None:
 
 
 def _path(name: str, asked: Mapping[str, str], usual: str | None) -> str | None:
-    """None where it does not take what is asked for."""
+    """Return the path; None if it does not accept a filter."""
     known = FILTERS.get(name, {})
     if usual and "role" in asked and name in ("decisions", "capacity"):
         role = quote(asked["role"], safe="")
@@ -158,7 +158,7 @@ def _path(name: str, asked: Mapping[str, str], usual: str | None) -> str | None:
 
 
 def _command(name: str, asked: Mapping[str, str], usual: str | None) -> str | None:
-    """None where it does not take what is asked for."""
+    """Return the command; None if it does not accept a filter."""
     known = FILTERS.get(name, {})
     if usual is None or any(known[key][0] is None for key in known if key in asked):
         return None
@@ -171,7 +171,7 @@ def _command(name: str, asked: Mapping[str, str], usual: str | None) -> str | No
 
 
 def _arguments(asked: Mapping[str, str]) -> list[tuple[str, str]]:
-    """As JSON."""
+    """Return filters by arguments, their values as JSON."""
     texts = {key.removeprefix(ARGUMENT): value for key, value in asked.items() if key.startswith(ARGUMENT)}
     return [(key, json.dumps(as_argument(value))) for key, value in texts.items()]
 
@@ -187,6 +187,6 @@ def _value(key: str, value: str) -> str:
 
 
 def _text(value: str) -> str:
-    """A literal of SQL, whatever `standard_conforming_strings` says."""
+    """Return a literal of SQL, valid with any `standard_conforming_strings`."""
     quoted = value.replace("'", "''")
     return f"E'{quoted.replace(chr(92), chr(92) * 2)}'" if chr(92) in quoted else f"'{quoted}'"

@@ -61,7 +61,7 @@ _KINDS = {"css": "text/css; charset=utf-8", "js": "text/javascript; charset=utf-
 
 
 def create(celeriac: Celeriac, throttle: Throttle, requests: Throttle) -> ASGIApp:
-    """`throttle` counts wrong tokens by address, `requests` all requests by token."""
+    """Build the application. `throttle` counts wrong tokens by address, `requests` all requests by token."""
     app = FastAPI(
         docs_url=None, redoc_url=None, openapi_url=None, redirect_slashes=False,
         telemetry={"tracing": False, "metrics": False, "logs": False},
@@ -83,7 +83,7 @@ def create(celeriac: Celeriac, throttle: Throttle, requests: Throttle) -> ASGIAp
 
 
 class Suffix:
-    """An address with `.json` is the same page's, as JSON. A form's address is taken as it is: names may end so."""
+    """Serves an address with `.json` as the same page's JSON. A form's address is left as it is: names may end so."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -100,7 +100,7 @@ def _static() -> Mapping[str, bytes]:
 
 
 def _named(static: Mapping[str, bytes]) -> list[tuple[str, str]]:
-    """By what is in them, so that a browser may keep them for ever."""
+    """Name files by their content, so that a browser may keep them for ever."""
     stems = {name: name.rpartition(".") for name in static}
     return [(f"{s}.{hashlib.sha256(static[n]).hexdigest()[:12]}.{kind}", n) for n, (s, _, kind) in stems.items()]
 

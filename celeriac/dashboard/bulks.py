@@ -1,4 +1,4 @@
-"""Bulk: one move of all tasks that a filter means; first the question, then how far it is."""
+"""Bulk: one move of all tasks that a filter selects; first the question, then its progress."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Number = Annotated[int, Path(ge=1, le=2**63 - 2)]
 
 ROWS = 50
 
-#: Each move, the permission it needs, and what was done to a task.
+#: Each move with the permission it needs, and the word for a task after it.
 MOVES = {"retry": ("retry", "retried"), "cancel": ("cancel", "cancelled"), "prioritise": ("priority", "moved")}
 
 
@@ -52,7 +52,7 @@ def shown(number: Number, page: Viewer) -> Response:
 
 @router.get("/tasks/matching")
 def matching(page: Viewer) -> Response:
-    """How many the filter means now, and the form that does it to just these."""
+    """Show how many tasks the filter selects now, and the form that moves just these."""
     asked = page.ask("move", *filters_of(page))
     move = asked.pop("move", "retry")
     if move not in MOVES or not asked:
@@ -72,7 +72,7 @@ def _meant(page: Page, meant: Filter) -> Content:
 
 @router.get("/retry-failures/{fingerprint}")
 def failures(fingerprint: str, page: Viewer) -> Response:
-    """The same of the failures of one problem."""
+    """Show the same for the failures of one kind."""
     role = page.ask("role").get("role")
     now = page.read(insights.moment)
     tasks = page.panel(_failed, fingerprint, role, words.CAP + 1)
@@ -84,7 +84,7 @@ def _question(
     page: Page, move: str, tasks: Content, now: Moment, sentence: str, fields: Mapping[str, str],
     refused: Content | None = None,
 ) -> Response:  # fmt: skip
-    """`refused`: of those that the filter means as well, but not the move."""
+    """Ask for confirmation. `refused`: tasks that the filter selects and the move cannot apply to."""
     meant: Matching = tasks.value or Matching([])
     n = Count(min(len(meant.ids), words.CAP), exact=len(meant.ids) <= words.CAP)
     many = f"{words.figure(n)} {'task' if n.n == 1 else 'tasks'}{' or more' if meant.gave_up else ''}"
@@ -104,7 +104,7 @@ def _matching(connection: Connection, meant: Filter, most: int) -> Matching:
 
 
 def _refused(connection: Connection, move: str, meant: Filter) -> list[tuple[str, Count, str]]:
-    """Of each status that the filter means and the move does not: how many, counted up to 1,000, and why not."""
+    """Return, for each status selected that the move refuses, how many tasks (counted to 1,000), and why."""
     refused = []
     for status in ALL if meant.statuses is None else meant.statuses:
         if why := why_not(move, status):
@@ -170,7 +170,7 @@ def _ask(page: Page, form: Form, move: str) -> Response:
 
 
 def _moment(form: Form) -> Moment:
-    """That of the page that asked. Raises BadValue."""
+    """Return the moment of the page with the question. Raises BadValue."""
     try:
         until = datetime.fromisoformat(form["until"])
     except ValueError:
@@ -181,7 +181,7 @@ def _moment(form: Form) -> Moment:
 
 
 def _are_many(page: Page, move: str, meant: Filter | str, at: Moment, role: str | None) -> bool:
-    """Or may be."""
+    """Return whether the tasks are, or may be, many."""
     if isinstance(meant, str):
         return _needs_why(page.read(_failed, meant, role, UNASKED + 1))
     allowed = works.meant(move, meant)

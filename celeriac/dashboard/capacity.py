@@ -19,7 +19,7 @@ router = APIRouter()
 
 @router.get("/capacity")
 def capacity(page: Annotated[Page, Depends(May("view"))]) -> Response:
-    """Of every role; with `role`, `workers` and `hours`, how one would be worked off; and what memory allows."""
+    """Show all roles; with `role`, `workers` and `hours`, how one is worked off; and what memory allows."""
     asked = page.ask("role", "workers", "hours", "task_mb", "pod_mb")
     roles = page.panel(insights.capacity, figures=True)
     plan, flow = None, None
@@ -35,7 +35,7 @@ def capacity(page: Annotated[Page, Depends(May("view"))]) -> Response:
 
 
 def drained_of(plan: dict[str, Any], flow: insights.Flow) -> Drain | None:
-    """None where nobody knows how fast a worker is, or how many tasks come: of a role that keeps no successes."""
+    """Return the forecast; None if a worker's rate is unknown, or the arrivals, as for roles that keep no successes."""
     pace = plan["row"]["tasks_per_worker_hour"]
     if not pace or flow.is_partial:
         return None
@@ -44,7 +44,7 @@ def drained_of(plan: dict[str, Any], flow: insights.Flow) -> Drain | None:
 
 
 def _fits(task_mb: float | None, pod_mb: float | None) -> dict[str, float] | None:
-    """How many tasks of so much memory a pod has room for at once, and what these need."""
+    """Return how many tasks of so much memory fit into a pod at once, and what these need."""
     if task_mb is None or pod_mb is None:
         return None
     n = tasks_that_fit(pod_mb, task_mb)
@@ -52,7 +52,7 @@ def _fits(task_mb: float | None, pod_mb: float | None) -> dict[str, float] | Non
 
 
 def plan_of(row: dict[str, Any], workers: float | None, hours: float | None) -> dict[str, Any]:
-    """If nothing new came: how long so many workers take, and how many it takes to be done in so many hours."""
+    """Plan without new arrivals: how long so many workers take, and how many finish in so many hours."""
     pending, pace = row["pending_tasks"], row["tasks_per_worker_hour"]
     workers = row["active_workers"] if workers is None else workers
     lasts = pending / (pace * workers) if pace and workers else None
@@ -62,7 +62,7 @@ def plan_of(row: dict[str, Any], workers: float | None, hours: float | None) -> 
 
 
 def _number(asked: dict[str, str], name: str, low: float, high: float) -> float | None:
-    """Raises BadValue."""
+    """Return a number of the query, None without one. Raises BadValue."""
     if name not in asked:
         return None
     try:

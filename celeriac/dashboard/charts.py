@@ -1,4 +1,4 @@
-"""Charts: what an insight says over time, as lines of SVG. All lengths are of their view boxes."""
+"""Charts: an insight's values over time, as lines of SVG. All lengths are in units of their view boxes."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from celeriac.insights.fleet.ticket_hours import MINUTES, TicketSample
 from celeriac.insights.history.minutes import Flow, Step
 from celeriac.store.ticks import STRIP as LAST_TICKS
 
-#: Of a chart; the axes' labels stand in the margins.
+#: Lengths of a chart; the axes' labels stand in the margins.
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 720, 190, 46, 20, 8
 
-#: Of the strip of an hour.
+#: The height of an hour's strip.
 STRIP = 20
 
-#: Of a step's place, how much its bar takes.
+#: The part of a step's width that its bar takes.
 FULL = 0.8
 
-#: Of the strip of a schedule's last ticks, which lie 2 apart.
+#: The width of the strip of a schedule's last ticks, which lie 2 apart.
 TICKS = 2 * LAST_TICKS
 
-#: Decades of seconds by which a tick can be seen to be late: ten thousand.
+#: Lateness is visible up to so many decades of seconds: ten thousand.
 LATEST = 4
 
 #: Labels below a chart.
@@ -35,7 +35,7 @@ TIMES = 6
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """`line`: what waits over time. `levels` and `times` as of `Chart`, the times in hours."""
+    """A curve. `line`: what waits over time. `levels` and `times`: as in `Chart`, the times in hours."""
 
     line: str
     levels: list[tuple[float, float]]
@@ -56,7 +56,7 @@ class Failed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Upright lines so `wide`: what completed, and upon it what failed."""
+    """Vertical lines so `wide`: what completed, and on top what failed."""
 
     completed: str
     failed: str
@@ -65,7 +65,7 @@ class Bars:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """`line`: what was enqueued. `levels`: heights and what they stand for; `times`: places and theirs."""
+    """A chart. `line`: what was enqueued. `levels`: heights with their values; `times`: places with theirs."""
 
     bars: Bars
     line: str
@@ -75,7 +75,7 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """`behind`: steps in which more was enqueued than ended. `busiest`: in which most ended."""
+    """A summary of a flow. `behind`: steps in which more was enqueued than ended. `busiest`: where most ended."""
 
     enqueued: int
     completed: int
@@ -85,7 +85,7 @@ class Summary:
 
 
 def chart(flow: Flow, zone: tzinfo) -> Chart:
-    """Completed and failed as bars, enqueued as a line, on axes that begin at 0."""
+    """Draw completed and failed as bars, enqueued as a line, on axes that begin at 0."""
     top = nice(max((max(step.completed + step.failed, step.enqueued or 0) for step in flow.steps), default=0))
     wide, high = (WIDTH - LEFT) / len(flow.steps), HEIGHT - BOTTOM - TOP
     scale = high / top
@@ -101,21 +101,21 @@ def chart(flow: Flow, zone: tzinfo) -> Chart:
 
 
 def strip(steps: Sequence[Ended]) -> Bars:
-    """A small one, without axes, as high as its highest bar: of steps that lie 2 apart."""
+    """Draw a small strip without axes, as high as its highest bar: steps that lie 2 apart."""
     top = max((step.completed + step.failed for step in steps), default=0) or 1
     return _bars(steps, 0, 2, STRIP, STRIP / top)
 
 
 @dataclass(frozen=True, slots=True)
 class Against:
-    """Bars, and a mark for each at what would be fair."""
+    """Bars, with a mark for each at the fair share."""
 
     bars: Bars
     marks: str
 
 
 def against_fair(steps: Sequence[ReceivedStep]) -> Against:
-    """A small strip of what an account received, as high as its highest bar or mark."""
+    """Draw a small strip of what an account received, as high as its highest bar or mark."""
     top = max((max(step.slots, step.fair) for step in steps), default=0) or 1
     bars = "".join(f"M{2 * n + 1} {STRIP}V{STRIP * (1 - s.slots / top):.1f}" for n, s in enumerate(steps) if s.slots)
     marks = "".join(f"M{2 * n} {STRIP * (1 - s.fair / top):.1f}h2" for n, s in enumerate(steps) if s.fair)
@@ -123,9 +123,7 @@ def against_fair(steps: Sequence[ReceivedStep]) -> Against:
 
 
 def ticks(strip: Sequence[Mapping[str, Any]]) -> Bars:
-    """Of ticks that lie 2 apart: from below those that made a task, the higher the later; from above what was left
-    out.
-    """
+    """Draw ticks that lie 2 apart: from below those that made a task, higher if later; from above instants left out."""
     made, left_out = "", ""
     for n, tick in enumerate(strip):
         x = 2 * n + 1
@@ -137,8 +135,8 @@ def ticks(strip: Sequence[Mapping[str, Any]]) -> Bars:
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """Lines of a worker's memory and CPU in percent, broken where it did not report; bands so `wide` where it backed
-    off. `times`: places and what stands below them.
+    """A worker's memory and CPU in percent, as lines broken where it did not report; bands so `wide` where it backed
+    off. `times`: places with their labels.
     """
 
     memory: str
@@ -149,7 +147,7 @@ class Hour:
 
 
 def hour(samples: Sequence[Sample], now: datetime, zone: tzinfo) -> Hour:
-    """From an hour ago, on an axis that ends at 100 %."""
+    """Draw the last hour, on an axis that ends at 100 %."""
     since = now.replace(second=0, microsecond=0) - timedelta(hours=1)
     wide, high = (WIDTH - LEFT) / 61, HEIGHT - BOTTOM - TOP
     places = [LEFT + ((one.minute - since).total_seconds() / 60 + 0.5) * wide for one in samples]
@@ -175,7 +173,7 @@ def _line(points: Sequence[tuple[float, float | None]], apart: float) -> str:
 
 
 def of_minutes(samples: Sequence[TicketSample], now: datetime) -> Bars:
-    """A strip of the hour that ends now: what lay in Redis as well, and upon it by how much SQL was ahead. A minute
+    """Draw the hour that ends now: tickets that also lay in Redis, and on top by how many SQL was ahead. A minute
     without a sample, or without Redis, has no bar.
     """
     first = now.replace(second=0, microsecond=0) - timedelta(hours=1)
@@ -187,7 +185,7 @@ def of_minutes(samples: Sequence[TicketSample], now: datetime) -> Bars:
 
 
 def trend(failed: Sequence[int]) -> Bars:
-    """A strip of failures alone."""
+    """Draw a strip of failures alone."""
     return strip([Failed(n) for n in failed])
 
 
@@ -202,7 +200,7 @@ def summary(flow: Flow) -> Summary:
 
 
 def nice(n: int) -> int:
-    """The next of 2, 4, 10, 20, 40, 100 …, so that its half is whole as well."""
+    """Return the next of 2, 4, 10, 20, 40, 100 …, so that its half is whole as well."""
     power = 10 ** max(0, floor(log10(max(n, 1))))
     return next(top for top in (power, 2 * power, 4 * power, 10 * power) if top >= max(n, 2))
 
@@ -229,7 +227,7 @@ def _at(at: datetime, zone: tzinfo, written: str) -> str:
 
 
 def curve(points: Sequence[tuple[float, float]]) -> Curve:
-    """Hours from now, and how many wait then."""
+    """Draw the forecast: hours from now, and how many wait then."""
     last, most = points[-1][0] or 1.0, max(n for _, n in points) or 1.0
     height, width = HEIGHT - TOP - BOTTOM, WIDTH - LEFT
     places = [(LEFT + width * at / last, TOP + height * (1 - n / most)) for at, n in points]

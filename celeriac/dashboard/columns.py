@@ -1,4 +1,4 @@
-"""Columns of the table of tasks: which there are, and which an address asks for."""
+"""Columns of the table of tasks: all of them, and those that an address selects."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from types import MappingProxyType
 
-#: Each with its heading, in the order of the table. A task's number stands before them.
+#: Each column with its heading, in the table's order. A task's number stands before them.
 COLUMNS = MappingProxyType({
     "role": "Role", "account": "Account", "state": "State", "priority": "Priority", "attempt": "Attempt",
     "lock": "Lock", "unique": "Unique key", "worker": "Worker", "created": "Created", "due": "Due",
@@ -14,22 +14,22 @@ COLUMNS = MappingProxyType({
     "name": "Task id", "by": "Enqueued by",
 })  # fmt: skip
 
-#: What a table has where nobody asks for others.
+#: The columns by default.
 USUAL = tuple(name for name in COLUMNS if name not in ("unique", "due", "progress", "name", "by"))
 
-#: Right-aligned; and those a narrow screen has room for.
+#: Right-aligned columns; and those for which a narrow screen has space.
 FIGURES, NARROW = ("priority", "attempt", "took"), ("role", "state", "created")
 
 
 @cache
 def classes(name: str) -> str:
-    """Of its cells."""
+    """Return the classes of the column's cells."""
     words = (("figure", name in FIGURES), ("error", name == "error"), ("more", name not in NARROW))
     return " ".join(word for word, holds in words if holds)
 
 
 def chosen(asked: str | None) -> tuple[str, ...]:
-    """In the table's order: those of `role,state`, or the usual ones. What is none is left out."""
+    """Return the columns of `role,state` in the table's order, or the usual ones. Unknown names are left out."""
     names = () if asked is None else asked.split(",")
     return tuple(name for name in COLUMNS if name in names) or USUAL
 
@@ -39,6 +39,6 @@ def unknown(asked: str | None) -> list[str]:
 
 
 def switched(shown: Sequence[str], name: str) -> str | None:
-    """What an address says that has this column as well, or not any more; None: that are the usual ones."""
+    """Return an address's value with this column added or removed; None for the usual ones."""
     names = tuple(one for one in COLUMNS if (one in shown) != (one == name))
     return None if names in (USUAL, ()) else ",".join(names)

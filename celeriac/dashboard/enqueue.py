@@ -1,4 +1,4 @@
-"""Enqueue: a new task of a role, by the same rules as `.delay()`; another one like a task there was."""
+"""Enqueue: a new task of a role, by the same rules as `.delay()`; or one like an earlier task."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Task = Annotated[int, Path(ge=1, le=2**63 - 1)]
 
 @router.post("/enqueue/{role:path}")
 def new(role: str, page: Enqueuer, form: Sent) -> Response:
-    """Arguments by name: a field for each, and a JSON object with the others."""
+    """Enqueue with arguments by name: a field for each, and a JSON object with the others."""
     options = {name: form[name] for name in ("account", "lock_key", "unique_key") if form[name]}
 
     def call() -> dict[str, Any]:
@@ -47,7 +47,7 @@ def new(role: str, page: Enqueuer, form: Sent) -> Response:
 
 @router.get("/new-task")
 def form(page: Enqueuer) -> Response:
-    """The form, once a role is chosen."""
+    """Show the form, once a role is chosen."""
     role = page.ask("role").get("role")
     roles = page.panel(registered)
     asked = page.panel(parameters, role) if role else None
@@ -58,14 +58,14 @@ def form(page: Enqueuer) -> Response:
 
 
 def _named(form: Form) -> dict[str, Any]:
-    """What is left empty has its default."""
+    """Return the arguments by name; an empty field means the default."""
     texts = {name.removeprefix(ARGUMENT): form[name] for name in form.fields if name.startswith(ARGUMENT)}
     return {name: insights.as_argument(value) for name, value in texts.items() if value}
 
 
 @router.post("/tasks/{task}/duplicate")
 def duplicate(task: Task, page: Enqueuer) -> Response:
-    """With the same arguments, account, keys and priority; due now."""
+    """Enqueue a task with the same arguments, account, keys and priority; due now."""
     was = page.read(insights.get, task)
     args, kwargs = page.read(call_of, task)
 
@@ -77,7 +77,7 @@ def duplicate(task: Task, page: Enqueuer) -> Response:
 
 
 def _enqueued(page: Page, name: str, back: str, call: Any) -> Response:
-    """To the task; or, where it is refused, back with the reason."""
+    """Go to the new task; or, if it is refused, back with the reason."""
     try:
         receipt = _enqueue(page, name, call())
     except CeleriacError as error:
@@ -99,7 +99,7 @@ def _enqueue(page: Page, name: str, call: dict[str, Any]) -> Receipt:
 
 
 def _insert(connection: Connection, task: NewTask, by: str) -> Receipt:
-    """The row, and who asked for it, commit together."""
+    """Insert the row together with the record of who enqueued it."""
     (receipt,) = enqueue(connection, [task])
     if receipt.is_new:
         made = Change(str(receipt.id), None, {"role": task.role, "task_id": task.task_id, "status": PENDING})

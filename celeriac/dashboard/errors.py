@@ -1,4 +1,4 @@
-"""What went wrong, as a page: what, what still works, what to do."""
+"""Errors as pages: what went wrong, what still works, what to do."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from celeriac.store.failures import is_gone, is_locked, log_error
 
 logger = logging.getLogger(__name__)
 
-#: Seconds after which to try again what Postgres did not do.
+#: Seconds until the next attempt after Postgres failed.
 AGAIN = 5
 
 AWAY = (
@@ -52,13 +52,13 @@ def answer(request: Request, error: Exception) -> Response:
 
 
 def _headers(error: Exception, status: int) -> dict[str, str]:
-    """Its own, as Allow; and when to come again, where that may help."""
+    """Return the error's own headers, as Allow; and Retry-After, where that may help."""
     own = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
     return ({"Retry-After": str(AGAIN)} if status == 503 else {}) | own
 
 
 def refusal(error: Exception) -> tuple[int, str]:
-    """Nothing that only the log should know."""
+    """Return status and sentence, without anything that only the log should have."""
     match error:
         case Forbidden():
             need = f"a token with the scope {PERMISSIONS[error.permission]}"

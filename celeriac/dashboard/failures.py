@@ -21,13 +21,13 @@ router = APIRouter()
 
 Viewer = Annotated[Page, Depends(May("view"))]
 
-#: How far (seconds) it looks back where nobody says.
+#: How far it looks back by default.
 USUAL = "1d"
 
-#: Times of which the minutes tell how many tasks ended.
+#: Times for which the minutes have the number of ended tasks.
 SPANS = {"1h": "1h", "1d": "24h", "7d": "7d"}
 
-#: Tasks a page.
+#: Tasks on a page.
 ROWS = 50
 
 
@@ -40,7 +40,7 @@ def listed(page: Viewer) -> Response:
 
 
 def _ended(page: Page, since: str) -> Content:
-    """How many tasks ended in this time, until when they are counted; nothing where the minutes do not tell."""
+    """Return how many tasks ended in this time, and until when they are counted; nothing if no minutes have it."""
     span = SPANS.get(since)
     flow = Content() if span is None else page.panel(insights.flow, span, page.asked.get("role"))
     if flow.value is None or flow.value.is_cut:
@@ -50,7 +50,7 @@ def _ended(page: Page, since: str) -> Content:
 
 @router.get("/failures/{fingerprint}")
 def shown(fingerprint: str, page: Viewer) -> Response:
-    """One problem, as it is among the newest failures."""
+    """Show one kind of failure, among the newest failures."""
     asked = page.ask("since")
     failures = page.panel(insights.failures, since=_since(asked), limit=1_000)
     group = None
@@ -67,7 +67,7 @@ def shown(fingerprint: str, page: Viewer) -> Response:
 
 @router.get("/failures/{fingerprint}/tasks")
 def tasks(fingerprint: str, page: Viewer) -> Response:
-    """All tasks of one problem, as far back as they are kept."""
+    """Show all tasks of one kind of failure, as far back as they are kept."""
     asked = page.ask("role", "before")
     failed = page.panel(
         insights.failed_tasks, fingerprint, role=asked.get("role"), limit=ROWS, after=number(asked, "before")
@@ -83,7 +83,7 @@ def mark(fingerprint: str, page: Annotated[Page, Depends(May("retry"))], form: S
 
 
 def _since(asked: dict[str, str]) -> float | None:
-    """Raises BadValue."""
+    """Return `since` in seconds. Raises BadValue."""
     since = asked.get("since", USUAL)
     if since == "ever":
         return None

@@ -1,4 +1,4 @@
-"""What a form sent: `application/x-www-form-urlencoded`, up to `CELERIAC_API_BODY_BYTES`."""
+"""Fields of a form: `application/x-www-form-urlencoded`, up to `CELERIAC_API_BODY_BYTES`."""
 
 from __future__ import annotations
 
@@ -10,35 +10,35 @@ from fastapi import Depends, HTTPException, Request
 
 from celeriac.errors import BadValue
 
-#: Tasks one form may name, and fields it may have.
+#: Most tasks that one form may name, and most fields.
 MOST_TASKS, MOST_FIELDS = 10_000, 1_000
 
-#: Bytes of the form of signing in, which is read of whoever asks.
+#: Most bytes of the sign-in form, which anybody can send.
 MOST_BYTES_UNKNOWN = 4_096
 
-#: What a bigint of Postgres holds, and its digits.
+#: The largest bigint of Postgres, and its digits.
 MOST, DIGITS = 2**63 - 1, 19
 
 
 class Form:
-    """Its fields, each once or more often."""
+    """A form's fields, each once or more often."""
 
     def __init__(self, fields: dict[str, list[str]]) -> None:
         self.fields = fields
 
     def __getitem__(self, name: str) -> str:
-        """The last one of this name; empty if there is none."""
+        """Return the last field of this name; empty if there is none."""
         return self.fields.get(name, [""])[-1].strip()
 
     def tasks(self) -> list[int]:
-        """The ids in `task`, each field one or many with commas. Raises BadValue."""
+        """Return the ids in `task`, each field one or many with commas. Raises BadValue."""
         ids = [one for many in self.fields.get("task", []) for one in many.split(",") if one]
         if not ids or len(ids) > MOST_TASKS or not all(is_number(one) for one in ids):
             raise BadValue(f"task: tick 1 to {MOST_TASKS:,} tasks")
         return list(dict.fromkeys(map(int, ids)))
 
     def whole(self, name: str) -> int:
-        """Raises BadValue."""
+        """Return a whole number. Raises BadValue."""
         text = self[name]
         if not is_number(text.removeprefix("-")):
             raise BadValue(f"{name}={text!r:.100}: give a whole number")
@@ -46,7 +46,7 @@ class Form:
 
 
 def as_object(said: str) -> dict[str, Any]:
-    """The JSON object that a field holds. Raises BadValue."""
+    """Return the JSON object in a field. Raises BadValue."""
     try:
         value = json.loads(said or "{}")
     except (ValueError, RecursionError) as error:
@@ -57,12 +57,12 @@ def as_object(said: str) -> dict[str, Any]:
 
 
 def is_number(text: str) -> bool:
-    """Digits of what Postgres takes: Python refuses to read very many with an error of its own."""
+    """Return whether these are digits within Postgres' range: for very many Python would raise an error of its own."""
     return len(text) <= DIGITS and text.isascii() and text.isdigit() and int(text) <= MOST
 
 
 class _Body:
-    """Read on the event loop; what is in it is found out in a thread."""
+    """Reads the body on the event loop; it is parsed in a thread."""
 
     def __init__(self, most: float | None = None) -> None:
         self.most = most
@@ -87,7 +87,7 @@ def _form_unknown(body: Annotated[bytes, Depends(_Body(MOST_BYTES_UNKNOWN))]) ->
 
 
 def parsed(body: bytes) -> Form:
-    """Raises BadValue."""
+    """Parse a form. Raises BadValue."""
     try:
         fields = parse_qs(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=MOST_FIELDS)
     except ValueError:
@@ -97,6 +97,6 @@ def parsed(body: bytes) -> Form:
     return Form(fields)
 
 
-#: Of somebody who has a session; and of somebody nobody knows yet.
+#: The form of a user with a session; and of one not signed in yet.
 Sent = Annotated[Form, Depends(_form)]
 SentUnknown = Annotated[Form, Depends(_form_unknown)]

@@ -1,4 +1,4 @@
-"""A task that is not here any more: the rule by which it went, and what outlives it."""
+"""A deleted task's page: the rule by which it was deleted, and what outlives it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from celeriac.insights.tasks.gone import Gone, gone
 
 
 def show(page: Page, task: str) -> Response:
-    """Its events, as long as they are kept. Raises Unknown where nothing is left."""
+    """Show its events, as long as they are kept. Raises Unknown if nothing is left."""
     kept = page.celeriac.settings.event_days * 86_400
     pruned = page.read(gone, int(task), otherwise=kept) if is_an_id(task) else None
     if pruned is None:
@@ -37,7 +37,7 @@ def is_an_id(task: str) -> bool:
 
 
 def rule(task: Gone, kept: float) -> str:
-    """`kept`: seconds for which is kept what failed of a role that keeps no success."""
+    """Return the rule in a sentence. `kept`: seconds for which failures are kept of a role that keeps no success."""
     match task.keep:
         case "forever":
             return f"Tasks of {task.role} are kept for ever: it was deleted by hand."

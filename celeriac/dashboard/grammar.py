@@ -1,6 +1,6 @@
-"""The line of search: `state:failed role:crawl arg.store_id:17 error:"HTTP 502"` is a filter, and a filter such a line.
+"""The search line: `state:failed role:crawl arg.store_id:17 error:"HTTP 502"` is a filter, and the reverse.
 
-Only what has whitespace, a quote or a backslash needs quotes; within them a backslash goes before a quote or itself.
+Only values with whitespace, quotes or backslashes need quotes, within which a backslash precedes a quote or itself.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from celeriac.insights import ARGUMENT
 
 
 class BadQuery(ValueError):
-    """A line that cannot be read. `at`: where."""
+    """A line that cannot be read. `at`: the place of the error."""
 
     def __init__(self, message: str, at: int) -> None:
         super().__init__(message)
@@ -22,7 +22,7 @@ class BadQuery(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """`at`: where its value begins."""
+    """A term of the line. `at`: where its value begins."""
 
     name: str
     value: str
@@ -37,7 +37,7 @@ _ESCAPED = re.compile(r"\\([\"\\])")
 
 
 def parse(line: str, known: tuple[str, ...]) -> dict[str, Term]:
-    """Each term by its name, in their order. Raises BadQuery."""
+    """Return each term by its name, in their order. Raises BadQuery."""
     terms: dict[str, Term] = {}
     for begins, term in _terms(line):
         if term.name not in known and not is_argument(term.name):
@@ -50,7 +50,7 @@ def parse(line: str, known: tuple[str, ...]) -> dict[str, Term]:
 
 
 def written(values: Mapping[str, str]) -> str:
-    """The line that says the same."""
+    """Return the line for these values."""
     return " ".join(f"{name}:{_quoted(value)}" for name, value in values.items())
 
 
@@ -88,7 +88,7 @@ def _space(line: str, at: int) -> int:
 
 
 def is_argument(name: str) -> bool:
-    """Whether a filter of this name is for one of the handler's arguments."""
+    """Return whether a filter of this name is for one of the handler's arguments."""
     return name.startswith(ARGUMENT) and len(name) > len(ARGUMENT)
 
 

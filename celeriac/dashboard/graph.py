@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 from celeriac.insights.tasks.workflows import Edge, Node
 
-#: Nodes that are drawn at most; more are told as a table alone.
+#: Most nodes that are drawn; more are shown as a table alone.
 MOST = 60
 
-#: Of a node, and between two of them.
+#: Lengths of a node, and between two of them.
 WIDE, HIGH, ACROSS, DOWN = 170, 44, 50, 16
 
-#: Characters of a role's name that fit into a node.
+#: Letters of a role's name that fit into a node.
 LETTERS = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A node's place. `state`: the one of its parts that matters most."""
+    """A node's place. `state`: the most important one among its parts."""
 
     x: int
     y: int
@@ -44,7 +44,7 @@ class Graph:
 
 
 def graph(nodes: Sequence[Node], edges: Sequence[Edge]) -> Graph | None:
-    """None if there are too many to be seen."""
+    """Return the picture; None if there are too many nodes to see."""
     if not 0 < len(nodes) <= MOST:
         return None
     columns = _columns(len(nodes), edges)
@@ -59,8 +59,8 @@ def graph(nodes: Sequence[Node], edges: Sequence[Edge]) -> Graph | None:
 
 
 def _columns(nodes: int, edges: Sequence[Edge]) -> list[int]:
-    """The longest way to each from where it begins. What comes after itself, as a task that enqueues its like may, ends
-    with as many columns as there are nodes.
+    """Return each node's column, the longest path to it. A node that follows itself, like a task that enqueues its
+    like, ends with as many columns as there are nodes.
     """
     columns = [0] * nodes
     for _ in range(nodes):

@@ -1,7 +1,7 @@
-"""The guard: who comes in, what they may do, where a form was sent from, and the headers of every answer.
+"""The guard: who is let in, what they may do, where a form was sent from, and the headers of every answer.
 
-A session is a random id in a cookie that no script can read. It ends as one signs out, and with the token it was begun
-with: from the next request on it opens nothing, whichever server process answers.
+A session is a random id in a cookie that no script can read. It ends when its user signs out, and with the token it was
+begun with: from the next request on it opens nothing, whichever server process answers.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from celeriac.errors import BadValue
 from celeriac.operate import sessions
 from celeriac.operate.tokens import ADMIN, CALLS, ENQUEUE, OPERATE, READ, Bearer
 
-#: What one may do, and the scope of a token that lets do it.
+#: Permissions, and the scope of a token that gives each.
 PERMISSIONS: Final = {
     "view": READ, "view_args": CALLS, "retry": OPERATE, "cancel": OPERATE, "priority": OPERATE, "enqueue": ENQUEUE,
     "schedules": OPERATE, "roles": OPERATE, "accounts": OPERATE, "workers": OPERATE,
@@ -62,14 +62,14 @@ class Forbidden(Exception):
 
 
 class Throttle(Protocol):
-    """How often an address may present a token that is none, or a token ask."""
+    """A limit on how often an address may present a wrong token, or a token may make requests."""
 
     def take(self, key: str) -> float:
-        """Takes one. Seconds to wait if there is none to take, else 0."""
+        """Take one. Return the seconds to wait if there is none to take, else 0."""
 
 
 class May:
-    """Every route but that of signing in depends on one: who asks has a session, and this permission."""
+    """Checks for a session with this permission; every route but that of signing in depends on one."""
 
     def __init__(self, permission: str) -> None:
         self.permission, self.scope = permission, PERMISSIONS[permission]
@@ -91,7 +91,7 @@ class May:
 
 
 def bearer_of(request: Request) -> Bearer | None:
-    """Whose session it is. What has the form of one is always looked up: others' failures lock nobody out."""
+    """Return the session's bearer. A well-formed id is always checked, so that others' failures lock nobody out."""
     presented = next((cookie for name in COOKIES if (cookie := request.cookies.get(name))), None)
     if not presented:
         return None
@@ -102,7 +102,7 @@ def bearer_of(request: Request) -> Bearer | None:
 
 
 def failed(request: Request) -> float:
-    """Counts a token that is none. Seconds to wait if its address sent too many."""
+    """Count a wrong token. Return the seconds to wait if its address sent too many."""
     throttle: Throttle = request.app.state.throttle
     return throttle.take(request.client.host if request.client else "")
 
@@ -120,17 +120,17 @@ def _verify(request: Request, presented: str) -> Bearer | None:
 
 
 def is_tls(request: Request) -> bool:
-    """Whether the browser speaks TLS: a proxy may have ended it, and a form's Origin tells all the same."""
+    """Return whether the browser uses TLS: a proxy may have ended it, but a form's Origin still shows it."""
     return request.url.scheme == "https" or request.headers.get("origin", "").startswith("https://")
 
 
 def cookie_of(request: Request) -> str:
-    """Over TLS a name that the browser takes from this host alone."""
+    """Return the cookie's name; over TLS one that the browser accepts from this host alone."""
     return COOKIES[0] if is_tls(request) else COOKIES[1]
 
 
 def keep(request: Request, answer: Response, name: str, value: str, seconds: int | None) -> None:
-    """A cookie that no script reads, nor a form of another site sends; without `seconds` it goes."""
+    """Set a cookie that no script reads, nor another site's form sends; without `seconds` it is deleted."""
     answer.set_cookie(
         name, value, max_age=0 if seconds is None else seconds, path="/", httponly=True, samesite="lax",
         secure=is_tls(request) or name == COOKIES[0],
@@ -142,7 +142,7 @@ def role_of(bearer: Bearer) -> str:
 
 
 class Guard:
-    """Outermost: refuses what another site sent, and sets all answers' headers. HEAD is GET without its body."""
+    """The outermost layer: refuses requests from other sites, and sets answers' headers. HEAD is GET with no body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -172,7 +172,7 @@ class Guard:
 
 
 def is_same_origin(headers: Headers) -> bool:
-    """As the browser says; one that does not, as on plain HTTP, names the origin of the page."""
+    """Return whether the browser reports the same origin; on plain HTTP, whether the page's origin is this host."""
     if (site := headers.get("sec-fetch-site")) is not None:
         return site == "same-origin"
     origin = headers.get("origin", "")

@@ -1,4 +1,4 @@
-"""How a role is, in a word, from its figures alone."""
+"""A role's health in a word, from its figures alone."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from typing import Any, Final
 from celeriac.insights import RoleDepth
 from celeriac.insights.fleet.pace import Pace
 
-#: After so many passes' time without a start, with nothing at work, a role is stuck.
+#: A role is stuck if, with nothing at work, nothing starts for so many passes' time.
 PASSES = 3
 
-#: What each word means, the worst first.
+#: The meaning of each word, the worst first.
 MEANS: Final = {
     "stuck": "tasks have been ready for three passes' time, and nothing is claimed or runs",
     "no workers": "tasks wait, and no worker takes its queue",
@@ -28,8 +28,9 @@ MEANS: Final = {
 def health(
     depth: RoleDepth, capacity: Mapping[str, Any] | None, pace: Pace, usual: float, *, burns: bool = False
 ) -> str:
-    """`capacity`: its row of `insights.capacity`, if there is one. `usual`: seconds that a task may be ready where the
-    role has no objective, as the alert `long_wait` has it. `burns`: far more of its attempts fail than before.
+    """Return the word. `capacity`: its row of `insights.capacity`, if there is one. `usual`: seconds that a task may be
+    ready if the role has no objective, as for the alert `long_wait`. `burns`: far more of its attempts fail than
+    before.
     """
     held, oldest = depth.claimed + depth.running, depth.oldest_ready_seconds or 0.0
     if depth.paused:

@@ -1,4 +1,4 @@
-"""Dead letters: what plain Celery apps sent that became no task."""
+"""Dead letters: messages of plain Celery apps that became no task."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Locks: what is held, by whom, who stands behind? There is no force: the index is the promise."""
+"""Locks: what is held, by whom, who waits? No button takes a lock away: the index is the promise."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ router = APIRouter()
 Viewer = Annotated[Page, Depends(May("view"))]
 
 
-#: Unique keys a page.
+#: Unique keys on a page.
 ROWS = 50
 
 
 @router.get("/locks")
 def listed(page: Viewer) -> Response:
-    """Lock keys; in the other tab unique keys."""
+    """Show lock keys; in the other tab unique keys."""
     asked = page.ask("tab", "role", "after")
     if asked.get("tab") == "unique":
         return _unique(page, asked.get("role"), asked.get("after"))
@@ -37,7 +37,7 @@ def _unique(page: Page, role: str | None, after: str | None) -> Response:
 
 
 def _place(after: str | None) -> tuple[str, str] | None:
-    """What is none begins at the beginning."""
+    """Return the place in the list; an invalid one is the beginning."""
     try:
         role, key = json.loads(after or "")
     except (ValueError, TypeError):

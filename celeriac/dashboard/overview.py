@@ -1,4 +1,4 @@
-"""The overview: is anything wrong, and where? And the box that goes to what one names."""
+"""The overview: is anything wrong, and where? And the box that jumps to a named thing."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ Viewer = Annotated[Page, Depends(May("view"))]
 
 WORST_FIRST = tuple(MEANS)
 
-#: How far back the chart goes where nobody says.
+#: How far back the chart goes by default.
 USUAL_SPAN = "1h"
 
-#: Of a role's backlog so much is counted, in each room, for how long it will take.
+#: A role's backlog is counted to here, in each state table, to estimate how long it will take.
 COUNTED = 100_000
 
-#: After so many intervals (CELERIAC_SWEEP_INTERVAL_MS) without a look nobody knows whether anything should alert.
+#: After so many intervals (CELERIAC_SWEEP_INTERVAL_MS) without a check it is unknown whether anything should alert.
 UNSEEN = 2 * LATE
 
-#: Where an alert of this kind is cured: the page of its subject, or one for all.
+#: Where an alert of this kind is cured: on the page of its subject, or on one page for all.
 CURES = {
     **dict.fromkeys(("missed_schedule", "skipped_instants"), ("schedules", True)),
     **dict.fromkeys(
@@ -81,7 +81,7 @@ def _together(lengths: Content) -> Content:
 
 
 def _at_work(workers: Content) -> Content:
-    """How many report, how many of them take nothing new just now, their slots; and how many fell silent."""
+    """Return how many workers report, how many of them back off, their slots; and how many fell silent."""
     if workers.stopped:
         return workers
     up = [row for row in workers.value if words.standing(row) == "active"]
@@ -96,7 +96,7 @@ def _at_work(workers: Content) -> Content:
 
 
 def _ended(hour: Content) -> Content:
-    """Of all roles together, within the hour that is counted."""
+    """Sum all roles' ended tasks, within the counted hour."""
     if hour.stopped:
         return hour
     steps = [step for of_role in hour.value.values() for step in of_role]
@@ -104,7 +104,7 @@ def _ended(hour: Content) -> Content:
 
 
 def _off_by(tickets: Content) -> Content:
-    """By how many tickets SQL is ahead of Redis, all queues together; None where Redis does not answer."""
+    """Return how many tickets SQL is ahead of Redis, all queues together; None if Redis does not answer."""
     if tickets.stopped:
         return tickets
     is_known = all(row["in_redis"] is not None for row in tickets.value)
@@ -112,7 +112,7 @@ def _off_by(tickets: Content) -> Content:
 
 
 def roles(page: Page, role: str | None = None) -> Content:
-    """Each, or one of them, with its depth, and its capacity as far as that was told in time; the worst first."""
+    """Return each role, or one, with its depth, and its capacity if that was read in time; the worst first."""
     panels = page.at_once(
         depths=partial(page.panel, insights.depth, role, cap=words.CAP),
         capacity=partial(page.panel, insights.capacity, role, most=COUNTED, figures=True),
@@ -140,14 +140,14 @@ def by_role(rows: Content) -> dict[str, Any]:
 def _role(
     depth: insights.RoleDepth, capacity: Any, hour: Any, pace: Pace, usual: float, burns: Burning | None
 ) -> dict[str, Any]:
-    """`hour`: what ended in each minute of it; None where nothing did."""
+    """Return a role's row. `hour`: what ended in each minute of it; None if nothing did."""
     is_so = health(depth, capacity, pace, usual, burns=burns is not None)
     return {"depth": depth, "capacity": capacity, "hour": hour, "health": is_so, "burns": burns}
 
 
 @router.get("/go")
 def go(page: Viewer) -> Response:
-    """One hit jumps: a task, a role, a worker, a schedule, a lock key that is held or waited for, a known account."""
+    """Jump to the only hit: a task, a role, a worker, a schedule, a lock key held or waited for, a known account."""
     name = page.ask("q").get("q", "").strip().lstrip("#")
     if not name:
         raise Elsewhere(page.to("tasks"))
@@ -158,7 +158,7 @@ def go(page: Viewer) -> Response:
 
 
 def _hits(page: Page, name: str) -> Iterator[tuple[str, tuple[object, ...]]]:
-    """Everything that is called so, with where it is."""
+    """Yield everything of this name, with its address."""
     ways = (f"id={name}", f"task_id={name}") if is_an_id(name) else (name,)
     for number in {task["id"] for way in ways if (task := page.read(insights.find, way))}:
         yield "task", ("tasks", number)

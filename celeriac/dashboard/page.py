@@ -1,4 +1,4 @@
-"""What a handler works on: one request, its links, its reading, and its answer."""
+"""A page, as a handler works on it: one request, its links, its reading, and its answer."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ from celeriac.store.failures import retry_deadlocks
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
-#: What an address says of the place in a list; and of so many pages before it, it says where they began.
+#: Parts of an address with the place in a list; so many earlier pages are kept with their beginnings.
 PLACES, MOST_SEEN = ("before", "after"), 20
 
-#: What an address says besides filters.
+#: Parts of an address that are no filters.
 _NO_FILTERS = (*PLACES, "seen", "q", "was", "columns")
 
 THEMES = ("system", "light", "dark")
 
-#: What a button did, for the page after it, and how long (bytes) a browser lets it be.
+#: The cookie with a button's result, for the next page, and how long (bytes) a browser lets it be.
 RESULT, LONGEST_RESULT = "celeriac-told", 3_000
 
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What all pages share."""
+    """The state that all pages share."""
 
     celeriac: Celeriac
     reading: Reading
@@ -53,7 +53,7 @@ class Site:
 
 
 class Elsewhere(Exception):
-    """The page has a better address."""
+    """Redirects to the page's better address."""
 
     def __init__(self, location: str) -> None:
         super().__init__(location)
@@ -61,7 +61,7 @@ class Elsewhere(Exception):
 
 
 class Repeated(Exception):
-    """Somebody else has just looked at the same, and this is the answer."""
+    """Another viewer has just read the same, and this is the answer."""
 
     def __init__(self, answer: Response) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class Repeated(Exception):
 
 @dataclass
 class Page:
-    """Links are relative, so that a proxy may put the dashboard anywhere. `moment`: what was shown in this one."""
+    """A page. Links are relative, so that a proxy may put it anywhere. `moment`: renderings of the present moment."""
 
     request: Request
     bearer: Bearer
@@ -91,7 +91,7 @@ class Page:
 
     @property
     def live(self) -> bool:
-        """Whether it is the page's own module that asks, for what has changed."""
+        """Return whether the page's own script asks for changes."""
         return self.request.headers.get("live") == "1"
 
     @property
@@ -101,12 +101,12 @@ class Page:
 
     @property
     def without_body(self) -> bool:
-        """Whether only the headers are asked for (HEAD)."""
+        """Return whether only the headers are requested (HEAD)."""
         return bool(self.request.scope.get("without_body"))
 
     @cached_property
     def root(self) -> str:
-        """From this page's address to the dashboard's."""
+        """The path from this page's address to the dashboard's."""
         return root_of(self.request)
 
     @property
@@ -135,49 +135,49 @@ class Page:
 
     @property
     def at(self) -> str:
-        """Its address from the dashboard's on, for a form that comes back here."""
+        """The page's address below the dashboard's, for a form that returns here."""
         query = self.request.url.query
         return self._path.lstrip("/") + (f"?{query}" if query else "")
 
     @property
     def base_url(self) -> str:
-        """Of the API, as the reader's browser calls it."""
+        """The API's address, as the reader's browser calls it."""
         return str(self.request.base_url).rstrip("/").removesuffix("/admin")
 
     def also(self, usual: Mapping[str, tuple[str | None, str | None]]) -> list[tuple[str, str]]:
-        """The same by other ways, each with its name. `usual`: by page, the command and the path that ask for all."""
+        """Return other ways to the same content, by name. `usual`: by page, command and path without filters."""
         name, of = self.name, self._path.strip("/").partition("/")[2]
         name = "unique-keys" if (name, self.asked.get("tab")) == ("locks", "unique") else name
-        of = "" if (name, of) == ("tasks", "matching") else of  # no task's id: those that a filter means
+        of = "" if (name, of) == ("tasks", "matching") else of  # no task's id, but tasks that a filter selects
         return also(name, of, self.filtered(), usual.get(name, (None, None)))
 
     def may(self, permission: str) -> bool:
         return permission in self.permissions
 
     def to(self, *parts: object, **query: object) -> str:
-        """The address of another page; parts may have slashes."""
+        """Return the address of another page; parts may have slashes."""
         address = self.root + "/".join([quote(str(part), safe="@:") for part in parts])
         asked = {name: str(value) for name, value in query.items() if value not in (None, "")} if query else None
         return f"{address}?{urlencode(asked)}" if asked else address
 
     def here(self, **changes: object) -> str:
-        """This page with another query, in its fixed order. Another place in the list forgets the pages before."""
+        """Return this page's address with another query, in fixed order. A new place in the list drops earlier ones."""
         values = self.asked | ({"seen": None} if changes.keys() & set(PLACES) else {}) | changes
         return "?" + urlencode({name: str(values[name]) for name in self.known if values.get(name) not in (None, "")})
 
     def older(self, cursor: object, place: str = "before") -> str:
-        """The next page of the list, which knows how to come back."""
+        """Return the address of the list's next page, which keeps the way back."""
         seen = [*self._seen, self.asked.get(place, "")][-MOST_SEEN:]
         return self.here(**{place: cursor, "seen": json.dumps(seen, separators=(",", ":"))})
 
     def newer(self, place: str = "before") -> str:
-        """The page before this one; the first, where nobody knows."""
+        """Return the address of the page before this one; the first if unknown."""
         *seen, last = self._seen or [""]
         return self.here(**{place: last, "seen": json.dumps(seen, separators=(",", ":")) if seen else None})
 
     @property
     def _seen(self) -> list[str]:
-        """Where the pages before this one began."""
+        """The beginnings of the pages before this one."""
         try:
             seen = json.loads(self.asked.get("seen", "[]"))
         except (ValueError, RecursionError):
@@ -185,7 +185,7 @@ class Page:
         return [one for one in seen if isinstance(one, str)] if isinstance(seen, list) else []
 
     def filtered(self) -> dict[str, str]:
-        """What it was asked for, without its place in the list, and what is shown of it."""
+        """Return the page's filters, without its place in the list and its columns."""
         return {name: value for name, value in self.asked.items() if name not in _NO_FILTERS}
 
     def json_link(self) -> str:
@@ -194,7 +194,7 @@ class Page:
         return f"{self.root}{quote(path, safe='/@:')}.json" + (f"?{query}" if query else "")
 
     def ask(self, *known: str) -> dict[str, str]:
-        """What the query says of these; the rest is ignored with a notice, what is left empty leaves the address."""
+        """Return the query's values of these; others are ignored with a notice, and a redirect drops empty ones."""
         known += ("seen",) if {*known} & {*PLACES} else ()
         query, self.known = dict(self.request.query_params), known
         self.asked = {name: query[name] for name in known if query.get(name)}
@@ -213,16 +213,16 @@ class Page:
         return content if self.may("view_args") else replace(content, value=veiled(content.value))
 
     def refuse_to_narrow(self, asked: Mapping[str, str]) -> None:
-        """Raises BadValue for a filter that would tell what this token does not see."""
+        """Raise BadValue for a filter that would reveal what this token may not see."""
         if not self.may("view_args") and (names := refused(asked)):
             raise BadValue(f"{', '.join(names)}: this token sees neither arguments nor errors: it lacks the scope read")
 
     def at_once(self, **panels: Callable[[], Any]) -> dict[str, Any]:
-        """Each of them, by name; several are read at the same time."""
+        """Run them and return the results by name; several are read at the same time."""
         return self.site.reading.at_once(panels)
 
     def write(self, act: Callable[[Connection], Any]) -> Any:
-        """`act` in one transaction that waits for nobody's for long."""
+        """Run `act` in one transaction that waits only briefly for others'."""
 
         def once() -> Any:
             with self.celeriac.database.transaction(patience=PATIENCE) as connection:
@@ -231,7 +231,7 @@ class Page:
         return retry_deadlocks(once)
 
     def show(self, template: str, title: str, *, status: int = 200, **panels: Any) -> Response:
-        """HTML, or the panels alone as JSON; 304 while nothing has changed but the time."""
+        """Answer with HTML, or the panels alone as JSON; 304 while nothing but the time has changed."""
         if self.wants_json:
             return JSONResponse({name: _bare(value) for name, value in panels.items()}, status)
         if self.live:
@@ -247,7 +247,7 @@ class Page:
         return answer
 
     def earlier(self) -> Response | None:
-        """The answer to the page's module, if the same was shown in this moment."""
+        """Return the answer to the page's script, if the same was shown in this moment."""
         shown = self.moment.get(self._view) if self.live and not self.wants_json else None
         return None if shown is None else self._answer(shown)
 
@@ -274,7 +274,7 @@ class Page:
 
     @property
     def _view(self) -> tuple[Hashable, ...]:
-        """What is live has nothing in it of who looks but what they may, their time zone, and where they find it."""
+        """The key of a live rendering: of its viewer only permissions, time zone and the dashboard's address matter."""
         request = self.request
         where = self.base_url, self.root, self.at
         return request.method, self.without_body, *where, self.permissions, self.zone_name
@@ -284,7 +284,7 @@ class Page:
         return {"now": reading.clock(), "redis_answers": reading.redis_answers()}
 
     def go(self, location: str, said: str) -> Response:
-        """To another page, which tells what was done."""
+        """Redirect to another page, which shows what was done."""
         self.site.reading.forget()
         answer = RedirectResponse(location, 303)
         while len(quote(said)) > LONGEST_RESULT:

@@ -1,4 +1,4 @@
-"""Insights, each read only and bounded in time; what many look at in the same second is read once."""
+"""Insights, each read only and bounded in time; what many view in the same second is read once."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: How long (seconds) a statement may take, and how long its result serves all who ask for the same, at most. One that
-#: takes long serves so many times as long: however many look, Postgres is not busy with it for more than a tenth of the
-#: time.
+#: How long (seconds) a statement may take, and how long at most its result serves all equal requests. A slow one's
+#: serves so many times as long as it took: however many viewers there are, Postgres spends no more than a tenth of its
+#: time on it.
 TIMEOUT, SERVES, TIMES = 2.0, 1.0, 9.0
 
 #: Results that are kept at once.
@@ -36,20 +36,20 @@ MOST = 500
 #: Threads beside the handlers' own that read what a page needs.
 THREADS = 3
 
-#: Doctors at once: one may be stuck while another looks after a change.
+#: Doctors at once: one may be stuck while another runs after a change.
 DOCTORS = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What an insight told; or, in `stopped`, why it did not."""
+    """An insight's result; or, in `stopped`, why there is none."""
 
     value: Any = None
     stopped: str | None = None
 
 
 class Kept:
-    """One result, or why there is none, read by the first who asks: what is slow is not waited for in turn."""
+    """One result, or its error, read by the first who needs it: a slow one is not read by each in turn."""
 
     def __init__(self) -> None:
         self.turn = threading.Lock()
@@ -69,7 +69,7 @@ class Kept:
 
 
 def _tick(earliest: float) -> float:
-    """All that a page shows is read anew at the same instants, which renders it once and not at each panel's own."""
+    """Return the next instant at which everything is read anew, so that a page is rendered once, not for each panel."""
     return (earliest // SERVES + 1) * SERVES
 
 
@@ -81,19 +81,19 @@ def _tried(read: Callable[[], Any]) -> tuple[Any, DBAPIError | None]:
 
 
 def is_passing(error: DBAPIError | None) -> bool:
-    """Whether it says nothing of how long the insight takes: Postgres may be back in a moment."""
+    """Return whether the error is unrelated to the insight's duration: Postgres may be back in a moment."""
     return error is not None and not isinstance(error.orig, QueryCanceledError)
 
 
 def _bare(error: DBAPIError) -> DBAPIError:
-    """A copy without traceback: that of what is raised to many would grow with each, and holds their frames."""
+    """Return a copy without traceback, which would grow with each raise and hold its frames."""
     if error.orig is not None:
         error.orig.__traceback__ = None
     return copy(error).with_traceback(None)
 
 
 class Reading:
-    """`of(insight, …)` calls it with a connection before its arguments."""
+    """Reads insights: `of(insight, …)` calls one with a connection before its arguments."""
 
     def __init__(self, celeriac: Celeriac) -> None:
         self.celeriac = celeriac
@@ -105,7 +105,7 @@ class Reading:
         self._moment_ends = 0.0
 
     def of(self, insight: Callable[..., Any], *args: Any, figures: bool = False, **kwargs: Any) -> Any:
-        """`figures`: of what is counted, which is not planned by look-ups. Raises what the insight raises."""
+        """Read an insight. `figures`: it counts, so it is not planned by look-ups. Raises what the insight raises."""
 
         def read() -> Any:
             with self._connection(figures) as connection:
@@ -120,7 +120,7 @@ class Reading:
         return self._kept.setdefault(key, Kept()).get(read)
 
     def panel(self, insight: Callable[..., Any], *args: Any, **kwargs: Any) -> Content:
-        """As `of`; one that takes too long leaves its place on the page to a sentence."""
+        """Read as `of` does; if it takes too long, a sentence takes its place on the page."""
         try:
             return Content(self.of(insight, *args, **kwargs))
         except DBAPIError as error:
@@ -131,7 +131,7 @@ class Reading:
             return Content(stopped=f"This took over {TIMEOUT:g} s and was stopped. Narrow it by role or time.")
 
     def at_once(self, reads: Mapping[str, Callable[[], T]]) -> dict[str, T]:
-        """The result of each, by name. What no thread has begun is read by who waits for it, the last first."""
+        """Return each result, by name. Reads no thread has begun are done by the waiting caller, the last first."""
         begun = {name: self._threads.submit(read) for name, read in reads.items()}
         try:
             return {name: reads[name]() if one.cancel() else one.result() for name, one in reversed(begun.items())}
@@ -140,14 +140,14 @@ class Reading:
                 one.cancel()
 
     def moment(self) -> dict[Hashable, Any]:
-        """What was made of figures since the last instant at which they are read anew: for who makes it to keep."""
+        """Return the cache of renderings since figures were last read anew."""
         now = time.monotonic()
         if now > self._moment_ends:
             self._moment, self._moment_ends = {}, _tick(now)
         return self._moment
 
     def clock(self) -> datetime:
-        """The database's."""
+        """Return the database's time."""
         now: datetime = self.of(insights.clock)
         return now
 
@@ -155,7 +155,7 @@ class Reading:
         return bool(self._shared("redis", self.celeriac.publisher.answers))
 
     def examined(self) -> Content:
-        """What the doctor found. It is waited for as long as for a statement; whoever looks later gets the rest."""
+        """Return the doctor's findings. It is waited for as long as for a statement; a later request gets the rest."""
         with self._turn:
             if self._doctor is None or self._doctor.done():
                 self._doctor = self._doctors.submit(self._shared, "doctor", lambda: examine(self.celeriac))
@@ -168,13 +168,13 @@ class Reading:
             )
 
     def lengths(self, queues: Sequence[str]) -> dict[str, int | None]:
-        """How many tickets and kicks lie in each queue of Redis; None where it does not say."""
+        """Return how many tickets and wake-ups lie in each queue of Redis; None if it does not answer."""
         probe = self.celeriac.probe
         lengths: dict[str, int | None] = self._shared(f"lengths {queues}", lambda: {q: probe.length(q) for q in queues})
         return lengths
 
     def forget(self) -> None:
-        """After a change: whoever made it is to see it."""
+        """Forget all results after a change, so that its author sees it."""
         self._kept, self._doctor, self._moment = {}, None, {}
 
     def _connection(self, figures: bool) -> AbstractContextManager[Connection]:

@@ -25,7 +25,7 @@ ROWS = 50
 
 @router.get("/decisions")
 def decisions(page: Viewer) -> Response:
-    """Of one role, or of all."""
+    """Show the decisions of one role, or of all."""
     asked = page.ask("role", "before")
     roles, role = [depth.role for depth in page.read(insights.depth)], asked.get("role")
     passes = page.panel(insights.passes, role, limit=ROWS, before=number(asked, "before"))
@@ -34,7 +34,7 @@ def decisions(page: Viewer) -> Response:
 
 @router.get("/decisions/{number}")
 def decision(number: Pass, page: Viewer) -> Response:
-    """What each account had, held and got; and the same answer once more, from what was recorded."""
+    """Show what each account had, held and got; and the decision again, from the record."""
     role = page.ask("role").get("role")
     passes = [] if role is None else page.read(insights.passes, role, limit=1, before=number + 1)
     if not passes or passes[0]["id"] != number:
@@ -55,7 +55,7 @@ _KNOWN = ("account", "waiting", "holding", "weight", "cap")
 
 
 def _shared_out(seen: Sequence[Claimant], free: int, shared: Mapping[str, int]) -> list[dict[str, Any]]:
-    """`fair`: what each would hold if these shared out anew what they hold and what was free."""
+    """Return each account's row. `fair`: what it would hold if held and free slots were shared out anew."""
     fair = fair_slots([Claim(c.holding + c.wants, c.weight) for c in seen], free + sum(c.holding for c in seen))
     return [
         {
@@ -69,7 +69,7 @@ def _shared_out(seen: Sequence[Claimant], free: int, shared: Mapping[str, int]) 
 
 
 def why_so_many(c: Claimant, slots: int) -> str:
-    """What an account got, in a sentence."""
+    """Return an account's result in a sentence."""
     name = c.account or "Nobody's"
     if c.cap is not None and c.holding + slots >= c.cap and slots < c.waiting:
         return f"{name} got {slots}: its cap of {c.cap} is used"
@@ -79,7 +79,7 @@ def why_so_many(c: Claimant, slots: int) -> str:
 
 
 def number(asked: Mapping[str, str], name: str) -> int | None:
-    """Raises BadValue."""
+    """Return a number of the query, None without one. Raises BadValue."""
     text = asked.get(name)
     if text is None:
         return None

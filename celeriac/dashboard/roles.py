@@ -28,7 +28,7 @@ router = APIRouter()
 Viewer = Annotated[Page, Depends(May("view"))]
 Steerer = Annotated[Page, Depends(May("roles"))]
 
-#: Decisions, accounts and operators' changes a role's page tells.
+#: Decisions, accounts and operators' changes on a role's page.
 DECISIONS, SHARES, CHANGES = 20, 100, 5
 
 
@@ -66,13 +66,13 @@ def shown(role: str, page: Viewer) -> Response:
 
 
 def _accounts(page: Page, role: str) -> tuple[Content, Content]:
-    """The shares of as many accounts as can be told, and why tasks wait, which follows from them."""
+    """Return the shares of as many accounts as possible, and from them why tasks wait."""
     shares = page.panel(insights.shares, role, limit=MOST)
     return shares, shares if shares.stopped else _waits(page, role, shares.value)
 
 
 def _first(shares: Content) -> Content:
-    """What the table shows of them."""
+    """Return the shares that the table shows."""
     if shares.stopped:
         return shares
     accounts, is_all = shares.value.accounts, shares.value.is_all
@@ -80,7 +80,7 @@ def _first(shares: Content) -> Content:
 
 
 def _waits(page: Page, role: str, shares: insights.Shares) -> Content:
-    """None of a role that nobody knows, which the page tells itself."""
+    """Return why tasks wait; nothing for an unknown role, which the page reports itself."""
 
     def of(connection: Connection, role: str) -> list[insights.Waits]:
         return insights.waits_of(connection, role, page.celeriac.probe, shares)
@@ -92,7 +92,7 @@ def _waits(page: Page, role: str, shares: insights.Shares) -> Content:
 
 
 def _lengths(page: Page, role: str) -> Content:
-    """None where nothing is known."""
+    """Return the role's histograms; None if there are none."""
     queues = page.panel(insights.lengths)
     return queues if queues.stopped else Content(queues.value.get(role))
 
@@ -149,7 +149,7 @@ def reset_limits(role: str, page: Steerer, form: Sent) -> Response:
 
 
 def _limits(form: Form) -> Any:
-    """What is left empty stays as it is; `none` lifts a limit. Raises BadValue."""
+    """Return the form's limits: an empty field changes nothing, `none` lifts a limit. Raises BadValue."""
     texts = {name: form[name] for name in ("rate_limit", "timeout", "hard_timeout") if form[name]}
     return {name: None if value == "none" else _number(name, value) for name, value in texts.items()}
 

@@ -25,7 +25,7 @@ Viewer = Annotated[Page, Depends(May("view"))]
 Steerer = Annotated[Page, Depends(May("schedules"))]
 
 
-#: Instants a schedule's page tells ahead; schedules whose last ticks the list tells.
+#: Coming instants on a schedule's page; schedules whose last ticks the list shows.
 UPCOMING, STRIPS = 5, 200
 
 
@@ -62,7 +62,7 @@ def shown(name: str, page: Viewer) -> Response:
 
 
 def upcoming(schedule: Mapping[str, Any], now: datetime) -> list[datetime]:
-    """When it fires next, if it stays as it is; on its own zone's clocks."""
+    """Return the schedule's next instants, if it stays as it is; on its own zone's clocks."""
     try:
         return coming(schedule["cron_expression"], schedule["timezone"], now, schedule["next_run_at"])
     except ConfigurationError:
@@ -70,7 +70,7 @@ def upcoming(schedule: Mapping[str, Any], now: datetime) -> list[datetime]:
 
 
 def coming(expression: str, zone: str, now: datetime, planned: datetime | None = None) -> list[datetime]:
-    """The next instants on that zone's clocks, from the one that is planned on. Raises ConfigurationError."""
+    """Return the next instants on that zone's clocks, from the planned one on. Raises ConfigurationError."""
     when = parse(expression, zone)
     first = (
         planned if planned is not None and planned > now else when.resume(planned, now) if planned else when.first(now)
@@ -91,7 +91,7 @@ def switch(name: str, page: Steerer, form: Sent) -> Response:
 
 @router.post("/run-schedule/{name:path}")
 def run(name: str, page: Steerer) -> Response:
-    """Once, beside its instants; not while its last task is unfinished."""
+    """Run it once, beside its instants; not while its last task is unfinished."""
 
     def act() -> str:
         done = operate.run_now(page.celeriac, name, by=page.bearer.name)

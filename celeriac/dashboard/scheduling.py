@@ -1,4 +1,4 @@
-"""Schedules: made, edited, deleted, given back to the code that declares them; by the same functions as the API's."""
+"""Schedules: create, edit, delete, reset to the declaring code; by the same functions as the API's."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Definer = Annotated[Page, Depends(May("define"))]
 
 @dataclass(slots=True)
 class Filled:
-    """A form as somebody filled it in: what it says, and what is wrong with which field."""
+    """A form as filled in: its texts, its values, and what is wrong with which field."""
 
     said: dict[str, str]
     values: dict[str, Any] = field(default_factory=dict)
@@ -47,12 +47,12 @@ class Filled:
         return filled
 
     def refuse(self, error: CeleriacError) -> None:
-        """Next to the field that it is about."""
+        """Put the refusal next to the field that it is about."""
         name, what = _refused(error)
         self.wrong[name if name in self.said else "name"] = what
 
 
-#: A new one's fields, and what they say before anybody has typed.
+#: A new schedule's fields, with their first values.
 NEW = {
     "name": "", "target": "", "cron_expression": "", "timezone": "UTC", "kwargs": "{}", "options": "{}", "priority": "",
     "misfire": "once", "misfire_grace": "60", "overlap": "skip", "description": "", "enabled": "yes",
@@ -67,7 +67,7 @@ def new(page: Definer) -> Response:
 
 @router.post("/new-schedule")
 def create(page: Definer, form: Sent) -> Response:
-    """Or, of the button that asks for it, the form again with when it would run."""
+    """Create it; or, for the button Preview, show the form again with when it would run."""
 
     def act(values: dict[str, Any]) -> str:
         made = operate.create(page.celeriac, Entry(kind="task", **values), by=page.bearer.name, why=form["why"])
@@ -85,7 +85,7 @@ def edit(name: str, page: Definer) -> Response:
 
 @router.post("/edit-schedule/{name:path}")
 def change(name: str, page: Definer, form: Sent) -> Response:
-    """What is not what the row says. One that somebody changed meanwhile is looked at again."""
+    """Change fields that differ from the row. If somebody changed it meanwhile, the form is shown again."""
     row = _row(page, name)
 
     def act(values: dict[str, Any]) -> str:
@@ -109,7 +109,7 @@ def delete(name: str, page: Definer, form: Sent) -> Response:
 
 @router.post("/reset-schedule/{name:path}")
 def reset(name: str, page: Definer, form: Sent) -> Response:
-    """As the code declares it: from now on it follows the code again."""
+    """Reset it to the code's declaration, which it follows from now on."""
 
     def act() -> str:
         declared = written.differences(dict(_row(page, name)))
@@ -146,7 +146,7 @@ def _show(page: Page, filled: Filled, row: RowMapping | None, *, seen: str = "")
 
 
 def _following(page: Page, filled: Filled) -> list[datetime]:
-    """When it would run, if that can be told; else what is wrong is said beside its field."""
+    """Return when it would run; an error is shown beside its field instead."""
     expression, zone = filled.said["cron_expression"], filled.said["timezone"] or "UTC"
     try:
         return coming(expression, zone, page.site.reading.clock()) if expression else []
@@ -157,7 +157,7 @@ def _following(page: Page, filled: Filled) -> list[datetime]:
 
 
 def _redacted(page: Page, row: RowMapping) -> Mapping[str, Any]:
-    """As it is shown: what is sent back as it was shown changes nothing."""
+    """Return the row as it is shown: a redacted value that is sent back changes nothing."""
     rows: list[dict[str, Any]] = page.read(redaction.schedules, [dict(row)])
     return rows[0]
 
@@ -168,7 +168,7 @@ def _row(page: Page, name: str) -> RowMapping:
 
 
 def _said(row: Mapping[str, Any]) -> dict[str, str]:
-    """Of passes and sweeps, what does not concern a task."""
+    """Return the fields as texts; for passes and sweeps without those of a task."""
     names = ("name", *CHANGEABLE)
     if row["kind"] != "task":
         names = tuple(name for name in names if name not in ("kwargs", "options", "priority"))
@@ -218,12 +218,12 @@ _READ: Mapping[str, Callable[[str], Any]] = {
     "overlap": _one_of("skip", "allow"), "description": lambda said: said or None, "enabled": bool,
 }  # fmt: skip
 
-#: Where a refusal's message names an option of the call.
+#: The place of an option's name in a refusal's message.
 _OPTION = re.compile(r": (\w+)=")
 
 
 def _refused(error: CeleriacError) -> tuple[str, str]:
-    """The field, and what is wrong with it."""
+    """Return the field, and what is wrong with it."""
     match error:
         case UnknownRole():
             return "target", str(error)

@@ -1,4 +1,4 @@
-"""Signing in with an API token, signing out, and how one likes to look at things."""
+"""Signing in with an API token, signing out, and preferences of display."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from celeriac.store.connections import Database
 
 router = APIRouter()
 
-#: How long (seconds) a browser keeps what one likes.
+#: How long (seconds) a browser keeps preferences.
 YEAR = 365 * 86_400
 
 
@@ -30,7 +30,7 @@ def form(request: Request, to: str = "") -> Response:
 
 @router.post("/sign-in")
 def sign_in(request: Request, sent: SentUnknown) -> Response:
-    """The only form that needs no permission; an address may present so many wrong tokens a minute."""
+    """Sign in: the only form without a permission; an address may present so many wrong tokens a minute."""
     bearer = _verify(request, sent["token"]) if tokens.has_form(sent["token"]) else None
     if bearer is None:
         seconds = failed(request)
@@ -42,7 +42,7 @@ def sign_in(request: Request, sent: SentUnknown) -> Response:
         return _form(request, sent["to"], "This token is not valid, or no longer.", 401)
     if tokens.READ not in bearer.may:
         return _form(request, sent["to"], "This token only enqueues: it opens no page.", 403)
-    # Relative, whatever it says: it leads nowhere but here.
+    # Always relative, so that it leads nowhere but here.
     answer = RedirectResponse("./" + sent["to"].lstrip("/"), 303)
     name = cookie_of(request)
     _forget(request, answer, *(other for other in COOKIES if other != name))
@@ -63,7 +63,7 @@ def sign_out(page: Annotated[Page, Depends(May("view"))]) -> Response:
 
 @router.post("/looks")
 def looks(page: Annotated[Page, Depends(May("view"))], sent: Sent) -> Response:
-    """Theme and time zone, in cookies that the server reads: no page flashes in the wrong one."""
+    """Keep theme and time zone in cookies that the server reads, so that no page flashes in the wrong one."""
     answer = RedirectResponse("./" + sent["to"].lstrip("/"), 303)
     if sent["theme"] in THEMES:
         keep(page.request, answer, "celeriac-theme", sent["theme"], YEAR)
@@ -83,14 +83,14 @@ def _verify(request: Request, presented: str) -> tokens.Bearer | None:
 
 
 def _end_all(request: Request, connection: Connection) -> None:
-    """The sessions that the browser has."""
+    """End the sessions of this browser."""
     for name in COOKIES:
         if sessions.has_form(cookie := request.cookies.get(name, "")):
             sessions.end(connection, cookie)
 
 
 def _forget(request: Request, answer: Response, *names: str) -> None:
-    """Those of these sessions that the browser has."""
+    """Delete those of these cookies that the browser has."""
     for name in names:
         if name in request.cookies:
             keep(request, answer, name, "", None)

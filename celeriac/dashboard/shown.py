@@ -1,4 +1,4 @@
-"""What was rendered: for all who look at the same view of the same figures, once."""
+"""Renderings: made once for all viewers of the same view with the same figures."""
 
 from __future__ import annotations
 
@@ -16,24 +16,24 @@ from markupsafe import Markup
 
 from celeriac.dashboard.reading import Content
 
-#: Views whose last rendering is kept at once.
+#: Most views whose last rendering is kept.
 MOST = 100
 
-#: What of a page changes with every second: it is not worth an answer.
+#: Parts that change every second, which alone are not worth an answer.
 _TICKS = re.compile(r"(<time[^>]*>)[^<]*")
 _CLOCK = re.compile(r"<time data-clock[^>]*>")
 
 
-#: What a fragment shows, and what was made of it.
+#: A fragment's arguments, and its rendering.
 Fragment = tuple[tuple[Any, ...], Markup]
 
-#: How hard a page is packed, 1 to 9: beyond it takes longer than it saves on the wire.
+#: The level of compression, 1 to 9: a higher one takes longer than it saves on the wire.
 PACKED = 5
 
 
 @dataclass(frozen=True)
 class Rendered:
-    """`tag`: of all but the time. `of`: the figures it shows. `fragments`: what it is put together of."""
+    """A rendering. `tag`: a digest of all but the time. `of`: its figures. `fragments`: its parts."""
 
     html: str
     tag: str
@@ -42,13 +42,13 @@ class Rendered:
 
     @cached_property
     def packed(self) -> bytes:
-        """As gzip, for all who take it so."""
+        """The page as gzip, for all who accept it."""
         return gzip.compress(self.html.encode(), PACKED)
 
 
 class Fragments:
-    """Of a rendering, such as the rows of a table: what shows the very same as it did in the last rendering of the same
-    view is not made anew. Ages in it are then those of its making, which the browser goes on counting.
+    """The fragments of a rendering, such as the rows of a table. One with the very same content as in the view's last
+    rendering is reused. Its ages are then those of its making, which the browser goes on counting.
     """
 
     def __init__(self, last: Mapping[str, Fragment] = MappingProxyType({})) -> None:
@@ -56,20 +56,20 @@ class Fragments:
         self.made: dict[str, Fragment] = {}
 
     def get(self, name: str, of: tuple[Any, ...], make: Callable[..., Markup]) -> Markup:
-        """`name`: which fragment, unique within its page; `of`: all that `make` shows, its arguments."""
+        """Return a fragment. `name`: unique within its page; `of`: all that `make` shows, its arguments."""
         last = self._last.get(name)
         self.made[name] = fragment = last if last and _are_the_same(last[0], of) else (of, make(*of))
         return fragment[1]
 
 
 class Shown:
-    """The last rendering of each view, as long as it is asked for with the very same figures."""
+    """The last rendering of each view, valid while its figures are the very same."""
 
     def __init__(self) -> None:
         self._last: dict[Hashable, Rendered] = {}
 
     def get(self, view: Hashable, figures: Mapping[str, Any], render: Callable[[Fragments], str]) -> Rendered:
-        """`view`: all that the rendering depends on but the figures; nothing in it may be the viewer's own."""
+        """Return the rendering. `view`: all it depends on but the figures; nothing in it may be the viewer's own."""
         of = tuple(_bare(value) for value in figures.values())
         last = self._last.get(view)
         if last is None or not _are_the_same(last.of, of):
@@ -86,14 +86,12 @@ def rendered(html: str, of: tuple[Any, ...] = (), fragments: Mapping[str, Fragme
 
 
 def _bare(value: Any) -> Any:
-    """What `Reading` shares: it wraps it anew for each who asks."""
+    """Return what `Reading` shares, without the wrapper that it makes for each caller."""
     return value.stopped or value.value if isinstance(value, Content) else value
 
 
 def _are_the_same(some: Any, other: Any) -> bool:
-    """The very same thing, which a reading serves for a moment, or made of the very same; text and numbers may merely
-    be equal.
-    """
+    """Return whether they are the very same object, or made of such; text and numbers need only be equal."""
     if some is other:
         return True
     if type(some) is not type(other):

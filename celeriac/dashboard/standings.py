@@ -1,4 +1,4 @@
-"""The table of accounts: what each has waiting and holds, what its tasks came to lately, and what is set for it."""
+"""The table of accounts: what each has waiting and holds, how its tasks ended lately, and its policy."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any
 
 from celeriac.dashboard.reading import Content
 
-#: What holds for an account that nobody set anything for.
+#: The policy of an account without one.
 UNSET = {"weight": 1.0, "cap": None, "paused": False}
 
 
 def names(panels: Mapping[str, Content], *, only_set: bool) -> list[str]:
-    """Who lacks most first, then whose tasks ended, then those that something is set for; or these alone."""
+    """Return accounts: those that lack most, then those with ended tasks, then policies'. `only_set`: only the last."""
     policies = [row["account"] for row in panels["policies"].value or ()]
     if only_set:
         return policies
@@ -22,7 +22,7 @@ def names(panels: Mapping[str, Content], *, only_set: bool) -> list[str]:
 
 
 def standings(names: Sequence[str], panels: Mapping[str, Content], policies: Content) -> list[dict[str, Any]]:
-    """A row for each. None is not known, as that panel was stopped; `share` None else: it has and holds nothing."""
+    """Return a row for each. `share`, `hour` None: unknown if that panel was stopped, else it has and holds nothing."""
     shares = {one.account: one for one in panels["shares"].value.accounts} if panels["shares"].value else {}
     hours = {one.account: one for one in panels["hours"].value or ()}
     known: Mapping[str, Any] = policies.value or {}

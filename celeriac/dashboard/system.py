@@ -44,7 +44,7 @@ def system(page: Viewer) -> Response:
 
 
 def _retention(settings: Settings) -> list[tuple[str, float]]:
-    """What the sweep `prune` leaves, and for how many seconds."""
+    """Return what the sweep `prune` keeps, and for how many seconds."""
     events, day = settings.event_days * 86_400, 86_400
     return [
         ("Events of tasks, bulk actions, silent workers", events),
@@ -56,7 +56,7 @@ def _retention(settings: Settings) -> list[tuple[str, float]]:
 
 
 def tickets(page: Page) -> Content:
-    """What SQL has claimed beside what lies in Redis, of each queue where there is any."""
+    """Return what SQL has claimed beside what lies in Redis, for each queue with any."""
     unstarted = page.panel(insights.unstarted)
     if unstarted.stopped:
         return unstarted
@@ -66,7 +66,7 @@ def tickets(page: Page) -> Content:
 
 
 def _ticket_row(page: Page, one: insights.UnstartedTickets, in_redis: int | None) -> dict[str, Any]:
-    """`again_from`: when the oldest counts as lost, if it does not lie in Redis."""
+    """Return a queue's row. `again_from`: when its oldest ticket counts as lost, if it is not in Redis."""
     lacks = in_redis is not None and one.tickets > in_redis and one.oldest is not None
     grace = timedelta(seconds=page.celeriac.probe.republish_after)
     return asdict(one) | {

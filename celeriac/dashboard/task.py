@@ -1,4 +1,4 @@
-"""One task: what it is, what happened to it, why it waits, and what may be done to it."""
+"""One task: its row, its history, why it waits, and what may be done to it."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ Task = Annotated[int, Path(ge=1, le=2**63 - 1)]
 @router.get("/tasks/{task}")
 @router.get("/tasks/{task:path}")
 def shown(task: str, page: Viewer) -> Response:
-    """By the number of its row, which the dashboard's own addresses have, or by its task_id."""
+    """Show a task, by the number of its row, as in the dashboard's own addresses, or by its task_id."""
     page.ask()
     row = page.read(insights.find, int(task) if gone.is_an_id(task) else task)
     if row is None:
@@ -57,20 +57,20 @@ def shown(task: str, page: Viewer) -> Response:
 
 
 def _plan(page: Page, task: Mapping[str, Any]) -> str | None:
-    """What follows if it fails; None of what is over, or while its role cannot be read."""
+    """Return what follows a failure; None for a finished task, or while its role cannot be read."""
     delays = Content() if task["status"] in FINISHED else page.panel(attempts.delays, task["role"])
     return None if delays.value is None else attempts.after_a_failure(task, *delays.value)
 
 
 def _traceback(page: Page, task: Mapping[str, Any]) -> Content:
-    """It may tell arguments."""
+    """Return the traceback, which may contain arguments, so it takes the permission."""
     if task["status"] != FAILED or not page.may("view_args"):
         return Content()
     return page.panel(attempts.traceback, task["id"])
 
 
 def lede(task: Mapping[str, Any], why: insights.Why | None) -> str:
-    """One sentence of truth."""
+    """Return one true sentence on the task."""
     match task["status"]:
         case "completed":
             return f"Completed on {task['worker_id'] or 'no worker'}."
@@ -86,7 +86,7 @@ def lede(task: Mapping[str, Any], why: insights.Why | None) -> str:
 
 @router.post("/tasks/{task}/retry")
 def retry(task: Task, page: Annotated[Page, Depends(May("retry"))], form: Sent) -> Response:
-    """From the beginning, or from where it stopped."""
+    """Retry it from the beginning, or from where it stopped."""
     goes_on = bool(form["goes_on"])
     said = "It will go on from where it stopped." if goes_on else "It will run again."
     return _one(page, task, partial(steer.retry, by=page.bearer.name, why=form["why"], goes_on=goes_on), said)
@@ -115,14 +115,14 @@ def priority(task: Task, page: Annotated[Page, Depends(May("priority"))], form: 
 
 @router.post("/tasks/{task}/boost")
 def boost(task: Task, page: Annotated[Page, Depends(May("priority"))]) -> Response:
-    """By 20, to 100 at most."""
+    """Raise its priority by 20, to 100 at most."""
     verb = partial(steer.boost, boost=20, by=page.bearer.name)
     return _one(page, task, verb, "It was moved up.")
 
 
 @router.post("/tasks/{task}/arguments")
 def arguments(task: Task, page: Annotated[Page, Depends(May("define"))], form: Sent) -> Response:
-    """Of what waits: those that are to be others."""
+    """Replace some arguments of a waiting task."""
 
     def act() -> str:
         change = page.celeriac.edit(task, as_object(form["arguments"]), by=page.bearer.name, why=form["why"])

@@ -1,4 +1,4 @@
-"""Tasks: which there are, and what may be done to those that are ticked."""
+"""Tasks: the list, and actions on the ticked ones."""
 
 from __future__ import annotations
 
@@ -34,12 +34,12 @@ router = APIRouter()
 Viewer = Annotated[Page, Depends(May("view"))]
 Task = Annotated[int, Path(ge=1, le=2**63 - 1)]
 
-#: What a list may be asked for, in the order of its address.
+#: Filters of the list, in the order of its address.
 FILTERS = (
     "state", "role", "account", "lock", "unique", "worker", "waits", "priority", "schedule", "error", "newer", "older",
 )  # fmt: skip
 
-#: Rows a page.
+#: Rows on a page.
 ROWS = 50
 
 #: Tasks of a bulk that are shown before it is done.
@@ -84,7 +84,7 @@ def _listed(page: Page, asked: Mapping[str, str], line: str | None, bad: BadQuer
 
 
 def _meant(line: str) -> dict[str, str]:
-    """A line of search is a filter, which has an address. Raises BadQuery, at the value that is wrong."""
+    """Return the filter of a search line, which has an address. Raises BadQuery, at the value that is wrong."""
     terms = grammar.parse(line, FILTERS)
     for term in terms.values():
         try:
@@ -95,7 +95,7 @@ def _meant(line: str) -> dict[str, str]:
 
 
 def _last_good(asked: Mapping[str, str]) -> dict[str, str]:
-    """The rows there were stay beside a line that cannot be read."""
+    """Return the last valid filter: its rows stay beside a line that cannot be read."""
     try:
         return _meant(asked.get("was", ""))
     except BadQuery:
@@ -107,7 +107,7 @@ def is_filter(name: str) -> bool:
 
 
 def filters_of(page: Page) -> tuple[str, ...]:
-    """Those there always are, and the arguments that are asked for."""
+    """Return the fixed filters, and those by arguments in the query."""
     return (*FILTERS, *sorted(name for name in page.request.query_params if name not in FILTERS and is_filter(name)))
 
 
@@ -117,7 +117,7 @@ def _filter(asked: Mapping[str, str]) -> dict[str, str]:
 
 @router.get("/tasks/export.{kind}")
 def export(kind: exports.Kind, page: Viewer) -> Response:
-    """The whole list as a file, up to 100,000 tasks."""
+    """Export the whole list as a file, up to 100,000 tasks."""
     asked = page.ask(*filters_of(page))
     page.refuse_to_narrow(asked)
     meant = wanted(asked)
@@ -140,7 +140,7 @@ _FILES: Mapping[exports.Kind, str] = {"csv": "text/csv; charset=utf-8", "ndjson"
 
 
 def _whole(kind: exports.Kind, lines: Iterator[str]) -> Iterator[str]:
-    """Or it says that it is not."""
+    """Yield the file's lines; if an error cuts them short, the file says so."""
     try:
         yield from lines
     except (DBAPIError, NoConnection) as error:
@@ -149,7 +149,7 @@ def _whole(kind: exports.Kind, lines: Iterator[str]) -> Iterator[str]:
 
 
 def wanted(asked: Mapping[str, str]) -> Filter:
-    """Raises BadValue."""
+    """Return the query's filter. Raises BadValue."""
     asked = {**asked, "account": ""} if asked.get("account") == words.NOBODY else asked
     if asked.get("waits") not in (None, "time", "lock", "account", "members", "nothing"):
         raise BadValue(f"waits={asked['waits']!r:.50}: give time, lock, account, members or nothing")
@@ -170,7 +170,7 @@ def _arguments(asked: Mapping[str, str]) -> dict[str, Any]:
 
 
 def _seconds(asked: Mapping[str, str], name: str) -> float | None:
-    """Raises BadValue."""
+    """Return a time of the query in seconds, None without one. Raises BadValue."""
     if name not in asked:
         return None
     seconds = words.seconds(asked[name])
@@ -180,7 +180,7 @@ def _seconds(asked: Mapping[str, str], name: str) -> float | None:
 
 
 def confirm(page: Page, move: str, ids: list[int], priority: str) -> Response:
-    """The page that asks."""
+    """Show the page that asks for confirmation."""
     title = f"{move.capitalize()} {words.plural(len(ids), 'task')}?"
     return page.show(
         "confirm.html", title, move=move, ids=ids, samples=samples(page, ids), unasked=UNASKED, priority=priority
@@ -188,7 +188,7 @@ def confirm(page: Page, move: str, ids: list[int], priority: str) -> Response:
 
 
 def samples(page: Page, ids: Sequence[int]) -> list[dict[str, Any]]:
-    """The first few of them."""
+    """Return the first few of these tasks."""
     read = page.at_once(**{str(task): partial(page.read, insights.find, task) for task in ids[:SAMPLES]})
     return [read[str(task)] for task in ids[:SAMPLES] if read[str(task)] is not None]
 
@@ -200,7 +200,7 @@ def retry_ticked(page: Annotated[Page, Depends(May("retry"))], form: Sent) -> Re
 
 @router.post("/tasks/cancel")
 def cancel_ticked(page: Annotated[Page, Depends(May("cancel"))], form: Sent) -> Response:
-    """Asks first: it cannot be taken back."""
+    """Cancel after a confirmation, as it cannot be undone."""
     return _ticked(page, form, "cancel", steer.cancel, "cancelled")
 
 
@@ -215,13 +215,13 @@ def prioritise_ticked(page: Annotated[Page, Depends(May("priority"))], form: Sen
 
 @router.post("/tasks/boost")
 def boost_ticked(page: Annotated[Page, Depends(May("priority"))], form: Sent) -> Response:
-    """By 20, to 100 at most."""
+    """Raise priorities by 20, to 100 at most."""
     return _ticked(page, form, "boost", partial(steer.boost, boost=BOOST), "moved up")
 
 
 @router.post("/tasks/hasten")
 def hasten_ticked(page: Annotated[Page, Depends(May("priority"))], form: Sent) -> Response:
-    """What waits for its time."""
+    """Make ticked tasks due now that wait for their time."""
     return _ticked(page, form, "hasten", steer.hasten, "due now")
 
 
@@ -236,6 +236,6 @@ def _ticked(page: Page, form: Form, move: str, verb: Callable[..., steer.Steered
 
 
 def _back(page: Page, form: Form) -> str:
-    """The list as it was filtered."""
+    """Return the address of the list as it was filtered."""
     was = {name.removeprefix("was_"): form[name] for name in form.fields if name.startswith("was_")}
     return page.to("tasks", **_filter(was), columns=was.get("columns"))

@@ -1,4 +1,4 @@
-"""The templates' environment: escaped throughout, and strict about what is not there."""
+"""The templates' environment: everything is escaped, and undefined names are errors."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ NAV = (
 )  # fmt: skip
 
 
-#: The same by the command line and over HTTP.
+#: The same content by command line and HTTP.
 ALSO = {
     "overview": ("celeriac status", "/api/alerts"),
     "tasks": ("celeriac list", "/api/tasks"),
@@ -49,7 +49,7 @@ ALSO = {
 }
 
 
-#: Seconds that the reads of one page may lie apart, clock included: what is ahead by less has just been. `live.js` too.
+#: Seconds that the reads of one page may lie apart, clock included: a time ahead by less has just been. `live.js` too.
 APART = 1.5
 
 
@@ -80,8 +80,8 @@ def environment() -> Environment:
 
 @pass_context
 def fragment(context: Context, name: str, macro: Callable[..., Markup], *of: Any) -> Markup:
-    """What a macro makes of these, unless the page's last rendering had the very same in this place. A macro that is
-    used so shows nothing but what it gets, ages, and what all of a view have in common.
+    """Render a macro with these arguments, or reuse the page's last rendering of the very same in this place. Such a
+    macro shows nothing but its arguments, ages, and what a view has in common.
     """
     made: Markup = context["fragments"].get(name, of, macro)
     return made
@@ -89,7 +89,7 @@ def fragment(context: Context, name: str, macro: Callable[..., Markup], *of: Any
 
 @pass_context
 def ago(context: Context, at: datetime | None) -> Any:
-    """How long ago, or in how long; it ticks in the browser."""
+    """Render how long ago, or in how long; it ticks in the browser."""
     if at is None:
         return words.NONE
     seconds = (context["now"] - at).total_seconds()
@@ -100,7 +100,7 @@ def ago(context: Context, at: datetime | None) -> Any:
 
 @pass_context
 def lasting(context: Context, seconds: float | None) -> Any:
-    """For how long already. To the second, so that two looks at the same thing agree."""
+    """Render for how long already, rounded to the second, so that two reads of the same thing agree."""
     if seconds is None:
         return words.NONE
     since = context["now"] - timedelta(seconds=seconds - 0.5)
@@ -109,7 +109,7 @@ def lasting(context: Context, seconds: float | None) -> Any:
 
 @pass_context
 def when(context: Context, at: datetime | None) -> Any:
-    """The time of day, with the date unless it is today's."""
+    """Render the time of day, with the date unless it is today's."""
     if at is None:
         return words.NONE
     zone = context["page"].zone
@@ -119,7 +119,7 @@ def when(context: Context, at: datetime | None) -> Any:
 
 
 def _time(context: Context, at: datetime, text: str, ticks: str = "") -> Markup:
-    """`text`: of figures and units. Also the date and the zone, for whoever points at it."""
+    """Render a time. `text`: figures and units; pointing at it shows date and zone."""
     local = at.astimezone(context["page"].zone)
     in_full = escape(f"{local.isoformat(' ')[:19]} {local.tzname()}")
     return Markup(f'<time datetime="{words.iso(at)}" title="{in_full}"{ticks}>{text}</time>')  # noqa: S704

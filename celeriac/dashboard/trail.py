@@ -1,4 +1,4 @@
-"""Audit: who changed what, from what to what, and why; narrowed, and as a file."""
+"""Audit: who changed what, from what to what, and why; filtered, and as a file."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ROWS = 50
 
 FILTERS = ("by", "via", "action", "kind", "target", "newer")
 
-#: What is changed, and by which surface.
+#: Kinds of things that are changed; below, the surfaces.
 KINDS = (
     "task", "role", "account", "worker", "schedule", "dead_letter", "alert", "bulk", "view", "token", "enqueuer",
 )  # fmt: skip
@@ -47,7 +47,7 @@ def listed(page: Viewer) -> Response:
 
 @router.get("/audit/export.{kind}")
 def export(kind: exports.Kind, page: Viewer) -> Response:
-    """The trail as it is filtered, up to 100,000 entries."""
+    """Export the filtered trail, up to 100,000 entries."""
     meant = wanted(page.ask(*FILTERS))
 
     def read(limit: int, after: str | None) -> insights.Page:
@@ -68,7 +68,7 @@ def export(kind: exports.Kind, page: Viewer) -> Response:
 
 
 def wanted(asked: Mapping[str, str]) -> Of:
-    """Raises BadValue."""
+    """Return the query's filter. Raises BadValue."""
     newer = words.seconds(asked["newer"]) if "newer" in asked else None
     if "newer" in asked and newer is None:
         raise BadValue(f"newer={asked['newer']!r:.50}: give 90, 30s, 15m, 1h or 2d")

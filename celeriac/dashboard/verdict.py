@@ -1,4 +1,4 @@
-"""The overview's headline: never that all is well where nobody knows."""
+"""The overview's headline: it never says that all is well if that is unknown."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from celeriac.dashboard import words
 from celeriac.dashboard.reading import Content
 from celeriac.insights.history.alerts import Look
 
-#: Of the rules that the last look could not read, so many are named.
+#: So many rules that the last check could not read are named.
 NAMED = 3
 
 
 def verdict(panels: Mapping[str, Content], late: float) -> str:
-    """`late`: seconds after which a look at what is watched should have come about."""
+    """Return the headline. `late`: seconds after which a check of the alerts is overdue."""
     silent = sum(bool(panel.stopped) for panel in panels.values())
     unknown = [f"{silent} of {len(panels)} checks did not answer"] if silent else []
     unknown += [sentence for look in panels["looks"].value or () for sentence in _not_known(look, late)]

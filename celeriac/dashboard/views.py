@@ -1,4 +1,4 @@
-"""Saved views: a filter of the tasks with a name, one's own or everybody's."""
+"""Saved views: named filters of the tasks, one's own or shared."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How states, durations and figures read. `–` is none, `0` is zero, `unknown` is not known."""
+"""Wording of states, durations and figures. `–` is none, `0` is zero, `unknown` is not known."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from celeriac.insights import ARGUMENT, Count
 from celeriac.insights.failures.marks import Mark
 from celeriac.store.states import ALL, CRAWLS, QUEUES
 
-#: A state is a glyph, a word and a colour, never one of them alone.
+#: A state is shown by glyph, word and colour, never by one of them alone.
 GLYPHS = {
     "pending": "○", "claimed": "◔", "running": "▶", "completed": "✓", "failed": "✕", "cancelled": "⊘", "paused": "❚❚",
     "late": "◌", "active": "●", "draining": "◐", "stopped": "✕", "gone": "✕",
@@ -25,7 +25,7 @@ WAITS = {
     "members": "for its group",
 }  # fmt: skip
 
-#: The same, as lists are filtered by it; and what a chip of these is called.
+#: The same reasons, by a filter's value, and with the name of its chip.
 REASONS = {
     "nothing": "due", "time": "later", "lock": "behind a lock", "account": "account paused", "members": "for a group",
 }  # fmt: skip
@@ -35,14 +35,14 @@ CAP = 10_000
 
 NONE = "–"
 
-#: What the tasks that run for no account are asked for by, as an empty value is no filter.
+#: The filter's value for tasks without an account, as an empty value is no filter.
 NOBODY = "(none)"
 
 _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "m"), (1.0, "s"))
 
 
 def size(n: int) -> str:
-    """`8 kB`, `1.5 GB`: in powers of 1,024, as Postgres tells them."""
+    """Format `8 kB`, `1.5 GB`: in powers of 1,024, as Postgres does."""
     value = float(n)
     for unit in ("B", "kB", "MB", "GB"):
         if value < 1024:
@@ -52,7 +52,7 @@ def size(n: int) -> str:
 
 
 def took(seconds: float | None) -> str:
-    """`4 m 12 s`: the two largest units that say something."""
+    """Format `4 m 12 s`: the two largest units that matter."""
     if seconds is None:
         return NONE
     if seconds < 0:
@@ -71,7 +71,7 @@ def took(seconds: float | None) -> str:
 
 
 def figure(value: Any) -> str:
-    """With thin groups of three: `12 404`. What was counted to a bound: `10 000+`; about so many: `~40 000`."""
+    """Format with thin groups of three: `12 404`; counted to a bound: `10 000+`; an estimate: `~40 000`."""
     if value is None:
         return NONE
     if isinstance(value, Count):
@@ -84,12 +84,12 @@ def figure(value: Any) -> str:
 
 
 def mean(value: float | None) -> str:
-    """Of what rests on a mean, three digits say what is known."""
+    """Format a mean-based value, with three digits: more are not known."""
     return figure(value if value is None or value < 100 else float(f"{value:.3g}"))
 
 
 def at_least(count: Count | None) -> str:
-    """Of what was counted among the newest: `12`, or `12+` where there may be more; 0 where it was not met."""
+    """Format a count among the newest: `12`, or `12+` if there may be more; 0 if there was none."""
     return "0" if count is None else f"{figure(count.n)}{'' if count.exact else '+'}"
 
 
@@ -98,14 +98,14 @@ def plural(n: int, one: str, many: str = "") -> str:
 
 
 def marked(mark: Mark) -> str:
-    """What somebody said of failures that are the same: a glyph and a word."""
+    """Return a failure's mark as glyph and word."""
     if mark.reopened:
         return "✕ open again"
     return {"open": "✕ open", "known": "◔ known", "resolved": "✓ resolved"}[mark.state]
 
 
 def share(part: int | None, whole: int | None) -> str:
-    """A percentage with its base: `2.1 % (262 of 12 666)`."""
+    """Format a percentage with its base: `2.1 % (262 of 12 666)`."""
     if not whole or part is None:
         return NONE
     return f"{100 * part / whole:.1f} % ({figure(part)} of {figure(whole)})"
@@ -116,12 +116,12 @@ def rate(value: float | None) -> str:
 
 
 def exact(value: Any) -> str:
-    """JSON, to the digit as Postgres has it."""
+    """Format JSON, exactly to the digit in Postgres."""
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
 def compact(value: Any) -> str:
-    """As `exact`, in one line."""
+    """Format as `exact`, in one line."""
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
@@ -133,7 +133,7 @@ def first_line(value: Any, longest: int = 120) -> str:
 
 
 def resource(percent: float | None) -> str:
-    """How much of a resource is in use, as a word: ok below 50 %, warm below 75, high below 90, critical from there."""
+    """Return a word for a resource's use: ok below 50 %, warm below 75, high below 90, critical from there."""
     if percent is None:
         return "unknown"
     return "ok" if percent < 50 else "warm" if percent < 75 else "high" if percent < 90 else "critical"
@@ -141,7 +141,7 @@ def resource(percent: float | None) -> str:
 
 @cache
 def other_names(status: str) -> str:
-    """What other systems call it."""
+    """Return other systems' names for the status."""
     return ", ".join(word for word, statuses in (CRAWLS | QUEUES).items() if status in statuses and word not in ALL)
 
 
@@ -149,7 +149,7 @@ _DURATION = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd]?)")
 
 
 def seconds(text: str) -> float | None:
-    """`90`, `30s`, `15m`, `1h` or `2d`; None for what is none of them."""
+    """Parse `90`, `30s`, `15m`, `1h` or `2d`; None for anything else."""
     match = _DURATION.fullmatch(text.strip())
     return None if match is None else float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}[match[2]]
 
@@ -159,24 +159,24 @@ LATE, GONE, NO_TICK = 60.0, 120.0, 60.0
 
 
 def standing(worker: Mapping[str, Any]) -> str:
-    """Of a row of `insights.workers`: active, draining, late, gone or stopped."""
+    """Return the state of a row of `insights.workers`: active, draining, late, gone or stopped."""
     if worker["status"] == "stopped" or worker["heartbeat_age"] <= LATE:
         return str(worker["status"])
     return "late" if worker["heartbeat_age"] <= GONE else "gone"
 
 
 def still(worker: Mapping[str, Any]) -> dict[str, Any]:
-    """The row without what is another at each look."""
+    """Return the row without what changes at each read."""
     return {name: value for name, value in worker.items() if name != "heartbeat_age"}
 
 
 def ticking(beats: Sequence[Mapping[str, Any]], now: datetime) -> list[Mapping[str, Any]]:
-    """Those that ticked lately."""
+    """Return the beats that ticked lately."""
     return [beat for beat in beats if (now - beat["last_tick_at"]).total_seconds() <= NO_TICK]
 
 
 def in_step(tickets: int, in_redis: int | None) -> str:
-    """Of a queue: whether the tickets that nobody has started, as SQL has them, lie in Redis, where kicks lie too."""
+    """Compare a queue's unstarted tickets in SQL with Redis, which also has wake-ups."""
     if in_redis is None:
         return "unknown: Redis does not answer"
     if tickets > in_redis:
@@ -187,12 +187,12 @@ def in_step(tickets: int, in_redis: int | None) -> str:
 
 
 def alert(row: Mapping[str, Any]) -> str:
-    """What goes on from its subject."""
+    """Return the alert's sentence, to be written after its subject."""
     usual = f"has {row['value']:g} for {row['name'].replace('_', ' ')}, over {row['threshold']:g}"
     return str(row["says"] or usual)
 
 
-#: What the conditions of a bulk are called on the page of tasks.
+#: Names of a bulk's conditions, as on the page of tasks.
 _CONDITIONS = {
     "statuses": "state", "lock_key": "lock", "unique_key": "unique", "worker_id": "worker", "waits_for": "waits",
     "older_than": "older", "newer_than": "newer",
@@ -200,7 +200,7 @@ _CONDITIONS = {
 
 
 def conditions(filters: Mapping[str, Any]) -> str:
-    """What a bulk's filter says, as a part of a sentence."""
+    """Return a bulk's filter as a part of a sentence."""
     flat = {name: value for name, value in filters.items() if name != "arguments"}
     flat |= {f"{ARGUMENT}{name}": value for name, value in filters.get("arguments", {}).items()}
     return ", ".join(f"{_CONDITIONS.get(name, name)} {_condition(name, value)}" for name, value in flat.items())
@@ -215,7 +215,7 @@ def _condition(name: str, value: Any) -> str:
 
 
 def of_many(entry: Mapping[str, Any]) -> str:
-    """Of an entry of the audit trail that tells of a bulk: how many it meant, changed and skipped, where it says so."""
+    """Return the counts of a bulk's audit entry: how many it meant, changed and skipped, as far as it has them."""
     counts = entry["after"] if entry["kind"] == "bulk" and isinstance(entry["after"], dict) else {}
     return ", ".join(
         f"{figure(counts[name])} {name}" for name in ("asked", "done", "skipped") if counts.get(name) is not None

@@ -1,4 +1,4 @@
-"""Workers: who works, who struggles, who is gone? Drain one, free what a dead one holds."""
+"""Workers: who works, who struggles, who is gone? Drain one, free the tasks of a dead one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ router = APIRouter()
 
 Viewer = Annotated[Page, Depends(May("view"))]
 
-#: Tasks of a worker that a page tells.
+#: Tasks of a worker that a page shows.
 SHOWN = 100
 
 
@@ -37,7 +37,7 @@ def listed(page: Viewer) -> Response:
 
 
 def _kept(page: Page) -> float:
-    """How long (seconds) a silent worker is known."""
+    """Return how long (seconds) a silent worker is kept."""
     return page.celeriac.settings.event_days * 86_400
 
 
@@ -56,7 +56,7 @@ def shown(worker: str, page: Viewer) -> Response:
 
 @router.post("/free-tasks-of/{worker:path}")
 def free(worker: str, page: Annotated[Page, Depends(May("workers"))], form: Sent) -> Response:
-    """What it holds waits again. It is refused while it lives; without `sure` the page that follows asks."""
+    """Release a worker's tasks, so that they wait again. Refused while it lives; without `sure` a page asks first."""
     back = page.to("workers", worker)
     if not form["sure"]:
         n = page.read(held, worker, silent=LIVES)
@@ -75,7 +75,7 @@ def free(worker: str, page: Annotated[Page, Depends(May("workers"))], form: Sent
 
 @router.post("/drain-worker/{worker:path}")
 def drain(worker: str, page: Annotated[Page, Depends(May("workers"))], form: Sent) -> Response:
-    """It takes nothing more, finishes what it has, and ends; without `sure` the page that follows asks."""
+    """Drain a worker: it takes nothing more, finishes what it has, and ends; without `sure` a page asks first."""
     if not form["sure"]:
         running = page.panel(insights.list_tasks, Filter(worker_id=worker, statuses=[RUNNING]), limit=SHOWN)
         grace = page.celeriac.settings.drain_grace
@@ -87,6 +87,6 @@ def drain(worker: str, page: Annotated[Page, Depends(May("workers"))], form: Sen
 
 @router.post("/resume-worker/{worker:path}")
 def resume(worker: str, page: Annotated[Page, Depends(May("workers"))], form: Sent) -> Response:
-    """As long as it has not heard that it is to end."""
+    """Withdraw its decommission, as long as it has not read that."""
     verb = partial(let_go_on, worker_id=worker, by=page.bearer.name, why=form["why"])
     return acts.change(page, page.to("workers", worker), verb, f"{worker} goes on.")

@@ -24,7 +24,7 @@ ROWS = 50
 
 @router.get("/workflows")
 def search(page: Viewer) -> Response:
-    """Those under way; any other by its id, or that of any of its parts."""
+    """Show running workflows; find any other by its id, or that of any of its parts."""
     asked = page.ask("of", "after")
     if of := asked.get("of"):
         raise Elsewhere(page.to("workflows", page.read(insights.workflow_of, of)))
@@ -46,7 +46,7 @@ def shown(workflow: str, page: Viewer) -> Response:
 
 @router.post("/workflows/{workflow:path}/cancel")
 def cancel(workflow: str, page: Annotated[Page, Depends(May("cancel"))], form: Sent) -> Response:
-    """All that is open; nothing new of it begins from then on."""
+    """Cancel all that is unfinished; nothing new of it begins from then on."""
 
     def act() -> str:
         label = page.read(insights.workflow_of, workflow)

@@ -1,1 +1,1 @@
-"""Rows → tickets: select fairly, claim, publish."""
+"""Turn rows into tickets: select fairly, claim, publish."""

@@ -1,4 +1,4 @@
-"""What dispatching needs of the app."""
+"""The part of the app that dispatching needs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 
 class DispatchApp(Protocol):
-    """Celery's own: its messages, and its connections to Redis."""
+    """Celery's side of the app: its messages, and its connections to Redis."""
 
     @property
     def amqp(self) -> Any: ...

@@ -1,4 +1,4 @@
-"""Claim: the chosen tasks leave `ready` for tickets, each with a token of its own."""
+"""Claim: move the chosen tasks from `ready` to tickets, each ticket with a token of its own."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from celeriac.store.plans import hashes, lookups
 from celeriac.store.prepared import driver_rows
 
 # INVARIANT of `taken`: each account's best entries by (priority, due time, id); one that somebody else has locked is
-# passed over. Only heads of lock keys are ready, so no claim can meet a held lock. `point`: where
-# an account's share ends.
+# skipped. Only lock holders are in `ready`, so no claim can meet a held lock. `point`: the last entry of an account's
+# share.
 _CLAIM = """
 WITH taken AS MATERIALIZED (
     SELECT best.tableoid, best.ctid, best.rank, share.place, best.rank = share.n AS is_last
@@ -41,7 +41,7 @@ CLAIM = text(_CLAIM.format(behind=""))
 
 CLAIM_BEHIND = text(_CLAIM.format(behind=behind("share.account")))
 
-# Tasks named by id, where they are ready and their account is neither paused nor bounded; the rest a pass decides on.
+# Claims tasks by id if they are ready and their account is neither paused nor capped; a pass decides on the others.
 # A policy is fetched by its account, not joined: with old statistics the planner would read all policies.
 RESUME = text("""
 WITH entries AS MATERIALIZED (
@@ -74,7 +74,7 @@ FROM jsonb_to_recordset(CAST(:tickets AS jsonb)) AS ticket (
 
 
 class Taken(NamedTuple):
-    """A task that was claimed, and how often it was lost. `point`: its entry's, where its account's share ends."""
+    """A claimed task, and how often it was lost. `point`: its entry, if it is the last of its account's share."""
 
     id: int
     account: str
@@ -82,7 +82,7 @@ class Taken(NamedTuple):
     point: Point | None = None
 
 
-#: Of a row of `CLAIM`: its rank within its account, its account's place.
+#: Sorts rows of `CLAIM` by their rank within the account, then by the account's place.
 _TURN = itemgetter(4, 5)
 
 
@@ -96,7 +96,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A ticket in SQL. `holder` None: nobody has started it."""
+    """A ticket as SQL has it. `holder` None: nobody has started it."""
 
     token: str
     tasks: Sequence[Taken]
@@ -108,10 +108,11 @@ class Held:
 
 
 def claim(connection: Connection, role: str, shares: Mapping[str, int], points: Points | None = None) -> list[Taken]:
-    """The tasks a pass got, accounts taking turns, from their fronts or behind `points`. Hold them in the same
-    transaction.
+    """Claim these shares and return the tasks, accounts taking turns,
+    from the accounts' fronts or from behind `points`.
 
-    Less than its share gets an account some of whose entries somebody else has locked.
+    Call `hold` in the same transaction. An account gets less than its share if somebody else has locked some of its
+    entries.
     """
     if not shares:
         return []
@@ -125,26 +126,26 @@ def claim(connection: Connection, role: str, shares: Mapping[str, int], points: 
 
 
 def reached(taken: Sequence[Taken]) -> dict[str, Point]:
-    """Where the accounts' shares end; of those that got less, nothing."""
+    """Return the last entry of each account's share; accounts that got less than their share are absent."""
     return {task.account: task.point for task in taken if task.point}
 
 
 def per_account(taken: Sequence[Taken]) -> dict[str, int]:
-    """How many each account got."""
+    """Return how many tasks each account got."""
     return dict(Counter(task.account for task in taken))
 
 
 def resume(
     connection: Connection, ids: Sequence[int], room: int, share: int, holding: Mapping[str, int]
 ) -> list[Taken]:
-    """Claims up to `room` of these tasks, no account's beyond `share` with what it is `holding`."""
+    """Claim up to `room` of these tasks, none beyond an account's `share`, in which what it is `holding` counts."""
     wanted = {"ids": list(ids), "room": room, "share": share, "holding": json.dumps(dict(holding))}
     with lookups(connection):
         return [Taken(*row) for row in connection.execute(RESUME, wanted).all()]
 
 
 def hold(connection: Connection, role: str, tickets: Sequence[Held]) -> None:
-    """Writes the tickets of what was claimed."""
+    """Write the tickets for claimed tasks."""
     if tickets:
         connection.execute(HOLD, {"role": role, "tickets": json.dumps([_ticket(t) for t in tickets])})
 

@@ -1,4 +1,4 @@
-"""Decide: whom one pass gives its slots, and what it then claims."""
+"""Decide which accounts get the free slots of one pass, and claim their tasks."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from celeriac.dispatch.fairness import Claimant, allocate
 from celeriac.dispatch.resuming import Points, Resume
 from celeriac.store.plans import in_order
 
-#: How many waiting rows of an account a pass counts at first; more only where they could matter, and of all accounts
-#: together so many at once.
+#: How many waiting rows a pass counts of each account at first, and how many of all accounts together in each further
+#: step, where more could matter.
 FIRST_LOOK = 16
 DEEPER_LOOK = 2_000
 
-#: How often a pass walks on behind accounts that are shut, and how many tasks of each it parks on the way.
+#: How often a pass walks past accounts that are shut (paused or with a cap of 0), and how many tasks of each it parks.
 WALKS = 20
 PARKED = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """Whom a pass saw, what each was to get, the tasks it claimed, and what the next pass goes on from."""
+    """The accounts a pass saw, their shares, the tasks it claimed, and the points from which the next pass goes on."""
 
     claimants: Sequence[Claimant]
     shares: Mapping[str, int]
@@ -36,8 +36,8 @@ class Decision:
 
 
 def decide(connection: Connection, role: str, seen: select.Survey, free: int) -> Decision:
-    """Allocates `free` slots and claims their tasks: behind the resume points where those suffice, else from the fronts
-    of all accounts.
+    """Allocate `free` slots and claim tasks for them:
+    behind the resume points where those suffice, else from the fronts of all accounts.
     """
     if seen.points:
         done = _behind(connection, role, seen, free, seen.points)
@@ -50,7 +50,9 @@ def decide(connection: Connection, role: str, seen: select.Survey, free: int) ->
 
 
 def _behind(connection: Connection, role: str, seen: select.Survey, free: int, points: Points) -> Decision | None:
-    """None: all accounts have to be looked at, as those with points have too little behind them, or one is shut."""
+    """Decide by resume points. None: all accounts must be read, because too little is behind the points,
+    or one is shut.
+    """
     accounts = select.accounts(connection, role, seen, free, min(free, FIRST_LOOK), points)
     if accounts.shut:
         return None
@@ -85,10 +87,10 @@ def _from_fronts(connection: Connection, role: str, seen: select.Survey, free: i
 def _allocated(
     connection: Connection, role: str, free: int, claimants: list[Claimant], points: Points | None
 ) -> tuple[list[Claimant], dict[str, int]]:
-    """Allocates; looks deeper into accounts whose counted tasks ran out, until none did.
+    """Allocate, and count further into accounts whose counted tasks were all allocated, until there are none.
 
-    A single account without a cap is not counted deeper: the claim shows how much it has, which saves a second walk
-    over its dead entries. Behind resume points there are none.
+    A single account without a cap is not counted further: the claim shows how much it has, which saves a second walk
+    over its dead entries. Behind resume points there are no dead entries.
     """
     depth = min(free, FIRST_LOOK)
     shares = allocate(claimants, free)
@@ -104,7 +106,7 @@ def _allocated(
 
 
 def _open_accounts(connection: Connection, role: str, seen: select.Survey, free: int) -> select.Accounts:
-    """Those that may get something. Tasks of accounts that are shut are parked as a pass meets them, once."""
+    """Return the accounts that may get slots. Tasks of accounts that are shut are parked here, once."""
     for _ in range(WALKS):
         accounts = select.accounts(connection, role, seen, free, min(free, FIRST_LOOK))
         if not accounts.shut:
@@ -119,7 +121,9 @@ def _open_accounts(connection: Connection, role: str, seen: select.Survey, free:
 def _counted_by_claim(
     claimants: list[Claimant], shares: Mapping[str, int], taken: Sequence[Taken], free: int
 ) -> Sequence[Claimant]:
-    """As the claim counted an only account, which was to get all."""
+    """Return the claimants; an only account, which was to get all slots,
+    with the number of tasks that the claim found.
+    """
     if len(claimants) == 1 and shares.get(claimants[0].account) == free > len(taken) > 0:
         return [_deepened(claimants[0], {claimants[0].account: len(taken)})]
     return claimants

@@ -1,8 +1,8 @@
-"""Who gets the free slots: weighted max-min fairness over what each account would then hold.
+"""Allocate free slots by weighted max-min fairness over what each account would then hold.
 
 Pure. Follows Bertsekas and Gallager, *Data Networks*, 6.5.2 (max-min fair share by progressive filling), in whole
-slots: every slot goes to the account whose holding is smallest for its weight. Ties go by rotation, so that what
-one pass could not split evenly the next one starts with.
+slots: every slot goes to the account whose holding is smallest for its weight. Ties are broken by rotation, so that
+the next pass starts with whoever this one could not give an equal share.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Claimant:
 
 
 def allocate(claimants: Sequence[Claimant], free: int) -> dict[str, int]:
-    """Slots per account, for at most `free` slots; accounts that get none are absent.
+    """Return slots per account, for at most `free` slots; accounts that get none are absent.
 
-    `claimants` stand in rotation order: the first is the one after the cursor. No claimant gets more than it wants,
+    `claimants` are in rotation order: the first is the one after the cursor. No claimant gets more than it wants,
     and no slot stays free while one wants more. Takes O((n + free) log n) steps; the last that wants more gets the
     rest at once.
     """
@@ -54,11 +54,11 @@ def allocate(claimants: Sequence[Claimant], free: int) -> dict[str, int]:
 
 
 def next_cursor(claimants: Sequence[Claimant], shares: Mapping[str, int], cursor: str) -> str:
-    """The account after which the next pass starts: the one that got the last slot.
+    """Return the account after which the next pass starts: the one that got the last slot.
 
-    Slots go out in the order of (level before the slot, turn), so the last went to the highest such pair. Whoever was
-    level with it and stands behind it got nothing, and comes first next time. Hence guarantee 10: while an account that
-    holds nothing waits, each slot that goes elsewhere moves the cursor towards it, past another account.
+    Slots are given in the order of (level before the slot, turn), so the last went to the highest such pair. An account
+    at the same level and later in turn got nothing, and comes first next time. Hence guarantee 10: while an account
+    that holds nothing waits, each slot that goes elsewhere moves the cursor towards it, past another account.
     """
     levels = [(c.holding + shares[c.account] - 1) / c.weight if c.account in shares else -1.0 for c in claimants]
     top = max(levels, default=-1.0)

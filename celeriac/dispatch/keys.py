@@ -1,4 +1,4 @@
-"""Which key of Redis is for what. Tickets have keys of their own, so plain Celery's messages never lie among them."""
+"""The purpose of each key in Redis. Tickets have their own keys, so plain Celery's messages never lie among them."""
 
 from __future__ import annotations
 
@@ -16,40 +16,41 @@ logger = logging.getLogger(__name__)
 
 _TICKETS, _ADOPTING = f"{OURS}tickets:", f"{OURS}adopting:"
 
-#: Answers to remote control, and what kombu lists for mailboxes and events: no tickets, and nobody's tasks.
+#: Queues for replies to remote control, and kombu's bindings for mailboxes and events: no tickets or tasks in them.
 _REMOTE = re.compile(r"\.pidbox$|^celeryev(\.|$)")
 
 
 def ticket_key(queue: str) -> str:
-    """The key of a queue's tickets."""
+    """Return the key of a queue's tickets."""
     return _TICKETS + queue if has_tasks(queue) else queue
 
 
 def queue_of(key: str) -> str:
-    """The inverse of `ticket_key`."""
+    """Return the queue of a key: the inverse of `ticket_key`."""
     return key.removeprefix(_TICKETS)
 
 
 def adopting_key(queue: str) -> str:
-    """The key of messages that were taken from a plain queue and are not in Postgres yet.
+    """Return the key of messages that were taken from a plain queue and are not in Postgres yet.
 
-    One a queue: another application on this Redis, with a Postgres of its own, has other queues, the default one too.
+    There is one for each queue, because another application on this Redis, with a Postgres of its own,
+    has other queues (the default one too).
     """
     return _ADOPTING + queue
 
 
 def has_tasks(queue: str) -> bool:
-    """Whether a plain Celery app's messages for tasks may lie there."""
+    """Return whether a plain Celery app may put messages for tasks there."""
     return not _REMOTE.search(queue)
 
 
 def is_adopted_from(queue: str) -> bool:
-    """Whether its plain messages may be taken: not what lies under a key of ours that `celery -Q` names."""
+    """Return whether plain messages may be taken from there: not from keys of ours that `celery -Q` names."""
     return has_tasks(queue) and not queue.startswith(OURS)
 
 
 def plain_keys(queue: str, separator: str = "\x06\x16") -> list[str]:
-    """Where a plain Celery app puts its messages for a queue, the most urgent first: it has some steps from 0 to 9.
+    """Return the keys of a plain Celery app for a queue, most urgent first: it uses some of the steps from 0 to 9.
 
     `separator`: kombu's `sep`, which a transport option can change.
     """

@@ -1,7 +1,7 @@
-"""Kicks without waiting: an enqueue never asks Redis anything, a thread beside it does.
+"""Send wake-ups from a thread, so that an enqueue never waits for Redis.
 
-However many tasks are enqueued while one kick is under way, they make one more. A kick that is lost (Redis away, the
-process killed) costs a start no more than the workers' next look.
+All tasks that are enqueued while one wake-up is under way share the next. A lost wake-up (Redis away, the process
+killed) delays a start at most until the workers' next poll.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from celeriac.store.forks import after_fork
 
 logger = logging.getLogger(__name__)
 
-#: How long (seconds) a process that ends waits for its last kicks.
+#: How long (seconds) a process waits at its exit for its last wake-ups to be sent.
 AT_EXIT = 0.6
 
-#: A rest (seconds) after each kick. While more is enqueued meanwhile it doubles, up to the longest: a burst makes few
-#: kicks, and leaves the processor to whoever enqueues. A task that comes by itself never meets it.
+#: A pause (seconds) after each wake-up. It doubles, up to the longest, while more is enqueued: so a burst sends few
+#: wake-ups and leaves the processor to whoever enqueues. A task enqueued by itself does not wait for it.
 REST, LONGEST_REST = 0.002, 0.01
 
 
 class Kicker:
-    """`send(role, lone)` does the asking, in a thread started at the first call.
+    """Calls `send(role, lone)` in a thread, which the first wake-up starts.
 
     `lone` is the row of a task that was enqueued by itself, None where several were.
     """
@@ -45,7 +45,9 @@ class Kicker:
         self._closed = False
 
     def close(self) -> None:
-        """Sends what is left and ends the thread: nothing keeps it alive, nor who made it. A later call begins anew."""
+        """Send what is left and end the thread, so that nothing keeps it or its owner alive.
+        A later call starts another.
+        """
         self.flush()
         atexit.unregister(self.flush)
         with self._changed:
@@ -55,7 +57,7 @@ class Kicker:
             thread.join(AT_EXIT)
 
     def kick(self, role: str, lone: int | None = None) -> None:
-        """Returns at once."""
+        """Request a wake-up of the role; return at once."""
         with self._changed:
             self._wanted[role] = None if self._busy or role in self._wanted else lone
             if self._thread is None:
@@ -67,7 +69,7 @@ class Kicker:
             self._changed.notify_all()
 
     def flush(self, patience: float = AT_EXIT) -> bool:
-        """Waits until nothing is left to send; False if that takes longer than `patience` seconds."""
+        """Wait until nothing is left to send; return False if that takes longer than `patience` seconds."""
         with self._changed:
             return self._changed.wait_for(lambda: not self._wanted and not self._busy, patience)
 

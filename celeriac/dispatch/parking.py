@@ -1,4 +1,4 @@
-"""Parking: tasks of an account that is paused, or may have nothing at once, stand where no pass meets them."""
+"""Parking: move tasks of an account that is paused, or has a cap of 0, to where no pass reads them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from celeriac.store.ready import placed
 
 # INVARIANT: FOR SHARE, so that whoever resumes the account waits, and then sees what was parked. An account whose
 # policy somebody has locked is left alone this time: waiting for it would stop all others of the role. A parked task
-# has no lock key; whoever else waits for it may have it.
+# gives up its lock key to whoever else waits for it.
 PARK = text("""
 WITH shut AS MATERIALIZED (
     SELECT account FROM celeriac.account_policies
@@ -38,7 +38,7 @@ WITH shut AS MATERIALIZED (
 SELECT (SELECT count(*) FROM gone) AS parked, ARRAY(SELECT lock_key FROM unlocked) AS keys
 """)
 
-# INVARIANT: an account is forgotten only once nothing of it is parked; what somebody has locked is passed over.
+# INVARIANT: an account leaves `unparking` only once none of its tasks is parked; locked entries are skipped.
 UNPARK = text(f"""
 WITH open AS MATERIALIZED (
     SELECT u.account FROM celeriac.unparking u
@@ -65,7 +65,7 @@ FROM tasks
 
 
 def park(connection: Connection, role: str, accounts: Sequence[str], batch: int) -> int:
-    """Parks ready tasks of those accounts that are still shut, at most `batch` of each; how many."""
+    """Park up to `batch` ready tasks of each of these accounts that is still shut, and return how many were parked."""
     with lookups(connection):
         done = connection.execute(PARK, {"role": role, "accounts": list(accounts), "batch": batch}).one()
     look.ask(connection, done[1])
@@ -73,7 +73,7 @@ def park(connection: Connection, role: str, accounts: Sequence[str], batch: int)
 
 
 def unpark(connection: Connection, batch: int) -> list[str]:
-    """About `batch` tasks of accounts that were resumed go on; their roles. None are left when there are no roles."""
+    """Take about `batch` tasks of resumed accounts out of `parked` and return their roles; no roles: none are left."""
     with lookups(connection):
         done = connection.execute(UNPARK, {"batch": batch}).one()
     look.ask(connection, done[2] or [])

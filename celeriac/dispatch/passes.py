@@ -1,4 +1,4 @@
-"""The batcher: one pass selects due rows fairly, claims them and hands back their tickets."""
+"""The batcher: one pass selects due rows fairly, claims them and returns their tickets."""
 
 from __future__ import annotations
 
@@ -26,29 +26,29 @@ from celeriac.store.started import Started
 
 logger = logging.getLogger(__name__)
 
-#: How many accounts with something ready count where an account resumes its share of the window.
+#: How many accounts with ready tasks are counted to work out one account's share of the window.
 OTHERS = 16
 
-#: A prompt role's passes in a row. Where tasks settle as fast as they are published each makes room for another, but a
-#: lifeline has heartbeats to send, and beat sweeps to run; whoever settles asks again.
+#: How many passes a prompt role gets in a row. Where tasks settle as fast as they are published there is always room
+#: for another pass, but a lifeline has heartbeats to send and beat has sweeps to run; the next settle continues.
 PASSES = 4
 
-#: A role without passes in between: its pass waits so long (seconds) for whoever has the role's lock for a moment.
+#: How long (seconds) a pass waits for the role's lock if the role is dispatched by beat alone, and between attempts.
 WAIT = 1.0
 WAIT_STEP = 0.02
 
 
-# A crash may forget such a pass: its tasks are ready again, its tickets start nothing, and a prompt role's next look
-# makes another. A start waits until what was written before it is flushed, so nothing that runs is forgotten.
+# A crash of Postgres may lose such a pass: its tasks are ready again, its tickets start nothing, and a prompt role's
+# next poll runs another. A start waits until everything written before it is flushed, so nothing that runs is lost.
 NOT_FLUSHED = "SET LOCAL synchronous_commit = off"
 
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """What a process does with the first ticket of a pass: it holds it under this token, and reads what it runs.
+    """A process's claim to the first ticket of a pass: it holds the ticket under this token, and reads its tasks.
 
-    `is_whole`: the pass has no other ticket, so that it needs no Redis. `is_single`: it claims no more than one that
-    would be published has.
+    `is_whole`: the pass has no other ticket, so it needs no Redis.
+    `is_single`: the pass claims no more than a published ticket has.
     """
 
     holder: Holder
@@ -60,9 +60,9 @@ class Own:
 
 @dataclass(frozen=True, slots=True)
 class Pass:
-    """What one pass came to. `busy`: another pass of the role was under way, and looks again when it ends.
+    """The result of one pass. `busy`: another pass of the role was under way, and checks once more when it ends.
 
-    `started`: what its caller runs of the first ticket. `accounts`: how many got something.
+    `started`: what the caller runs of the first ticket. `accounts`: how many accounts got something.
     """
 
     tickets: Sequence[Ticket] = ()
@@ -73,7 +73,7 @@ class Pass:
 
 
 class Dispatcher:
-    """Runs passes and publishes what they claim. `by` names this process in the passes it leaves behind."""
+    """Runs passes and publishes what they claim. `by` is this process's name in the records of its passes."""
 
     def __init__(self, database: Database, publisher: Publisher, by: str) -> None:
         self.database = database
@@ -81,7 +81,9 @@ class Dispatcher:
         self.by = by
 
     def dispatch(self, role: Role) -> int:
-        """Beat's pass: one; a prompt role's a few, until nothing or no room is left. Tasks published."""
+        """Run beat's pass and return how many tasks were published;
+        a prompt role gets a few, while there is work and room.
+        """
         total = 0
         for _ in range(PASSES if role.prompt else 1):
             published = self.publish(self.claim(role))
@@ -91,9 +93,9 @@ class Dispatcher:
         return total
 
     def dispatch_if_due(self, role: Role, *, is_due: bool = False) -> int:
-        """For prompt roles, after an enqueue or a settle: passes, each only if it would find work and room.
+        """Run passes of a prompt role after an enqueue or a settle, each only if it would find work and room.
 
-        `is_due`: the first one would; its caller has just looked.
+        `is_due`: the caller has just checked that for the first one. Returns how many tasks were published.
         """
         total = 0
         for n in range(PASSES if role.prompt else 0):
@@ -113,14 +115,14 @@ class Dispatcher:
             return promote.has_due(connection, role.name)
 
     def claim(self, role: Role) -> Sequence[Ticket]:
-        """One pass; a second one if the first gave nothing although, once it was over, there is work and room.
+        """Run one pass, and a second if the first claimed nothing although there is work and room once it is over.
 
         A dispatcher that found the role locked relied on this pass to see its tasks.
         """
         return self._claim(role, None).tickets
 
     def claim_and_start(self, role: Role, own: Own) -> Pass:
-        """As `claim`, for a process that runs the first ticket itself."""
+        """Run a pass as `claim` does, for a process that runs the first ticket itself."""
         return self._claim(role, own)
 
     def _claim(self, role: Role, own: Own | None) -> Pass:
@@ -130,17 +132,19 @@ class Dispatcher:
         return self.run_pass(role, own)
 
     def _patient_pass(self, role: Role, own: Own | None) -> Pass:
-        """Waits up to `WAIT` seconds for another pass of the role, unless it is prompt: then that one looks again."""
+        """Run a pass. Wait up to `WAIT` seconds for another pass of the role, unless it is prompt:
+        then that one checks again.
+        """
         until = time.monotonic() + WAIT
         while (done := self.run_pass(role, own)).busy and not role.prompt and time.monotonic() < until:
             time.sleep(WAIT_STEP)
         return done
 
     def resume(self, role: Role, batch: int = 500) -> int:
-        """Claims due retries and snoozes of a role that is not prompt, between its passes; returns how many were due.
+        """Claim due retries and snoozes between the passes of a role that is not prompt; return how many were due.
 
-        Their round has had its slot. An account resumes no more than its share of the window while others have
-        something ready. A prompt role needs none of this: any look dispatches what it has due.
+        They go on within a round that has had its slot. An account resumes no more than its share of the window while
+        others have ready tasks. A prompt role needs none of this: any poll dispatches its due tasks.
         """
         if not role.enabled() or not self.publisher.is_open:
             return 0
@@ -176,7 +180,10 @@ class Dispatcher:
         return [Ticket(role.name, role.queue, ticket.ids, ticket.token) for ticket in held]
 
     def publish(self, tickets: Sequence[Ticket]) -> int:
-        """Publishes, or frees the tasks at once if that failed; those of lost tickets are found. Tasks published."""
+        """Publish these tickets, or free their tasks at once if that failed; return how many tasks were published.
+
+        A sweep finds tickets that were lost on the way.
+        """
         if not tickets:
             return 0
         is_taken = self.publisher.publish(tickets)
@@ -198,7 +205,7 @@ class Dispatcher:
             )  # fmt: skip
 
     def run_pass(self, role: Role, own: Own | None = None) -> Pass:
-        """Select, allocate, claim, hold, record: one transaction. Publishing is the caller's, after it."""
+        """Select, allocate, claim, hold and record in one transaction. The caller publishes the tickets after it."""
         if not role.enabled():
             return Pass(why_nothing=f"switched off by {role.enabled_by}")
         if not (self.publisher.is_open or (own is not None and own.is_whole)):

@@ -1,4 +1,4 @@
-"""Promote: tasks whose time has come are ready, or line up behind their lock key's head."""
+"""Promote: move tasks whose time has come to `ready`, or behind their lock key's holder."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from celeriac.store import look
 from celeriac.store.plans import lookups
 from celeriac.store.ready import placed
 
-#: Accounts a pass looks at for due tasks behind another account's flood of them.
+#: How many accounts a pass checks for due tasks that another account's flood of due tasks hides.
 QUIET = 200
 
-# INVARIANT: `earliest` is the flood's order, `quiet` a loose walk over accounts (one descent each) from the pass's
-# cursor on, so that no account waits behind another's backlog of due tasks. The look gives
-# keyed tasks their lock key.
+# INVARIANT: `earliest` follows due times, and `quiet` walks over accounts (one index descent each) from the pass's
+# cursor on, so that no account waits behind another's backlog of due tasks. The post-commit check gives keyed tasks
+# their lock key.
 DUE = text(f"""
 WITH RECURSIVE earliest AS (
     SELECT ctid FROM celeriac.later WHERE role = :role AND due_at <= statement_timestamp()
@@ -68,15 +68,15 @@ SELECT true FROM celeriac.later WHERE role = :role AND due_at <= statement_times
 
 @dataclass(frozen=True, slots=True)
 class Promoted:
-    """How many tasks there were, and the ids of those that go on within a round they have begun."""
+    """The number of promoted tasks, and the ids of those that go on within a round they have begun."""
 
     count: int
     begun: list[int]
 
 
 def promote_due(connection: Connection, role: str, batch: int, cursor: str = "") -> Promoted:
-    """The role's `batch` earliest due tasks; where more are due, about as many again, the first of accounts after
-    `cursor`.
+    """Promote the role's `batch` earliest due tasks;
+    if more are due, about as many again, the first ones of the accounts after `cursor`.
     """
     with lookups(connection):
         rows = connection.execute(DUE, {"role": role, "batch": batch, "quiet": QUIET, "cursor": cursor}).all()
@@ -89,5 +89,5 @@ def has_due(connection: Connection, role: str) -> bool:
 
 
 def roles_with_due(connection: Connection) -> list[str]:
-    """Registered roles, not paused, with a task whose time has come."""
+    """Return the registered roles, not paused, that have a task whose time has come."""
     return list(connection.execute(ROLES_WITH_DUE).scalars())

@@ -1,4 +1,6 @@
-"""Tickets: what goes through Redis. A role, a few task ids and their token; no arguments, no truth."""
+"""Tickets as messages in Redis: a role, a few task ids and their token;
+no arguments, and nothing that is not in SQL.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,7 @@ from celeriac.store.forks import after_fork
 
 logger = logging.getLogger(__name__)
 
-#: A hung Redis may cost a publisher this long (seconds), a dead one nothing.
+#: Kombu's transport options: a hung Redis costs a publisher these seconds, a dead one nothing.
 SHORT_FUSE = {
     "max_retries": 0,
     "socket_timeout": 0.5,
@@ -36,10 +38,10 @@ SHORT_FUSE = {
     "health_check_interval": 0,
 }
 
-#: After a failure Redis is left alone for this long (seconds).
+#: How long (seconds) Redis is left alone after a failure.
 BREAK = 5.0
 
-#: A kick is one per role until a worker takes it up; if none does, another may follow after this (milliseconds).
+#: A role has one wake-up until a worker takes it up; if none does, another may follow after this (milliseconds).
 KICK_LASTS = 1000
 
 MAX_ROWS = 500
@@ -50,7 +52,9 @@ PAGE = 1000
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """Without a token: a kick. It asks whoever gets it to look at the role; `ids` may name what it is about."""
+    """A ticket's message; without a token it is a wake-up, which asks its receiver to check the role. A wake-up's `ids`
+    may name the task it is about.
+    """
 
     role: str
     queue: str
@@ -59,7 +63,8 @@ class Ticket:
 
 
 def rows_per_ticket(chunk: int | str, seconds_per_task: float | None, target: float, rows: int, slots: int) -> int:
-    """How many rows share a ticket: about `target` seconds of work, and no consumer idle for the sake of another.
+    """Return how many rows share a ticket: about `target` seconds of work,
+    and no consumer idle for the sake of another.
 
     Tasks that were never measured get a ticket each.
     """
@@ -73,7 +78,7 @@ def rows_per_ticket(chunk: int | str, seconds_per_task: float | None, target: fl
 
 
 class Losable(Protocol):
-    """A task that was claimed, and how often it was lost."""
+    """A claimed task that knows how often it was lost."""
 
     @property
     def losses(self) -> int: ...
@@ -83,7 +88,7 @@ Lost = TypeVar("Lost", bound=Losable)
 
 
 def split(taken: Sequence[Lost], size: int) -> list[list[Lost]]:
-    """Which tasks share a ticket. One that was lost twice may be what kills its processes: it runs alone."""
+    """Split tasks into tickets. One that was lost twice may be what kills its processes, so it runs alone."""
     together = [task for task in taken if task.losses < SUSPECT]
     shared = [together[i : i + size] for i in range(0, len(together), size)]
     return shared + [[task] for task in taken if task.losses >= SUSPECT]
@@ -96,7 +101,7 @@ class Publisher:
     where there is none (`has_redis`).
     """
 
-    #: Whether a process may start what it finds ready, without a ticket of a pass.
+    #: Whether a process may start ready tasks that it finds without a pass's ticket.
     lets_go_on = True
 
     def __init__(self, app: DispatchApp, *, has_redis: bool = True) -> None:
@@ -109,42 +114,44 @@ class Publisher:
         self._closed_until = 0.0 if has_redis else math.inf
 
     def _remake_lock(self) -> None:
-        """A forked child has not the thread that may hold it."""
+        """Make a new lock: the thread that may hold the old one does not exist in a forked child."""
         self._lock = threading.Lock()
 
     @property
     def is_open(self) -> bool:
-        """False while the breaker keeps Redis from being asked."""
+        """False while the breaker keeps calls off Redis."""
         return time.monotonic() >= self._closed_until
 
     def close(self) -> None:
-        """Closes its connection; the next call opens another."""
+        """Close the connection; the next call opens another."""
         with self._lock:
             if self._producer is not None and self._pid == os.getpid():
                 self._producer.connection.close()
             self._producer = None
 
     def kick(self, role: str, queue: str, lone: int | None = None) -> bool:
-        """Asks for a pass, unless one is asked for already. `lone`: the row it is about, if nothing else queues."""
+        """Request a pass, unless one is requested already.
+        `lone`: the row it is about, if nothing else is in the queue.
+        """
         sent: list[bool] = []
         is_taken = self._attempt(lambda producer: sent.append(self._kick(producer, role, queue, lone)))
         COUNTERS.count(1, "kicks_sent_total", "refused" if not is_taken else "sent" if sent[0] else "merged")
         return is_taken
 
     def take_up(self, role: str) -> None:
-        """Call it before a pass reads: a task enqueued from here on kicks again."""
+        """Take up the role's wake-up before a pass reads: a task that is enqueued from here on sends another."""
         self._attempt(lambda producer: _client(producer).delete(_kick_key(role)))
 
     def publish(self, tickets: Iterable[Ticket]) -> bool:
-        """All in one pipelined batch. False: some or all may not have arrived."""
+        """Publish all tickets in one pipelined batch. False: some or all may not have arrived."""
         return self._attempt(lambda producer: self._publish(producer, tickets))
 
     def broadcast(self, exchange: str, routing_key: str, message: Mapping[str, Any]) -> bool:
-        """An envelope for everybody who listens there; whether Redis took it."""
+        """Send this message to everybody who listens there; return whether Redis took it."""
         return self._attempt(lambda producer: producer.channel._put_fanout(exchange, message, routing_key))
 
     def ask(self, question: Callable[[Any], Any]) -> Any:
-        """What it answers, given a client of Redis; None if Redis does not."""
+        """Call `question` with a client of Redis and return its result; None if Redis does not answer."""
         answers: list[Any] = []
         self._attempt(lambda producer: answers.append(question(_client(producer))))
         return answers[0] if answers else None
@@ -154,9 +161,9 @@ class Publisher:
         return not self.has_redis or self._attempt(lambda producer: _client(producer).ping())
 
     def queued(self, queue: str, wanted: Collection[str]) -> set[str] | None:
-        """Which of these tokens lie in the queue as tickets, or None if Redis could not be asked.
+        """Return those of these tokens that are in the queue as tickets, or None if Redis does not answer.
 
-        It reads the queue page by page, and lets others use the connection in between.
+        The queue is read page by page, and others may use the connection in between.
         """
         tokens: set[str] = set()
         if not self.has_redis:
@@ -171,7 +178,7 @@ class Publisher:
         return tokens
 
     def _kick(self, producer: Producer, role: str, queue: str, lone: int | None) -> bool:
-        """Whether it was sent: not where one is under way."""
+        """Send a wake-up; return False if one is under way already."""
         if lone is not None and self._put_first(producer, Ticket(role, queue, [lone])):
             return True
         if not _client(producer).set(_kick_key(role), 1, nx=True, px=KICK_LASTS):
@@ -192,7 +199,7 @@ class Publisher:
         )  # fmt: skip
 
     def _put_first(self, producer: Producer, ticket: Ticket) -> bool:
-        """Puts it if nothing else queues, on the shortest way to Redis; whether it did."""
+        """Put the ticket, on the shortest way to Redis, if the queue is empty; return whether it was put."""
         message = self._message(ticket)
         content_type, encoding, body = dumps(message.body, serializer="json")
         prepared = producer.channel.prepare_message(
@@ -221,7 +228,7 @@ class Publisher:
             except redis_failures() as error:
                 self._closed_until = time.monotonic() + BREAK
                 self._producer = None
-                # A batch that failed says only that; its cause is what Redis said.
+                # The error of a batch says only that it failed; its cause has Redis' own error.
                 why = error.__cause__ or error
                 logger.warning("Redis did not take it, leaving it alone for %g s: %s", BREAK, in_brief(why))
                 return False
@@ -252,12 +259,12 @@ def redis_failures() -> tuple[type[Exception], ...]:
 
 
 def in_brief(error: BaseException) -> str:
-    """What went wrong; of Sentinels without redis-py's account of each client it has asked."""
+    """Return the error's text; of Sentinels without redis-py's listing of every client it tried."""
     return str(error).partition(" : <redis.")[0]
 
 
 def tokens_in(messages: Sequence[bytes]) -> set[str]:
-    """The tokens in raw queue entries; what is no ticket has none."""
+    """Return the tokens in raw queue entries; an entry that is no ticket has none."""
     tokens: set[str] = set()
     for message in messages:
         try:
@@ -269,8 +276,10 @@ def tokens_in(messages: Sequence[bytes]) -> set[str]:
 
 
 def _page(producer: Producer, queue: str, start: int) -> Sequence[bytes]:
-    """From the end on, where the next one is taken: what comes meanwhile comes at the other."""
-    # kombu's client leaves the application's own prefix out of this command.
+    """Return a page, counted from the end where entries are taken, so that new ones, at the other end,
+    shift nothing.
+    """
+    # kombu's client does not add the application's prefix to the key of this command.
     key = producer.channel.global_keyprefix + ticket_key(queue)
     return list(_client(producer).lrange(key, -start - PAGE, -start - 1))
 

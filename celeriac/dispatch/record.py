@@ -1,4 +1,4 @@
-"""Record: what each pass saw and decided, and where the next one goes on."""
+"""Record what each pass saw and decided, and where the next one goes on."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from celeriac.dispatch.fairness import Claimant
 from celeriac.dispatch.resuming import Resume
 from celeriac.dispatch.select import HeldSince
 
-#: Of the role's row: no pass but this one changes it.
+#: SQL for the generation of the role's row, which no pass but this one changes.
 GENERATION = "coalesce((SELECT generation FROM celeriac.batcher(:role)), 0)"
 
 RECORD = text(f"""
@@ -34,8 +34,8 @@ SET generation = (batchers.passes + 1) / 100, cursor = excluded.cursor, last_pas
     passes = batchers.passes + 1
 """)
 
-# An empty pass for the reason of the last one only counts up; the guard keeps a last one that was not empty as it is.
-# At most 1,000 times: under an old transaction each update leaves a version that vacuum cannot remove.
+# An empty pass for the last one's reason only counts that one up; the guard leaves a last one that was not empty as it
+# is. At most 1,000 times: under an old transaction each update leaves a version that vacuum cannot remove.
 REPEAT = text("""
 UPDATE celeriac.passes SET repeated = repeated + 1, last_at = statement_timestamp(), took_ms = :took_ms
 WHERE id = :last_pass AND why_nothing = :why AND repeated < 1000
@@ -50,7 +50,7 @@ INSERT INTO celeriac.batchers (role, generation, cursor, last_pass) SELECT :role
 ON CONFLICT (role, generation) DO UPDATE SET last_pass = excluded.last_pass
 """)
 
-# Roles whose tasks start without passes have to move `held_since` too: each look walks over all tickets since then.
+# Roles whose tasks start without passes need a fresh `held_since` too, because each check reads all tickets since then.
 STILL_HELD = text(f"""
 UPDATE celeriac.batchers
 SET held_since = CAST(:held_since AS timestamptz), held_next = CAST(:held_next AS timestamptz),
@@ -76,8 +76,8 @@ def done(
     took_ms: float,
     resume: Resume | None,
 ) -> None:
-    """What was seen and decided, the cursor for the next pass, what it goes on from, and since when tickets of the role
-    hold something.
+    """Write what was seen and decided, the next pass's cursor and resume points,
+    and the time since when tickets of the role hold something.
     """
     row = {
         "role": role,
@@ -97,7 +97,7 @@ def nothing(
     connection: Connection, role: str, *, by: str, free: int, seen: Sequence[Claimant], cursor: str,
     last_pass: int | None, why: str, took_ms: float,
 ) -> None:  # fmt: skip
-    """Why a pass claimed nothing; the same reason again is folded into the last row."""
+    """Write why a pass claimed nothing; the same reason again is folded into the last row."""
     repeat = {"last_pass": last_pass, "why": why, "took_ms": took_ms}
     if last_pass is not None and connection.execute(REPEAT, repeat).rowcount:
         return
@@ -106,7 +106,7 @@ def nothing(
 
 
 def still_held(connection: Connection, role: str, held: HeldSince) -> None:
-    """Since when tickets of the role hold something, of a pass that claimed nothing: once a minute is often enough."""
+    """Write since when tickets of the role hold something, after a pass that claimed nothing: at most once a minute."""
     if held.since is not None:
         connection.execute(STILL_HELD, {"role": role, **_held(held)})
 
@@ -116,7 +116,7 @@ def _held(held: HeldSince) -> dict[str, str | None]:
 
 
 def forget(connection: Connection, role: str) -> None:
-    """No resume points: nothing stands behind them."""
+    """Delete the role's resume points: nothing is behind them."""
     connection.execute(FORGET, {"role": role})
 
 

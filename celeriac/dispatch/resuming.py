@@ -1,9 +1,9 @@
-"""Resume points: where the last pass stopped in each account's line, while scanning from its front is dear.
+"""Resume points: the entry at which the last pass stopped in each account, used while scanning from the front is slow.
 
-Under somebody's old transaction entries that are gone stay in the index, and a scan from an account's front walks over
-all of them. A pass that looked slowly leaves the last entry it took of each account, and the next ones go on behind
-those for twenty times as long as the look took. What comes in front of a resume point meanwhile (a higher priority, a
-retry), and an account that has none, wait for the next scan: docs/decisions/0025.
+Under somebody's old transaction deleted entries stay in the index, and a scan from an account's front reads all of
+them. A pass whose scan was slow records the last entry it took of each account, and the next passes start behind
+those, for twenty times as long as the scan took. New entries in front of a resume point (a higher priority, a retry),
+and accounts without one, wait for the next scan: docs/decisions/0025.
 """
 
 from __future__ import annotations
@@ -11,34 +11,35 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-#: A look from the front that took so long (seconds), and so much longer for each account, where so many entries are
-#: dead, leaves resume points, for so many times as long, at most `LONGEST`: the claim and whoever asks for work walk
-#: over the same entries, and take as long again.
+#: A scan from the front leaves resume points if it took `DEAR` seconds plus `EACH` an account, and `DEAD` entries
+#: are dead. They last `TIMES` as long as the scan took, at most `LONGEST` seconds: the claim and each check for work
+#: read the same entries, and take as long again.
 DEAR, EACH = 0.002, 100e-6
 DEAD = 20_000
 TIMES = 20
 LONGEST = 2.0
 
-#: Of so many accounts at most: they are written with each pass.
+#: The most accounts that get resume points, because each pass writes them.
 MOST = 64
 
-#: The priority, due time and id of an entry, as JSON has them.
+#: The priority, due time and id of an entry, as JSON values.
 Point = list[int | str]
 Points = Mapping[str, Point]
 
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """What the next pass goes on from. `seconds`: for how long; None: no longer than was said before."""
+    """The points the next pass goes on from. `seconds`: how long they last; None: until the time set before."""
 
     points: Points
     seconds: float | None = None
 
 
 def after_scan(looked: float, accounts: int, points: Callable[[], Points], dead: Callable[[], int]) -> Resume | None:
-    """After a look at so many accounts' fronts in so many seconds, and the claim; None: the next pass looks as well.
+    """Return resume points if a scan of so many accounts' fronts took too long (seconds); None:
+    the next pass scans too.
 
-    `points` and `dead` are asked only after a slow one.
+    `points` and `dead` are called only after a slow scan.
     """
     if looked < DEAR + EACH * accounts or accounts > MOST or dead() < DEAD:
         return None
@@ -46,12 +47,14 @@ def after_scan(looked: float, accounts: int, points: Callable[[], Points], dead:
 
 
 def after_resuming(points: Points, accounts: Collection[str], reached: Points) -> Resume | None:
-    """After a pass that went on from `points`; None where some account got less, as others have its entries locked."""
+    """Return the points after a pass that went on from `points`;
+    None if an account got less, its entries being locked.
+    """
     return Resume({**points, **reached}) if reached.keys() == set(accounts) else None
 
 
 def behind(account: str) -> str:
-    """SQL: entries of `ready` behind the account's resume point in `:points`, of its priority."""
+    """Return SQL for entries of `ready` behind the account's resume point in `:points`, of its priority."""
     point = f"CAST(:points AS jsonb) -> {account}"
     return (
         f" AND priority = CAST({point} ->> 0 AS integer)"

@@ -1,4 +1,4 @@
-"""Room: whether a pass pays, asked after every settle and every enqueue that kicks."""
+"""Check whether a pass pays, after every settle and every enqueue that sends a wake-up."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from celeriac.dispatch.window import ahead
 from celeriac.roles.role import Role
 from celeriac.store.prepared import Prepared
 
-#: For so long (seconds) a role has had neither ticket nor pass, where a pass pays for a single slot.
+#: After so long (seconds) without a ticket or a pass of the role, a pass pays for a single slot.
 QUIET = 1
 
-# Room is checked before work: settles ask far more often than there is room, and `ready` may begin with dead entries.
+# Room is checked before work: settles check far more often than there is room, and `ready` may begin with dead entries.
 # There is no room while a ticket for each slot waits to be started: what becomes ready meanwhile shares the next
 # tickets. A pass after each settle would make ever smaller tickets, and a queue of them. A ticket that has waited for
-# longer is not counted: it may be lost, or all workers are busy.
-# A drain has a pass once a quarter of the window is free, or of what a window by measure holds beyond its slots
-# (`below`: `window.refill_below`). The last quarter is filled too where the role has
-# had no ticket and no pass for a while: long tasks, which settle seldom, would leave it empty until beat's pass. A pass
-# that claimed nothing counts, or each look would have one where all that is ready belongs to accounts at their cap.
+# more than a second is not counted: it may be lost, or all workers are busy.
+# While a backlog drains, a pass pays once a quarter of the window is free, or of what a window by measure holds beyond
+# its slots (`below`: `window.refill_below`). The last quarter is filled too if the role has had no ticket and no pass
+# for a while: long tasks, which settle seldom, would leave it empty until beat's pass. A pass that claimed nothing
+# counts as one, else each check would run a pass while all that is ready belongs to accounts at their cap.
 # Where a pass left resume points, the next pass finds out whether there is more.
 WORK_AND_ROOM = text(f"""
 WITH state AS MATERIALIZED (
@@ -64,9 +64,9 @@ _WORK_AND_ROOM = Prepared(
 
 
 def work_and_room(connection: Connection, role: Role) -> bool:
-    """Whether there is work, enough of the window is free and not every slot has a ticket to start.
+    """Return whether there is work, enough of the window is free and not every slot has a ticket to start.
 
-    Cheap enough to ask after every settle.
+    Cheap enough to be called after every settle.
     """
     asked = {"role": role.name, "queue": role.queue, "window": role.window, "ahead": ahead(role)}
     return bool(_WORK_AND_ROOM.on(connection, asked).scalar_one())

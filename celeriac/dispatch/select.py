@@ -1,4 +1,4 @@
-"""Select: what one pass needs to know, at a cost that follows what it may give, not the backlog."""
+"""Select: read what one pass needs to know, at a cost that follows the slots it may give, not the backlog."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from celeriac.store.plans import IN_ORDER
 from celeriac.store.prepared import for_cursor
 from celeriac.store.ready import TURNS
 
-# Each LIMIT has its index's ORDER BY, and none stands in an EXISTS, which would drop both: else the planner may read a
-# whole table in the hope of meeting such a row soon.
+# Each LIMIT has its index's ORDER BY, and none is inside an EXISTS, which would drop both. Otherwise the planner may
+# scan a whole table, expecting to meet such a row soon.
 
-# Transaction-level, so that it holds behind PgBouncer and goes with a dead process.
+# A transaction-level lock works behind PgBouncer and is released when its process dies.
 LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('celeriac pass ' || :role, 0))")
 
 # INVARIANT of `held_since`: no ticket that holds something was claimed before, so nobody walks over the dead entries of
@@ -75,8 +75,8 @@ SELECT EXISTS (
 """)
 
 # INVARIANT of `onward`, `around`: each step is one descent into `ready_in_order`, to the next account with an entry.
-# `around` is read only if `onward` ran out of accounts before `walk` found :accounts of them, each with one look at its
-# policy. `waiting` counts at most :depth entries of an account, none of one that is shut.
+# `around` is read only if `onward` ran out of accounts before `walk` found :accounts of them, each with one look-up of
+# its policy. `waiting` counts at most :depth entries of an account, none of one that is shut.
 _CLAIMANTS = """{turns}, walk AS (
     SELECT turn.account, policy.weight, policy.cap, policy.shut, row_number() OVER () AS place
     FROM (SELECT account FROM onward UNION ALL SELECT account FROM around) AS turn
@@ -109,7 +109,7 @@ CLAIMANTS = text(_CLAIMANTS.format(turns=TURNS, behind=""))
 
 WAITING = text(_WAITING.format(behind=""))
 
-# The accounts that have resume points, in the same order.
+# CTEs for the accounts that have resume points, in the same order.
 KNOWN = """
 WITH known AS (SELECT account FROM jsonb_object_keys(CAST(:points AS jsonb)) AS key (account)),
 onward AS (SELECT account FROM known WHERE account > :cursor ORDER BY account),
@@ -119,7 +119,7 @@ CLAIMANTS_BEHIND = text(_CLAIMANTS.format(turns=KNOWN, behind=behind("walk.accou
 
 WAITING_BEHIND = text(_WAITING.format(behind=behind("wanted.account")))
 
-# Whether one of these accounts has something of a lower priority than its point's.
+# Finds whether one of these accounts has an entry of a lower priority than its point's.
 LOWER = text("""
 SELECT true FROM unnest(CAST(:accounts AS text[])) AS wanted (account)
 WHERE (SELECT true FROM celeriac.ready WHERE role = :role AND account = wanted.account
@@ -141,12 +141,12 @@ READY = text("SELECT true FROM celeriac.ready WHERE role = :role ORDER BY accoun
 
 PARKED = text("SELECT true FROM celeriac.parked WHERE role = :role LIMIT 1")
 
-# By the statistics, which every process reports at its own pace.
+# These are statistics, to which every process reports with a delay of its own.
 DEAD = text("""
 SELECT sum(pg_stat_get_dead_tuples(to_regclass('celeriac.ready_' || n))) FROM generate_series(0, 2) AS n
 """)
 
-# A step is a tenth of the bucket, one token at least: what the next pass is to find beside what waits to begin.
+# A step is a tenth of the bucket, at least one token: the next pass should find that many beside what waits to begin.
 REFILLS = text("""
 SELECT l.role, (step.tokens + waits.n - celeriac.tokens(l)) / celeriac.per_second(l.rate_limit) AS seconds,
     step.tokens / celeriac.per_second(l.rate_limit) AS step
@@ -176,9 +176,9 @@ class HeldSince:
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """The state a pass decides on. `holding`: active tasks per account; `slots`: consumers of live workers;
-    `resumed`: accounts were whose tasks may still be parked; `tokens`: how many may begin, by its rate;
-    `points`: the resume points of the last pass, while they hold.
+    """The state that a pass decides on. `holding`: active tasks per account; `slots`: consumers of live workers;
+    `resumed`: some accounts were resumed whose tasks may still be parked; `tokens`: how many tasks may begin, by the
+    role's rate; `points`: the resume points of the last pass, while they last.
     """
 
     paused: bool
@@ -194,13 +194,15 @@ class Survey:
     tokens: float | None
 
     def by_rate(self, n: int) -> int:
-        """How many of so many may begin."""
+        """Return how many of `n` tasks may begin by the role's rate."""
         return n if self.tokens is None else min(n, int(self.tokens))
 
 
 @dataclass(frozen=True, slots=True)
 class Refill:
-    """Of a role with a rate and something ready: in how many seconds it has a step's tokens, and how long a step is."""
+    """The rate of a role with something ready: in how many seconds it has a step's tokens,
+    and how long a step takes.
+    """
 
     role: str
     seconds: float
@@ -209,7 +211,7 @@ class Refill:
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """`open`: in rotation order; `shut`: those that are paused or may have nothing, and have entries all the same.
+    """Accounts that have entries. `open`: in rotation order; `shut`: those that are paused or have a cap of 0.
 
     `is_all` False: the walk may not have seen every account with ready entries.
     """
@@ -220,9 +222,10 @@ class Accounts:
 
 
 def lock_pass(connection: Connection, role: str) -> bool:
-    """True if this transaction is the role's only pass. Take it before reading: it orders what is read.
+    """Return True if this transaction is now the role's only pass.
+    Call it before reading, since it orders what is read.
 
-    What the transaction does is planned by look-ups: a backlog that came just now has no statistics.
+    It also makes the planner use look-ups in this transaction: a backlog that came just now has no statistics.
     """
     return bool(connection.exec_driver_sql(_LOCK_AND_PLAN, {"role": role}).scalar_one())
 
@@ -239,11 +242,10 @@ def survey(connection: Connection, role: str, queue: str) -> Survey:
 def accounts(
     connection: Connection, role: str, seen: Survey, free: int, depth: int, points: Points | None = None
 ) -> Accounts:
-    """Accounts with ready tasks in rotation order, each with at most `depth` of them counted; or those with `points`
-    alone, and what they have behind them.
+    """Return accounts with ready tasks in rotation order, with at most `depth` tasks counted of each; or only those
+    with `points`, and what they have behind them.
 
-    At least `free` accounts that hold nothing, if there are so many: whoever stands behind them could get nothing
-    anyway.
+    They include `free` accounts that hold nothing, if there are so many: accounts after those could get nothing anyway.
     """
     most = free + len(seen.holding)
     wanted = {"role": role, "cursor": seen.cursor, "accounts": most, "depth": depth}
@@ -259,7 +261,7 @@ def accounts(
 def waiting(
     connection: Connection, role: str, accounts: list[str], depth: int, points: Points | None = None
 ) -> dict[str, int]:
-    """How many ready tasks each of these accounts has, in all or behind its point, counting at most `depth`."""
+    """Return how many ready tasks each of these accounts has, in all or behind its point, counting at most `depth`."""
     rows = _from(connection, WAITING, WAITING_BEHIND, {"role": role, "accounts": accounts, "depth": depth}, points)
     return {row.account: row.waiting for row in rows}
 
@@ -273,32 +275,32 @@ def _from(
 
 
 def has_lower(connection: Connection, role: str, accounts: Sequence[str], points: Points) -> bool:
-    """Whether one of these accounts has something of a lower priority than its point's."""
+    """Return whether one of these accounts has an entry of a lower priority than its point's."""
     wanted = {"role": role, "accounts": list(accounts), "points": json.dumps(dict(points))}
     return bool(accounts) and connection.execute(LOWER, wanted).scalar_one_or_none() is not None
 
 
 def before_fronts(connection: Connection, role: str, accounts: Sequence[str]) -> dict[str, Point]:
-    """Points before the first entries of these accounts."""
+    """Return points before the first entries of these accounts."""
     rows = connection.execute(FRONTS, {"role": role, "accounts": list(accounts)}).all() if accounts else []
     return {row.account: row.point for row in rows}
 
 
 def dead_entries(connection: Connection) -> int:
-    """How many entries of `ready` are gone and not yet vacuumed, or may not be."""
+    """Return how many entries of `ready` are deleted and not vacuumed yet."""
     return int(connection.execute(DEAD).scalar_one())
 
 
 def has_ready(connection: Connection, role: str) -> bool:
-    """Whether any account has a ready task."""
+    """Return whether any account has a ready task."""
     return connection.execute(READY, {"role": role}).scalar_one_or_none() is not None
 
 
 def has_parked(connection: Connection, role: str) -> bool:
-    """Whether tasks of the role wait for their account to be resumed."""
+    """Return whether tasks of the role wait for their account to be resumed."""
     return connection.execute(PARKED, {"role": role}).scalar_one_or_none() is not None
 
 
 def refills(connection: Connection, roles: list[str]) -> list[Refill]:
-    """Those of the roles that have a rate, and something ready."""
+    """Return the refills of those roles that have a rate and something ready."""
     return [Refill(*row) for row in connection.execute(REFILLS, {"roles": roles})]

@@ -1,8 +1,8 @@
 """The window: how many tasks of a role may be claimed or running at once, and when a pass pays. Pure.
 
-Whoever comes new waits for what is claimed and has not begun. A role that says no window of its own therefore claims
-what its slots run now and what they will begin within about a second, by its measured seconds a task.
-`celeriac.window_of` (store/routines/window.sql) is the same rule for SQL.
+A new account waits for what is claimed and has not begun. So a role without a window of its own claims what its slots
+run now and what they will begin within about a second, by its measured seconds per task.
+`celeriac.window_of` (store/routines/window.sql) is the same rule in SQL.
 """
 
 from __future__ import annotations
@@ -11,23 +11,25 @@ import math
 
 from celeriac.roles.role import WIDEST, Role
 
-#: A task that was lost so often shares no ticket.
+#: A task that was lost this often shares no ticket.
 SUSPECT = 2
 
-#: A window by measure holds what the slots begin within so long (seconds).
+#: A window by measure holds what the slots begin within this time (seconds).
 AHEAD = 1.0
 
-#: Tasks that a role claims of which nobody knows how long they take, or that no worker serves.
+#: How many tasks a role claims whose duration is unknown, or that no worker serves.
 FIRST = 8
 
 
 def ahead(role: Role) -> float:
-    """Seconds of work that are claimed in advance; where beat alone dispatches, until its next pass."""
+    """Return the seconds of work that are claimed in advance; where beat alone dispatches, until its next pass."""
     return AHEAD if role.prompt else AHEAD + role.every
 
 
 def window(role: Role, slots: int, seconds_per_task: float | None) -> int:
-    """How many tasks of a role may be claimed or running at once. `slots`: processes of live workers that serve it."""
+    """Return how many tasks of a role may be claimed or running at once.
+    `slots`: processes of live workers that serve it.
+    """
     if role.window is not None:
         return role.window
     if seconds_per_task is None:
@@ -38,9 +40,9 @@ def window(role: Role, slots: int, seconds_per_task: float | None) -> int:
 
 
 def refill_below(role: Role, slots: int, seconds_per_task: float | None) -> int:
-    """A pass pays at once below so many active tasks: a quarter of the window is free, or of what a window by measure
-    holds beyond the slots. Where the role has had neither ticket nor pass for a while (`room.QUIET`), a single free
-    place is enough.
+    """Return the number of active tasks below which a pass pays at once: a quarter of the window is then free, or of
+    what a window by measure holds beyond the slots. If the role has had neither ticket nor pass for a while
+    (`room.QUIET`), one free place is enough.
     """
     size = window(role, slots, seconds_per_task)
     spare = size if role.window is not None else max(4, size - slots)
@@ -48,14 +50,18 @@ def refill_below(role: Role, slots: int, seconds_per_task: float | None) -> int:
 
 
 def may_claim(role: Role, active: int, slots: int, seconds_per_task: float | None) -> int:
-    """How many a pass may claim, of a role with so many active tasks; zero or less if its window is full."""
+    """Return how many tasks a pass may claim, of a role with so many active ones;
+    zero or less if its window is full.
+    """
     return min(
         role.batch_size, window(role, slots, seconds_per_task) - active, first_steps(role, slots, seconds_per_task)
     )
 
 
 def first_steps(role: Role, slots: int, seconds_per_task: float | None) -> int:
-    """A role that sizes its tickets by measure starts with a few tasks; the rest follows as they settle."""
+    """Return how many tasks a pass may claim of a role that sizes tickets by measure and has no measure yet: a few, and
+    the rest as they settle.
+    """
     if role.chunk == "auto" and role.prompt and seconds_per_task is None:
         return max(2 * slots, FIRST)
     return role.batch_size

@@ -1,4 +1,4 @@
-"""The doctor: what is wrong with a system that runs, and what cures it. It asks, and changes nothing.
+"""The doctor: what is wrong with a running system, and what cures it. It only reads.
 
 findings   what a check found, and how it is said
 machinery  whether what work rests on is sound

@@ -1,4 +1,4 @@
-"""What is stored that this code cannot run: asked in a deploy's pipeline, before the new code is started."""
+"""Stored work that this code cannot run: checked in a deploy's pipeline, before the new code is started."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ newest AS (
     WHERE role = :role AND -id > (SELECT max(-id) FROM newest) ORDER BY -id DESC LIMIT :half)
 )"""
 
-# What holds a workflow's place and runs no handler has no arguments.
+# A task that only holds a workflow's place has no arguments, and runs no handler.
 SHAPES = text(f"""
 WITH {_SAMPLE}
 SELECT positional, names, count(*) AS n, min(id) AS first FROM (
@@ -88,7 +88,7 @@ SELECT task, positional, names, queue, priority, is_loose, count(DISTINCT id) AS
 GROUP BY task, positional, names, queue, priority, is_loose ORDER BY n DESC, first
 """)
 
-# Those of the beat config are the code's own, which checks them itself.
+# Schedules of the beat config are left out: they are the code's own, which checks them itself.
 SCHEDULES = text("""
 SELECT name, target, ARRAY(SELECT jsonb_object_keys(kwargs) ORDER BY 1) AS names FROM celeriac.scheduled_jobs
 WHERE kind = 'task' AND enabled AND declared IS NULL ORDER BY name
@@ -155,7 +155,7 @@ def against_database(app: Celeriac, others: Collection[str] = (), queues: Collec
 
 
 def renamed(app: Celeriac) -> Iterator[str]:
-    """Roles with unfinished tasks that this code may have renamed: one it alone knows takes the same parameters."""
+    """Yield roles with unfinished tasks that this code may have renamed: a new role takes the same parameters."""
     with app.database.reading() as connection:
         rows = connection.execute(WAITING, {"most": MOST + 1}).all()
     for row in rows:
@@ -309,7 +309,7 @@ def _does_not_fit(declared: Declared, shape: Any, positional: int | None = None)
 
 
 def _renamed(roles: Roles, row: Any) -> str | None:
-    """A role that this code alone knows and that takes the same parameters as that one did."""
+    """Return a role that only this code knows and that takes the same parameters as the stored one."""
     new = [one for one in roles.own() if one.role.name not in row.known and not is_built_in(one.role.name)]
     same = [one.role.name for one in new if row.parameters and one.signature.describe() == row.parameters]
     close = get_close_matches(row.role, same, n=1, cutoff=0.0)

@@ -1,4 +1,4 @@
-"""Check after check: what `celeriac doctor`, the page System and `/api/doctor` tell."""
+"""The checks in their order, for `celeriac doctor`, the page System and `/api/doctor`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from celeriac.doctor.findings import Seen, Trouble, error_text
 from celeriac.errors import ConfigurationError
 from celeriac.insights.history.alerts import damage
 
-#: The four questions of the crawl jobs' document, and what all of them rest on.
+#: The four questions of the crawl jobs' document, after the basis of them all.
 MACHINERY = "what all rests on"
 PROCESSING = "tasks are not processed"
 RETRYING = "failed tasks are not retried"
@@ -71,7 +71,7 @@ CHECKS = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A line of the answer. `runbook`: the page about it, where there is one."""
+    """A line of the doctor's answer. `runbook`: the page about it, where there is one."""
 
     check: str
     ok: bool

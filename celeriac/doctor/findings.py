@@ -1,4 +1,4 @@
-"""What the checks of the doctor find, and how it is said."""
+"""Results of the doctor's checks, and their wording."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any
 
 from celeriac.insights import Count
 
-#: Names in a line.
+#: Most names in a line.
 NAMES = 10
 
-#: Seconds something that happens each second or two may be late.
+#: Seconds by which something that happens each second or two may be late.
 LATE = 60.0
 
-#: A worker silent for longer (seconds) is not counted among those that work.
+#: A worker silent for longer (seconds) does not count as working.
 SILENT = 120.0
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """`cure`: what to do, a command or a statement where there is one."""
+    """Something wrong. `cure`: what to do, a command or a statement where there is one."""
 
     text: str
     cure: str
@@ -27,7 +27,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What a check found: how things stand, and what is wrong."""
+    """A check's result: how things stand, and what is wrong."""
 
     text: str
     troubles: list[Trouble] = field(default_factory=list)
@@ -39,17 +39,17 @@ def named(names: Any) -> str:
 
 
 def counted(some: Count, more: int) -> str:
-    """Of what waits and what is held: `5,012`, or `5,012+` where counting stopped."""
+    """Format the sum of waiting and held tasks: `5,012`, or `5,012+` if counting stopped."""
     return f"{some.n + more:,}{'' if some.exact else '+'}"
 
 
 def error_text(error: Exception) -> str:
-    """What the database said, in a line."""
+    """Return the database's message, in a line."""
     return str(getattr(error, "orig", error)).partition("\n")[0]
 
 
 def age(seconds: float | None) -> str:
-    """As people say it, from two of a unit on: 40 s, 12 min, 5 h, 3 d."""
+    """Format an age, in a unit of which there are two or more: 40 s, 12 min, 5 h, 3 d."""
     if seconds is None:
         return "-"
     for unit, length in (("d", 86_400), ("h", 3600), ("min", 60)):

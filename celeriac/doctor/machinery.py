@@ -1,4 +1,4 @@
-"""Whether what work rests on is sound: Postgres and its schema, Redis, clocks, workers, beat, tickets."""
+"""Checks of what work depends on: Postgres and its schema, Redis, clocks, workers, beat, tickets."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from celeriac.store.drift import MIGRATE, drift
 from celeriac.store.failures import is_full
 from celeriac.store.migrate import LEFT, unapplied
 
-#: A ticket that nobody has begun is in Redis after so many seconds, or somebody has taken it.
+#: After so many seconds an unstarted ticket is in Redis, or a worker has taken it.
 YOUNG = 5.0
 
-#: Seconds the clocks may differ.
+#: Seconds by which the clocks may differ.
 SKEW = 5.0
 
 
@@ -139,8 +139,8 @@ def beat(app: Celeriac) -> Seen:
 
 
 def tickets(app: Celeriac) -> Seen:
-    """A busy worker has taken tickets from Redis that it has not begun, no more than it has slots. What is missing
-    beyond those is lost, and so is what nobody has begun for `ticket_grace`.
+    """Check for lost tickets. A busy worker may have taken from Redis as many tickets as it has slots, unstarted.
+    Missing ones beyond those are lost, and so are those that nobody has started for `ticket_grace`.
     """
     tokens: defaultdict[str, list[str]] = defaultdict(list)
     for ticket in _unstarted(app.database, YOUNG):

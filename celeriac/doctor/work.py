@@ -1,4 +1,4 @@
-"""Why work does not go on: pauses, long runs and failures, retries, schedules and priorities, for `celeriac doctor`."""
+"""Checks of work that does not go on: pauses, long runs and failures, retries, schedules and priorities."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from celeriac.settings import Settings
 
 
 def pauses(app: Celeriac) -> Seen:
-    """Roles that somebody has paused, and that have work."""
+    """Check for paused roles that have work."""
     with app.database.reading() as connection:
         depths = [depth for role in condition.paused(connection) for depth in insights.depth(connection, role)]
     waiting = [depth for depth in depths if depth.pending.n + depth.claimed > 0]
@@ -45,7 +45,7 @@ def letters(_: Celeriac) -> Seen:
 
 
 def retries(app: Celeriac) -> Seen:
-    """Whether what waits for a time goes on at it, and what has no retry left."""
+    """Check that due tasks go on, and name those that have no retries left."""
     with app.database.reading() as connection:
         of_roles = condition.retries(connection, LATE)
     used_up = {one.role: one.used_up for one in of_roles if one.used_up}
@@ -85,7 +85,7 @@ def schedules(app: Celeriac) -> Seen:
 
 
 def _left_out(app: Celeriac, jobs: list[dict[str, Any]]) -> Iterator[Trouble]:
-    """What the beat config has, and its beat did not take up."""
+    """Yield schedules of the beat config that its beat did not install."""
     known = {job["name"] for job in jobs}
     if any(job["owner"] == Timetable(app).owner for job in jobs):
         listed, own = entries(app).keys(), entries(app, celerys=False).keys()
@@ -97,7 +97,7 @@ def _left_out(app: Celeriac, jobs: list[dict[str, Any]]) -> Iterator[Trouble]:
 
 
 def priorities(app: Celeriac) -> Seen:
-    """What waits at which priority, and whether what waits long ages."""
+    """Report what waits at which priority, and check that long waits gain priority."""
     with app.database.statement() as connection:
         queued = insights.priorities_of(connection)
     with app.database.reading() as connection:

@@ -1,1 +1,1 @@
-"""A call → rows."""
+"""Turn calls into rows."""

@@ -1,7 +1,8 @@
-"""Adopt: plain Celery's messages become tasks, or dead letters. Done twice, it is done once.
+"""Adopt: turn plain Celery's messages into tasks or dead letters, each message once, however often it comes.
 
 A message leaves Redis only after the commit, so it comes again if its adopter was killed in between. The ledger
-`adopted` knows its id for as long as that may be, also where the task itself is gone: a role may keep no successes.
+`adopted` remembers its id for as long as that can happen, even when the task itself is gone because its role keeps no
+successes.
 """
 
 from __future__ import annotations
@@ -18,13 +19,13 @@ from sqlalchemy import Connection, text
 from celeriac.enqueue import outbox
 from celeriac.enqueue.rows import NewTask
 
-#: The largest message that is kept whole; of a larger one its beginning.
+#: The largest message that is kept whole, and how much is kept of a larger one (bytes).
 MOST_KEPT, BEGINNING = 2**24, 2**16
 
-# INVARIANT: one adopter at a time; the others would read the same messages, and write nothing.
+# INVARIANT: there is one adopter at a time; others would read the same messages and write nothing.
 TURN = text("SELECT pg_try_advisory_xact_lock(hashtextextended('celeriac adopted', 0))")
 
-# In the order of ids, so that an adopter and somebody who replays do not wait for each other.
+# Ordered by id, so that an adopter and somebody who replays dead letters never deadlock.
 NOTE = text("""
 INSERT INTO celeriac.adopted (task_id)
 SELECT DISTINCT task_id FROM unnest(CAST(:task_ids AS text[])) AS wanted (task_id) ORDER BY task_id
@@ -41,7 +42,7 @@ ON CONFLICT (digest) DO NOTHING
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A message that becomes no task, with what could be told of it: the arguments may be their sender's own `repr`."""
+    """A message that becomes no task, with what is known of it; the arguments may be their sender's own `repr`."""
 
     message: bytes
     reason: str
@@ -67,12 +68,12 @@ class Letter:
 
 
 def has_turn(connection: Connection) -> bool:
-    """Whether no other transaction is adopting; then none will until this one ends."""
+    """Return whether no other transaction is adopting; if so, none can until this one ends."""
     return bool(connection.execute(TURN).scalar_one())
 
 
 def adopt(connection: Connection, tasks: Sequence[NewTask]) -> set[str]:
-    """Enqueues those whose ids were not adopted before; the roles of these."""
+    """Enqueue those tasks whose ids were not adopted before, and return their roles."""
     if not tasks:
         return set()
     new = set(connection.execute(NOTE, {"task_ids": [task.task_id for task in tasks]}).scalars())
@@ -83,6 +84,6 @@ def adopt(connection: Connection, tasks: Sequence[NewTask]) -> set[str]:
 
 
 def bury(connection: Connection, letters: Iterable[Letter]) -> None:
-    """Each message once, however often it comes."""
+    """Write each of these messages as a dead letter, once, however often it comes."""
     if rows := sorted((letter.row() for letter in letters), key=itemgetter("digest")):
         connection.execute(BURY, rows)

@@ -1,4 +1,4 @@
-"""Bulk: many tasks of one transaction, in few statements."""
+"""Bulk: enqueue many tasks of one transaction in few statements."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from celeriac.errors import IdTaken
 
 logger = logging.getLogger(__name__)
 
-#: Rows a statement.
+#: Rows in one statement.
 BULK = 1000
 
 
 def enqueue_bulk(connection: Connection, tasks: Sequence[NewTask], *, callers: Callers | None = None) -> list[Receipt]:
-    """Receipts in the order of the tasks. Unique keys are taken in one order across statements, as within each."""
+    """Enqueue these tasks and return their receipts in the same order.
+
+    Unique keys are taken in one order across statements, as within each, so that two bulks never deadlock.
+    """
     places: Sequence[int] = range(len(tasks))
     if any(task.unique_key is not None for task in tasks):
         places = sorted(places, key=lambda place: _key(tasks[place]))
@@ -32,10 +35,10 @@ def enqueue_bulk(connection: Connection, tasks: Sequence[NewTask], *, callers: C
 
 
 def enqueue_while_made(connection: Connection, batches: Iterable[Sequence[NewTask]]) -> Iterator[Receipt]:
-    """Receipts in the order of the tasks, each batch of which is inserted while the next one is made.
+    """Insert each batch while the next one is made, and yield receipts in the order of the tasks.
 
-    For tasks without unique keys, which would be taken in one order across batches. The connection is another thread's
-    until the last receipt is there; what that one raises, the receipts do.
+    Only for tasks without unique keys, since these would have to be taken in one order across batches. The connection
+    belongs to another thread until the last receipt is there; an error in that thread is raised here.
     """
     beside = ThreadPoolExecutor(1, thread_name_prefix="celeriac-bulk")
     under_way: Future[list[Receipt]] | None = None
@@ -54,14 +57,14 @@ def enqueue_while_made(connection: Connection, batches: Iterable[Sequence[NewTas
 def _begun(beside: ThreadPoolExecutor, connection: Connection, batch: Sequence[NewTask]) -> Future[list[Receipt]]:
     try:
         return beside.submit(_enqueue, connection, batch, None)
-    except RuntimeError:  # the process ends, and has no threads any more
+    except RuntimeError:  # the process is exiting and starts no more threads
         done: Future[list[Receipt]] = Future()
         done.set_result(_enqueue(connection, batch, None))
         return done
 
 
 def _end(beside: ThreadPoolExecutor, connection: Connection) -> None:
-    """Waits for the insert under way before the transaction ends; interrupted in that, invalidates the connection."""
+    """Wait for the current insert before the transaction ends; if that is interrupted, invalidate the connection."""
     try:
         beside.shutdown(cancel_futures=True)
     except BaseException:
@@ -76,12 +79,15 @@ def _enqueue(connection: Connection, tasks: Sequence[NewTask], callers: Callers 
 
 
 def is_anothers(task: NewTask, receipt: Receipt) -> bool:
-    """Whether another task has the unique key of this part of a workflow."""
+    """Return whether another task has the unique key of this part of a workflow."""
     return task.is_part and receipt.task_id != task.task_id
 
 
 def refuse_different(tasks: Sequence[NewTask], receipts: Sequence[Receipt | None]) -> None:
-    """Raises IdTaken where a task's id is another's: the caller rolls back. A workflow that begins anew has its ids."""
+    """Raise IdTaken where a task's id is another task's; the caller then rolls back.
+
+    Parts of a workflow that begins anew are exempt: they have the ids they had before.
+    """
     for task, receipt in zip(tasks, receipts, strict=True):
         if receipt is not None and receipt.differs and not task.is_part and not task.again:
             raise IdTaken(
@@ -91,7 +97,7 @@ def refuse_different(tasks: Sequence[NewTask], receipts: Sequence[Receipt | None
 
 
 def tell_different(tasks: Sequence[NewTask], receipts: Sequence[Receipt] | None) -> None:
-    """Where it is too late to refuse: the call has returned, or the handler has."""
+    """Log where a task's id is another task's and it is too late to refuse: the call, or the handler, has returned."""
     for task, receipt in zip(tasks, receipts or (), strict=False):
         if receipt.differs and not task.is_part and not task.again:
             logger.error(

@@ -1,4 +1,4 @@
-"""What a call may say beside its arguments: our options, and Celery's, so that an ordinary module runs unchanged."""
+"""The options a call may give beside its arguments: ours, and Celery's, so that an ordinary module runs unchanged."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from celeriac.store.drivers import Bare, bare, way_into
 
 
 class OfPsycopg(Protocol):
-    """A connection of psycopg2's or psycopg's, which may not be installed where this is checked."""
+    """A connection of psycopg2 or psycopg, either of which may not be installed where types are checked."""
 
     def cursor(self) -> Any: ...
 
 
 class OfAsyncpg(Protocol):
-    """A connection of asyncpg's, its own or a pool's."""
+    """A connection of asyncpg, its own or one from a pool."""
 
     def is_in_transaction(self) -> bool: ...
 
@@ -32,7 +32,7 @@ class OfAsyncpg(Protocol):
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 
-    #: What holds a caller's transaction. Those for an event loop are for `adelay` and its like.
+    #: An object that holds a caller's transaction. Those of an event loop are for `adelay` and its like.
     Transaction: TypeAlias = (
         Session | scoped_session[Any] | Connection | OfPsycopg | OfAsyncpg
         | AsyncSession | async_scoped_session[Any] | AsyncConnection
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 
 class BulkOptions(TypedDict, total=False):
-    """What many calls may say as one. Durations in seconds."""
+    """The options that one call for many tasks may give. Durations in seconds."""
 
     priority: int
     countdown: float
@@ -56,13 +56,13 @@ class BulkOptions(TypedDict, total=False):
 
 
 class CallOptions(BulkOptions, total=False):
-    """What a single call may say."""
+    """The options that a call for a single task may give."""
 
     task_id: str
 
 
-#: Options of Celery's that a call may give. Those of the first two lines take effect, or are refused where they cannot;
-#: the others concern how a message travels, and change nothing for a row.
+#: Celery's options that a call may give. Those in the first two lines take effect, or are refused where they cannot;
+#: the others are about how a message travels, which changes nothing for a row.
 CELERYS = frozenset({
     "shadow", "time_limit", "soft_time_limit", "link", "link_error", "chain", "chord", "group_id", "group_index",
     "replaced_task_nesting", "queue", "exchange", "exchange_type", "routing_key",
@@ -78,9 +78,10 @@ _OURS = frozenset(CallOptions.__annotations__)
 
 
 def options_of_call(role: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """A single call's options, with Celery's time limits as its `timeout`. Raises BadArguments for an unknown one.
+    """Return a single call's options, with Celery's time limits as its `timeout`.
+    Raises BadArguments for an unknown one.
 
-    Without `route_name`, which would send `celery.map` to the queue of the task it maps: a role has one of its own.
+    `route_name` is dropped: it would send `celery.map` to the queue of the task it maps, but a role has its own queue.
     """
     stamps = options.get("stamped_headers") or ()
     _refuse_unknown(role, options.keys() - set(stamps) - CELERYS, _OURS, _OURS | CELERYS)
@@ -90,7 +91,7 @@ def options_of_call(role: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def options_of_bulk(role: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What the options of a bulk say of its rows, as fields of NewTask. Raises BadArguments."""
+    """Return the fields of NewTask that a bulk's options set for all of its rows. Raises BadArguments."""
     _refuse_unknown(role, options.keys(), _BULK, _BULK)
     plain = {k: v for k, v in options.items() if k not in (*TIMES, "session", "connection")}
     return plain | dict(_field(option, time) for option, time in times(role, options).items())
@@ -110,7 +111,7 @@ def _refuse_unknown(role: str, options: Collection[str], ours: frozenset[str], k
 
 # -- what a message says of a call -------------------------------------------------------------------------------------
 
-#: Headers of Celery's own; what else a message has are the call's.
+#: Celery's own headers; any other header of a message was given by the call.
 _CELERYS_HEADERS = frozenset({
     "lang", "task", "id", "shadow", "eta", "expires", "group", "group_index", "retries", "timelimit", "root_id",
     "parent_id", "argsrepr", "kwargsrepr", "origin", "ignore_result", "replaced_task_nesting", "stamped_headers",
@@ -121,9 +122,11 @@ _CELERYS_HEADERS = frozenset({
 def said_beside(
     headers: Mapping[str, Any], *, ignores: bool | None, hard: float | None, limit: float
 ) -> dict[str, Any]:
-    """What the row keeps of what the call said: whether its result is wanted, its hard time limit, its own headers.
+    """Return what the row keeps of a call's options:
+    whether its result is ignored, its hard time limit, its own headers.
 
-    `ignores` and `hard`: what its task says, None if that is not known here. Raises EnqueueRefused.
+    `ignores` and `hard`: the task's own values, None if not known here;
+    the row keeps only what differs from them. Raises EnqueueRefused.
     """
     said: dict[str, Any] = {}
     if headers.get("ignore_result") not in (None, ignores):
@@ -140,12 +143,12 @@ def said_beside(
 
 _SECONDS, _TIME = "seconds, at most 100 years away", "a datetime or an ISO 8601 time"
 
-#: When a call is due and when it is too late, and what each may be.
+#: The options for when a call is due and when it is too late, and the values each may have.
 TIMES: Mapping[str, str] = {"countdown": _SECONDS, "eta": _TIME, "expires": f"{_SECONDS}, {_TIME}"}
 
 
 def times(role: str, options: Mapping[str, Any]) -> dict[str, float | datetime]:
-    """Those of TIMES that a call gives: seconds from the database's now, or an instant. Raises BadArguments."""
+    """Return those of TIMES that a call gives: seconds from the database's now, or an instant. Raises BadArguments."""
     return {option: _time(role, option, options[option]) for option in TIMES if options.get(option) is not None}
 
 
@@ -161,9 +164,10 @@ def _time(role: str, option: str, value: Any) -> float | datetime:
 
 
 def transaction_of(role: str, session: Any, connection: Any) -> Session | Connection | Bare | None:
-    """The caller's, if there is one. A broker's connection, Celery's option of that name, has none.
+    """Return the caller's transaction, or None. A broker's connection, which Celery's option of that name gives,
+    has none.
 
-    Raises BadArguments for what is none, and for one of an event loop's, which nothing can be awaited on here.
+    Raises BadArguments for anything else, and for a connection of an event loop, because nothing can be awaited here.
     """
     option, value = ("connection", connection) if session is None else ("session", session)
     if value is None or isinstance(value, Session | Connection):
@@ -191,7 +195,7 @@ _ARGUMENTS = "give a tuple of positional or a mapping of keyword arguments"
 
 
 def each(role: str, calls: Iterable[Any]) -> Iterator[tuple[tuple[Any, ...], Mapping[str, Any]]]:
-    """Positional and keyword arguments of each call of a bulk, all of which are there first. Raises BadArguments."""
+    """Yield each call's positional and keyword arguments; the calls are read completely first. Raises BadArguments."""
     if not isinstance(calls, Iterable):
         raise BadArguments(f"{role}: {calls!r:.100} has no calls in it: {_ARGUMENTS} for each; nothing was enqueued")
     for place, call in enumerate(list(calls)):
@@ -199,7 +203,7 @@ def each(role: str, calls: Iterable[Any]) -> Iterator[tuple[tuple[Any, ...], Map
 
 
 def _arguments(role: str, place: int, call: Any) -> tuple[tuple[Any, ...], Mapping[str, Any]]:
-    if type(call) is tuple:  # as most are: an abstract class takes a microsecond to ask
+    if type(call) is tuple:  # the usual case; an isinstance check against an abstract class takes a microsecond
         return call, {}
     if isinstance(call, Mapping):
         return (), call

@@ -1,7 +1,7 @@
-"""Plain Celery's messages: what they ask for, read strictly, with bounded work and nothing trusted.
+"""Read plain Celery's messages strictly: bounded work, nothing trusted.
 
-Celery's message protocols 1 and 2, as JSON. Whatever else lies in a queue (pickle, YAML, a part of a workflow) becomes
-a dead letter as it came, its body unopened.
+Celery's message protocols 1 and 2, as JSON. Anything else in a queue (pickle, YAML, a part of a workflow) becomes a
+dead letter as it came, with its body unopened.
 """
 
 from __future__ import annotations
@@ -28,24 +28,24 @@ from celeriac.store import sensitive
 from celeriac.store.encoding import Unfit, encoded, revived
 from celeriac.store.redact import Secrets
 
-#: The largest message that is read, and the most a compressed body may unpack to.
+#: The largest message that is read, and the most that a compressed body may unpack to (bytes).
 MOST_BYTES = 1_000_000
 
-#: The largest arguments that a dead letter shows beside the message itself.
+#: The largest arguments that a dead letter shows beside the message itself (bytes).
 SHOWN_BYTES = 65_536
 
-#: Characters of arguments that Celery's senders describe them with.
+#: The length (characters) to which Celery's senders cut their description of the arguments.
 _SHOWN = 1024
 
-#: A role and its handler's parameters by name; raises UnknownRole.
+#: Returns the role of this name and its handler's parameters; raises UnknownRole.
 RoleNamed = Callable[[str], tuple[Role, Signature]]
 
-#: kombu's name for what zlib makes.
+#: kombu's name for zlib's format.
 _ZLIB = "application/x-gzip"
 
 _HIGHEST = 9
 
-#: What a message says of the tasks that follow it, or wait for it.
+#: The fields in which a message names tasks that follow it or wait for it.
 _WORKFLOW = ("callbacks", "errbacks", "chain", "chord")
 
 
@@ -70,9 +70,9 @@ class Call:
 
 
 def judge(payload: bytes, role_named: RoleNamed, limit: float, priorities: Priorities) -> NewTask | Letter | None:
-    """The task this message becomes, or the dead letter that says why it becomes none.
+    """Return the task that this message becomes, or the dead letter that says why it becomes none.
 
-    None: it is a ticket, which has no row of its own, and starts nothing here.
+    None: the message is a ticket, which has no row of its own and starts nothing here.
     """
     secrets = Secrets(())
     try:
@@ -84,15 +84,15 @@ def judge(payload: bytes, role_named: RoleNamed, limit: float, priorities: Prior
             raise NotAdopted(f"{call.name}: this role takes no messages of plain Celery (adopt=True is not declared)")
         return task_of(call, role, signature, limit, priorities.of_message(role, call.priority))
     except NotReady:
-        raise  # Postgres has not said what role it is
+        raise  # the role is unknown because Postgres did not answer
     except EnqueueRefused as refused:
-        # A refusal may quote arguments, and the reason stands in lists and in the log.
+        # A refusal may quote arguments, and the reason is shown in lists and in the log.
         letter = letter_of(payload, secrets.without(str(refused)))
         return None if letter.name == TICKET else letter
 
 
 def task_of(call: Call, role: Role, signature: Signature, limit: float, priority: int) -> NewTask:
-    """Its row. Raises EnqueueRefused."""
+    """Return the row for this call. Raises EnqueueRefused."""
     try:
         return new_task(
             role, signature, call.task_id, call.args, call.kwargs, limit=limit, at=call.eta, expires_at=call.expires,
@@ -106,7 +106,7 @@ def task_of(call: Call, role: Role, signature: Signature, limit: float, priority
 
 
 def letter_of(payload: bytes, reason: str) -> Letter:
-    """With as much of the call as can be told."""
+    """Return a dead letter with as much of the call as could be read."""
     fields, args, kwargs = _fields_and_arguments(payload)
     name, task_id, sender = (_printable(fields.get(field)) for field in ("task", "id", "origin"))
     return Letter(payload, reason, name, task_id, sender, _shown(args), _shown(kwargs))
@@ -116,7 +116,7 @@ def letter_of(payload: bytes, reason: str) -> Letter:
 
 
 def call_of(payload: bytes) -> Call:
-    """What the message asks for. Raises NotAdopted."""
+    """Return the call that the message asks for. Raises NotAdopted."""
     envelope = _envelope(payload)
     headers, properties = _object(envelope, "headers"), _object(envelope, "properties")
     content = (envelope.get("content-type"), str(envelope.get("content-encoding")).lower())
@@ -138,7 +138,7 @@ def call_of(payload: bytes) -> Call:
 def _by_protocol(
     headers: Mapping[str, Any], body: Any
 ) -> tuple[Mapping[str, Any], list[Any], dict[str, Any], Mapping[str, Any]]:
-    """Where protocol 2 or 1 has the fields of the task, its arguments, and what follows it."""
+    """Return the task's fields, its arguments and what follows it, from where protocol 2 or 1 has them."""
     match body:
         case [list(args), dict(kwargs), dict(embed)] if "task" in headers:
             return headers, args, kwargs, embed
@@ -192,7 +192,7 @@ def _loads(text: bytes) -> Any:
 
 
 def _revived(value: Any) -> Any:
-    """With the dates and the like that kombu's notation stands for."""
+    """Return the value with dates and the like in place of kombu's notation for them."""
     try:
         return revived(value)
     except Exception as error:
@@ -217,7 +217,7 @@ def _text(fields: Mapping[str, Any], field: str) -> str:
 
 
 def _time(fields: Mapping[str, Any], field: str) -> str | None:
-    """Read, as every call's, by `new_task`."""
+    """Return the field's text; `new_task` parses it, as it does for every call."""
     value = fields.get(field)
     if value is not None and not isinstance(value, str):
         raise NotAdopted(f"its {field} is {value!r:.100}: give an ISO 8601 time")
@@ -225,7 +225,7 @@ def _time(fields: Mapping[str, Any], field: str) -> str | None:
 
 
 def _timeout(timelimit: Any) -> Any:
-    """Celery has a pair, hard and soft; it takes 0 for none."""
+    """Return the soft limit, else the hard one, from Celery's pair (hard, soft), where 0 means none."""
     match timelimit:
         case None:
             return None
@@ -256,7 +256,7 @@ def _kept(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _masks(fields: Mapping[str, Any], args: list[Any], kwargs: dict[str, Any]) -> dict[str, str]:
-    """What its sender would have shown of the arguments, unless that is what Celery says by itself of all of them."""
+    """Return the sender's descriptions of the arguments, unless they are just what Celery writes by default."""
     usual = {saferepr(arguments, _SHOWN) for arguments in (args, tuple(args), kwargs)}
     said = {name: fields[name] for name in ("argsrepr", "kwargsrepr") if isinstance(fields.get(name), str)}
     return {} if usual.issuperset(said.values()) else {name: _clean(text[:_SHOWN]) for name, text in said.items()}
@@ -266,7 +266,7 @@ def _masks(fields: Mapping[str, Any], args: list[Any], kwargs: dict[str, Any]) -
 
 
 def _fields_and_arguments(payload: bytes) -> tuple[Mapping[str, Any], Any, Any]:
-    """Fields and arguments of whatever this is; where the body is not read, what its sender says of them."""
+    """Return fields and arguments of any payload; where its body cannot be read, the sender's descriptions of them."""
     try:
         envelope = _envelope(payload)
         headers = _object(envelope, "headers")
@@ -287,7 +287,7 @@ def _fields_and_arguments(payload: bytes) -> tuple[Mapping[str, Any], Any, Any]:
 
 
 def _printable(value: Any) -> str | None:
-    """As much of a text as Postgres and a terminal take."""
+    """Return as much of a text as Postgres and a terminal accept; None if there is none."""
     if not isinstance(value, str):
         return None
     return _clean(value[:LONGEST_NAME]) or None

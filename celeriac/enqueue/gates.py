@@ -1,8 +1,8 @@
-"""Gates: what keeps a chord's body waiting while members are still being enqueued.
+"""Gates: tasks that keep a chord's body waiting while members are still being enqueued.
 
-The header of a chord may be a generator that takes its time. Its members begin as they come, and a gate counts as one
-that has not finished. It goes with the last members, in one transaction. If whoever enqueues dies before that, the gate
-expires, and the body fails.
+The header of a chord may be a slow generator. Its members start as they come, while a gate counts as an unfinished
+member. It is removed with the last members, in one transaction. If the enqueuing process dies before that, the gate
+expires and the body fails.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from celeriac.store import look
 from celeriac.store.ids import fresh_id
 from celeriac.store.plans import lookups
 
-#: After so long (seconds) without an end a gate gives up.
+#: How long (seconds) a gate waits for the last members before it expires.
 AT_THE_LATEST = 3600.0
 
-# The body is told how many results it gets: nobody knew when it was enqueued.
+# This also writes the number of results to the body's row: it was not known when the body was enqueued.
 CLOSE = text("""
 WITH gate AS MATERIALIZED (
     SELECT id, barrier FROM celeriac.tasks WHERE task_id = ANY (CAST(:gates AS text[]))
@@ -40,7 +40,7 @@ SELECT DISTINCT CAST(barrier AS text) FROM gone
 
 
 def gate(member: NewTask) -> NewTask:
-    """Beside the first member that is enqueued before the last one is known."""
+    """Return the gate to enqueue with the first member, while the last one is not known yet."""
     return NewTask(
         task_id=fresh_id(), role=member.role, args="[]", kwargs="{}", headers={"canvas": {"gate": True}},
         delay=AT_THE_LATEST, expires_in=AT_THE_LATEST, enqueued_by=member.enqueued_by, workflow=member.workflow,
@@ -49,7 +49,7 @@ def gate(member: NewTask) -> NewTask:
 
 
 def close(connection: Connection, gates: Sequence[str], places: int) -> None:
-    """They go; the body gets so many results, and is looked at after the commit."""
+    """Remove the gates and write the number of results to the body, which is checked after the commit."""
     with lookups(connection):
         barriers = connection.execute(CLOSE, {"gates": list(gates), "places": places}).scalars().all()
     look.ask_joins(connection, barriers)

@@ -1,4 +1,4 @@
-"""Insert: new tasks and their places in the rooms, one statement in the caller's transaction."""
+"""Insert new tasks and their entries in the state tables, in one statement of the caller's transaction."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from celeriac.errors import CeleriacError, SnapshotTooOld
 from celeriac.store import look
 from celeriac.store.plans import lookups
 
-# A row that does not come back met its unique key or id, or its id is that of a finished task. An uncommitted
-# unique key is waited for: all bulks take keys in one order, by code points as Python sorts, so that no two wait for
-# each other. A lock key is never waited for: the task goes behind its head, if there is one, or behind nobody until
-# the look after the commit.
+# A row that is not returned met a row with its unique key or id, or its id is that of a finished task. The INSERT waits
+# for an uncommitted unique key: all bulks take keys in one order, by code points as Python sorts, so that no two
+# deadlock. It never waits for a lock key: the task goes to `behind`, whether or not the key has a holder, and the
+# post-commit check finds out.
 _INSERT = """
 WITH given AS (
     SELECT *, ordinality AS nth,
@@ -67,7 +67,7 @@ SELECT id, task_id, waits_for, lock_key FROM placed
 """
 INSERT = text(_INSERT.format("true"))
 
-# Ids of finished tasks are few, so that each is compared with them.
+# Few finished tasks have one of the given ids, so each given id is compared with that list.
 INSERT_NAMED = text(
     _INSERT.format(
         "NOT (is_named AND task_id IN (SELECT task_id FROM celeriac.history_named(ARRAY("
@@ -75,7 +75,7 @@ INSERT_NAMED = text(
     )
 )
 
-# What has the id, or the unique key. What holds the key may have expired.
+# Finds the task that has the id or the unique key. One that holds the key may have expired.
 EXISTING = text("""
 SELECT given.task_id AS wanted, found.id, found.task_id, found.expired, found.never_came,
     CASE WHEN found.due_at IS NOT NULL THEN coalesce(
@@ -109,8 +109,8 @@ FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given (
 ) AS found
 """)
 
-# Of these ids, those that finished while their rows were inserted: that insert saw neither the task nor its history.
-# And whether this statement sees what was committed by now.
+# Selects those of these ids whose tasks finished while the rows were inserted: that INSERT saw neither the task nor its
+# history. Also whether this statement sees what has been committed since.
 FINISHED = text("""
 SELECT ARRAY(
     SELECT task_id FROM celeriac.history_named(CAST(:task_ids AS text[]))
@@ -136,19 +136,20 @@ SELECT count(*) FROM celeriac.forget(ARRAY(SELECT id FROM celeriac.history_named
 
 MAKE_WAY = text("SELECT celeriac.make_way(:role, :unique_key, :by)")
 
-#: Each round loses only to a competitor that committed in between; more than a few in a row is a fault of ours.
+#: A round fails only if a competitor committed in between, so more than a few failures in a row would be a bug.
 ROUNDS = 100
 
 
-#: Which of some ids are of finished tasks, by a snapshot of its own.
+#: Returns those of some ids that belong to finished tasks, read with a snapshot of its own.
 Callers = Callable[[Sequence[str]], set[str]]
 
 
 def enqueue(connection: Connection, tasks: Sequence[NewTask], *, callers: Callers | None = None) -> list[Receipt]:
-    """A receipt per task, in order. Two tasks with one id, or with one (role, unique key), get the same row.
+    """Insert these tasks and return a receipt for each, in order.
+    Tasks with one id, or one (role, unique key), share a row.
 
-    `callers`: the transaction is a caller's own, of whose commit the engine may not hear, and whose snapshot may be
-    old: this finds which of some ids are of finished tasks. Raises SnapshotTooOld, where the caller rolls back.
+    `callers` is given in a caller's own transaction, whose commit the engine may not hear of and whose snapshot may be
+    old: it returns which of some ids belong to finished tasks. Raises SnapshotTooOld, on which the caller rolls back.
     """
     first: dict[str, NewTask] = {}
     for task in tasks:
@@ -158,7 +159,7 @@ def enqueue(connection: Connection, tasks: Sequence[NewTask], *, callers: Caller
 
 
 def as_they_stand(connection: Connection, receipts: Sequence[Receipt]) -> list[Receipt]:
-    """The receipts of a transaction that is committed: by now a task may be the head of its lock key."""
+    """Update the receipts of a committed transaction: by now a task may hold its lock key."""
     ids = [receipt.id for receipt in receipts if receipt.waits_for == "lock"]
     behind = set(connection.execute(STILL_BEHIND, {"ids": ids}).scalars()) if ids else set()
     return [replace(r, waits_for=None) if r.waits_for == "lock" and r.id not in behind else r for r in receipts]
@@ -189,7 +190,7 @@ def _insert_or_find(connection: Connection, tasks: Sequence[NewTask], callers: C
 
 
 def _give_back(connection: Connection, tasks: Iterable[NewTask], holders: Iterable[Row[Any]]) -> set[str]:
-    """A workflow that is applied again has its ids again: of these tasks, those that are over go from the history."""
+    """Delete finished tasks whose ids are used again, by a workflow that is applied again, and return those ids."""
     known = {task.task_id: task for task in tasks}
     again = {
         row.wanted
@@ -219,7 +220,7 @@ def _inserted(connection: Connection, tasks: Sequence[NewTask], callers: Callers
 def _but_finished(
     connection: Connection, rows: Sequence[Row[Any]], named: Mapping[str, NewTask], callers: Callers | None
 ) -> Sequence[Row[Any]]:
-    """Without rows whose id turns out to be a finished task's."""
+    """Undo and leave out rows whose id turns out to be a finished task's."""
     fresh = [row.task_id for row in rows if row.task_id in named]
     if not fresh:
         return rows
@@ -232,7 +233,11 @@ def _but_finished(
 
 
 def _refuse_unseen(fresh: Sequence[NewTask], callers: Callers | None) -> None:
-    """A part of a workflow comes from the handler that is to settle: nobody else has its id."""
+    """Raise SnapshotTooOld for tasks that have finished unseen by this snapshot.
+
+    Parts of a workflow need no check without `callers`:
+    the handler that is to settle enqueues them, and nobody else has their ids.
+    """
     unseen = callers([t.task_id for t in fresh]) if callers else {t.task_id for t in fresh if not t.is_part}
     for task in fresh:
         if task.task_id in unseen:
@@ -243,13 +248,13 @@ def _refuse_unseen(fresh: Sequence[NewTask], callers: Callers | None) -> None:
 
 
 def finished(connection: Connection, task_ids: Sequence[str]) -> set[str]:
-    """Which of these ids are of finished tasks."""
+    """Return those of these ids that belong to finished tasks."""
     known, _ = connection.execute(FINISHED, {"task_ids": list(task_ids)}).one()
     return set(known)
 
 
 def _make_way(connection: Connection, tasks: Iterable[NewTask], late: set[str]) -> None:
-    """What holds these tasks' unique keys has expired: it is cancelled, as at its start, and they are new."""
+    """Cancel expired tasks that hold these tasks' unique keys, as their start would, so that these are new."""
     for task in tasks:
         if task.task_id in late:
             parameters = {"role": task.role, "unique_key": task.unique_key, "by": task.enqueued_by}

@@ -1,4 +1,4 @@
-"""From a call (`.delay()`, `send_task`, by name) to a row to be: keys derived, arguments checked, nothing written."""
+"""Turn a call (`.delay()`, `send_task`, by name) into a row to be: derive keys and check arguments, write nothing."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ from celeriac.store.sensitive import Sensitive
 
 LookUp = Callable[[], Registered | None]
 
-#: Python reads a row's time in whatever zone its session has; `celeriac.enqueue` has the same bounds.
+#: A day inside Python's range, since a row's time is read in the session's time zone; `celeriac.enqueue` has it, too.
 EARLIEST, LATEST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
 
-#: How long (seconds) a definition read from `roles` is believed.
+#: How long (seconds) a definition read from `roles` is cached.
 BELIEVED = 30.0
 
 
 class ByName:
-    """Roles other code bases declared, as the `roles` table has them."""
+    """Roles that other code bases declared, read from the `roles` table."""
 
     def __init__(self, database: Database, wait: Callable[[LookUp], Registered | None] = lambda act: act()) -> None:
         """`wait` runs what waits for Postgres, without blocking the event loop of a caller who has one."""
@@ -44,7 +44,7 @@ class ByName:
         self._ruled: dict[str, tuple[float, Role, Role]] = {}
 
     def __getitem__(self, name: str) -> tuple[Role, Signature]:
-        """Raises UnknownRole."""
+        """Return the role of this name and its handler's signature. Raises UnknownRole."""
         until, *known = self._known.get(name, (0.0,))
         if time.monotonic() > until:
             role, signature = self._read(name)
@@ -67,7 +67,7 @@ class ByName:
             if declared is role:
                 return known
             if error.statement is None and not self.database.has_spare():
-                return role  # nobody can write the row either, and a call's own fault is told first
+                return role  # the row cannot be written either, and an error in the call itself is reported first
             refuse_unready(error)
             raise
         known = role
@@ -103,7 +103,7 @@ class ByName:
 def from_definition(
     name: str, definition: Mapping[str, Any], parameters: list[dict[str, Any]]
 ) -> tuple[Role, Signature]:
-    """What enqueuing needs of a role declared elsewhere."""
+    """Return what enqueuing needs of a role that is declared elsewhere."""
     plain = ("queue", "priority", "max_retries", "max_rounds", "timeout", "prompt", "window", "enabled_by")
     if definition.get("window_by_measure"):
         definition = {**definition, "window": None}
@@ -129,19 +129,19 @@ def _key(role: str, option: str, registered: str | None) -> Key | None:
 
 
 def arguments_of(role: str, what: Any, limit: float) -> Any:
-    """As the row keeps them. Raises NotStorable or ArgumentsTooLarge."""
+    """Return the arguments as the row keeps them. Raises NotStorable or ArgumentsTooLarge."""
     try:
         return encoded(what, limit)
     except Unfit as error:
         raise _refusal(role, error) from None
 
 
-#: Bytes around both of them in `{"args": …, "kwargs": …}`, whose size it is that has a limit.
+#: Bytes around both in `{"args": …, "kwargs": …}`; the limit is for the size of this whole document.
 _AROUND = len('{"args": , "kwargs": }')
 
 
 def _texts(role: str, args: Any, kwargs: Any, limit: float) -> tuple[str, str]:
-    """Positional and keyword arguments as JSON. Raises NotStorable or ArgumentsTooLarge."""
+    """Return positional and keyword arguments as JSON texts. Raises NotStorable or ArgumentsTooLarge."""
     try:
         positional = json_text(list(args), within=1) if args else "[]"
         named = json_text(kwargs if type(kwargs) is dict else dict(kwargs), within=1) if kwargs else "{}"
@@ -160,22 +160,22 @@ def _refusal(role: str, error: Unfit) -> EnqueueRefused:
     return NotStorable(f"{role}: the arguments cannot be stored: {error}; nothing was enqueued")
 
 
-#: What is stored as text.
+#: Fields that are stored as text.
 _TEXTS = frozenset({"task_id", "account", "lock_key", "unique_key"})
 
-#: What is stored as seconds.
+#: Fields that are stored as seconds.
 _SECONDS = frozenset({"timeout", "delay", "expires_in"})
 
-#: Which field of the row each of the role's options gives.
+#: The field of the row that each of these options of the role sets.
 GIVES = {"fair_by": "account", "lock_by": "lock_key", "unique_by": "unique_key"}
 
 
 class _NotYet(LookupError):
-    """The argument that a key is to be made of is not known yet."""
+    """The argument that a key is made of is not known yet."""
 
 
 class _Known(dict[str, Any]):
-    """Arguments but for one of that name."""
+    """A call's arguments, which raise _NotYet for the one of this name."""
 
     def __init__(self, arguments: Mapping[str, Any], unknown: str) -> None:
         super().__init__(arguments)
@@ -193,7 +193,7 @@ class _Known(dict[str, Any]):
 def keys(
     role: Role, arguments: Mapping[str, Any], options: Mapping[str, Any], unknown: str | None = None
 ) -> dict[str, str | None]:
-    """Those that the call does not give itself. What would be made of the argument `unknown` is not there."""
+    """Return the keys that the call does not give itself; one made of the argument `unknown` is empty."""
     if unknown is not None:
         arguments = _Known(arguments, unknown)
     derive: dict[str, Callable[[], str | None]] = {
@@ -205,7 +205,7 @@ def keys(
 
 
 def _refuse_secret_keys(role: Role, arguments: Mapping[str, Any], made: Mapping[str, str | None]) -> None:
-    """Raises BadArguments if one of these keys, which every surface shows, would be another with another secret."""
+    """Raise BadArguments if one of these keys depends on a sensitive argument: every surface shows keys."""
     hidden = Sensitive(frozenset(role.sensitive or ())).within(arguments)
     options = {"account": role.fair_by, "lock_key": role.lock_by, "unique_key": role.unique_by}
     plain = {name: None if isinstance(key, Hashed) else key for name, key in options.items() if name in made}
@@ -232,11 +232,11 @@ def new_task(
     role: Role, signature: Signature, task_id: str, args: Any, kwargs: Any, *, limit: float, lenient: bool = False,
     unknown: str | None = None, may_be_instants: bool = False, **options: Any,
 ) -> NewTask:  # fmt: skip
-    """`options`: fields of NewTask that the call overrides. Raises EnqueueRefused.
+    """Return the row for a call; `options` are fields of NewTask that the call overrides. Raises EnqueueRefused.
 
-    `lenient`: what does not fit the handler is accepted, and fails as it starts. A workflow goes on by failing.
-    `unknown`: the parameter whose argument comes later, of which no key is made. `may_be_instants`: its id may be one
-    of a schedule's.
+    `lenient`: arguments that do not fit the handler are accepted, and the task fails as it starts, because a workflow
+    goes on by failing. `unknown`: the parameter whose argument comes later; no key is made of it. `may_be_instants`:
+    the task id may be one of a schedule's.
     """
     if not may_be_instants and is_instants(str(task_id)):
         raise BadArguments(
@@ -251,9 +251,9 @@ def new_tasks(
     role: Role, signature: Signature, calls: Iterable[tuple[Any, Mapping[str, Any]]], *, limit: float, batch: int,
     **options: Any,
 ) -> Iterator[list[NewTask]]:  # fmt: skip
-    """As `new_task`, of calls that have all but their arguments in common; each gets an id of its own.
+    """Make rows as `new_task` does, for calls that differ in their arguments alone; each gets an id of its own.
 
-    They are made as they are asked for, so many at a time, and what raises is of the call it has come to.
+    They are made lazily, `batch` at a time; an error concerns the call that was just reached.
     """
     said = _said(role, {"is_named": False} | options)
     coming = (_own(role, signature, args, kwargs, said, limit) for args, kwargs in calls)
@@ -265,7 +265,7 @@ def new_tasks(
 
 
 def _said(role: Role, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Fields of the row that have nothing to do with the call's arguments: the role's, or the call's own."""
+    """Return the row's fields that do not depend on the call's arguments: the call's own, else the role's."""
     usual = {"priority": role.priority, "max_retries": role.max_retries, "max_rounds": role.max_rounds}
     said = _checked(role.name, {k: v for k, v in options.items() if v is not None})
     if "priority" in said:
@@ -277,7 +277,7 @@ def _own(
     role: Role, signature: Signature, args: Any, kwargs: Any, said: Mapping[str, Any], limit: float,
     lenient: bool = False, unknown: str | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Fields of the row that are made of the call's arguments."""
+    """Return the row's fields that are made of the call's arguments."""
     arguments = _bound(signature, args, kwargs, lenient)
     if arguments is not None and role.by_name and signature.nameable:
         args, kwargs = (), _by_name(signature, args, kwargs)
@@ -294,7 +294,7 @@ def _own(
 
 
 def _planned(role: str, said: Mapping[str, Any]) -> str:
-    """What the unique key of a task for later has besides; `celeriac.enqueue` writes an instant the same way."""
+    """Return what a planned task's unique key ends with; `celeriac.enqueue` writes an instant in the same way."""
     if (delay := said.get("delay", 0)) > 0:
         return f" in {delay:g} s"
     if (at := said.get("at")) is None or (instant := moment(role, "at", at)) <= datetime.now(UTC):
@@ -312,7 +312,7 @@ def _bound(signature: Signature, args: Any, kwargs: Any, lenient: bool) -> dict[
 
 
 def refuse_priority(role: Role, priority: int) -> None:
-    """Raises BadArguments for one outside the role's range."""
+    """Raise BadArguments for a priority outside the role's range."""
     if right := outside(role.priority_range, priority):
         raise BadArguments(f"{role.name}: priority={priority}: give {right}; nothing was written")
 
@@ -323,7 +323,7 @@ def _by_name(signature: Signature, args: Any, kwargs: Mapping[str, Any]) -> dict
 
 
 def _checked(role: str, row: dict[str, Any]) -> dict[str, Any]:
-    """What Postgres will take: its own refusal would come late, and break the caller's transaction."""
+    """Check values here, because Postgres would refuse them late and break the caller's transaction."""
     for option, value in row.items():
         if value is None:
             continue
@@ -334,12 +334,12 @@ def _checked(role: str, row: dict[str, Any]) -> dict[str, Any]:
         if (rule := CALL.get(option)) is not None and not rule.fits(row[option]):
             raise BadArguments(f"{role}: {option}={value!r:.100}: give {rule.right}; nothing was enqueued")
         if option in _SECONDS:
-            row[option] = float(value)  # the driver writes a subclass in that one's own notation
+            row[option] = float(value)  # of a subclass the driver would send the subclass's own notation
     return row
 
 
 def moment(role: str, option: str, value: Any) -> datetime:
-    """From ISO 8601. What names no zone is UTC. Raises BadArguments."""
+    """Parse an ISO 8601 time; without a zone it is UTC. Raises BadArguments."""
     try:
         instant = datetime.fromisoformat(value)
     except (TypeError, ValueError):

@@ -1,8 +1,7 @@
 """The outbox: accepted tasks that could not be inserted without waiting for somebody's open transaction.
 
-Whoever holds a task's unique key, or its id, in a transaction of its own decides with its commit whether the task is
-new. Neither a settle nor a `.delay()` waits for that: they leave the task in `intake`, committed, and it is admitted
-afterwards.
+A transaction that holds a task's unique key or id decides with its commit whether the task is new. Neither a settle
+nor a `.delay()` waits for that: they leave the task in `intake`, committed, and it is admitted afterwards.
 """
 
 from __future__ import annotations
@@ -27,13 +26,13 @@ from celeriac.store.failures import is_gone, log_error
 
 logger = logging.getLogger(__name__)
 
-#: How long (milliseconds) an insert waits for somebody's key or id, and an admission, which comes again.
+#: How long (milliseconds) an insert waits for another transaction's key or id, and an admission, which is repeated.
 PATIENCE_MS, ADMISSION_PATIENCE_MS = 100, 5
 
-#: How long (seconds) a look admits: the next one goes on.
+#: How long (seconds) one pass over the outbox admits tasks; the next one goes on from there.
 BUDGET = 0.5
 
-# What was relative to the call is absolute from here on.
+# Times that were relative to the call become absolute here.
 PUT = text("""
 INSERT INTO celeriac.intake (task)
 SELECT (task - 'delay' - 'expires_in')
@@ -51,7 +50,7 @@ SELECT id, task FROM celeriac.intake WHERE id > :after ORDER BY id LIMIT 1 FOR U
 
 ADMITTED = text("DELETE FROM celeriac.intake WHERE id = :id")
 
-# The rows are few, and such an end rare: no index.
+# Without an index: there are few rows, and this is rarely run.
 DROP = text("""
 DELETE FROM celeriac.intake
 WHERE task ->> 'task_id' = ANY (CAST(:task_ids AS text[]))
@@ -59,7 +58,7 @@ WHERE task ->> 'task_id' = ANY (CAST(:task_ids AS text[]))
 """)
 
 
-# It is told before it is set, to be as it was afterwards.
+# The old setting is returned before the new one is set, so that it can be restored.
 BRIEFLY = """
 SAVEPOINT briefly;
 WITH was AS MATERIALIZED (SELECT current_setting('lock_timeout') AS was)
@@ -68,18 +67,19 @@ SELECT was, set_config('lock_timeout', %(patience)s, true) FROM was
 
 
 def put(connection: Connection, tasks: Sequence[NewTask]) -> None:
-    """Accepts them, in the caller's transaction; `admit` inserts them."""
+    """Accept these tasks in the caller's transaction; `admit` inserts them later."""
     connection.execute(PUT, {"tasks": as_json(tasks)})
 
 
 def drop(connection: Connection, task_ids: Sequence[str], parents: Sequence[int]) -> None:
-    """Of these tasks, those that these parents put are not accepted after all."""
+    """Remove from the outbox those of these tasks that these parents put there: they are not accepted after all."""
     connection.execute(DROP, {"task_ids": list(task_ids), "parents": list(parents)})
 
 
 def enqueue_or_put(connection: Connection, tasks: Sequence[NewTask]) -> list[Receipt] | None:
-    """Enqueues within this transaction; None, and they were put, where an open transaction has a key or an id, or this
-    one's snapshot is too old to tell.
+    """Enqueue within this transaction, or put the tasks in the outbox and return None.
+
+    None means that an open transaction has a key or an id of theirs, or that this transaction's snapshot is too old.
     """
     if all(task.unique_key is None and not task.is_named for task in tasks):
         return enqueue_bulk(connection, tasks)
@@ -90,8 +90,9 @@ def enqueue_or_put(connection: Connection, tasks: Sequence[NewTask]) -> list[Rec
 
 
 def enqueue_briefly(connection: Connection, tasks: Sequence[NewTask]) -> list[Receipt] | None:
-    """Enqueues within this transaction; None, and nothing was, where an open transaction has a key or an id, or where
-    one's end may not be seen.
+    """Enqueue within this transaction, or enqueue nothing and return None.
+
+    None means that an open transaction has a key or an id of theirs, or that a task's end may be unseen here.
     """
     try:
         with _briefly(connection, PATIENCE_MS):
@@ -105,7 +106,7 @@ def enqueue_briefly(connection: Connection, tasks: Sequence[NewTask]) -> list[Re
 
 
 class Admission:
-    """Inserts what was put, and nobody's transaction holds up any longer, each in a transaction of its own."""
+    """Insert tasks from the outbox once no transaction holds them up, each in a transaction of its own."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -113,7 +114,9 @@ class Admission:
         self.refused: set[int] = set()
 
     def look(self) -> set[str]:
-        """For `BUDGET` seconds, from where the last look stopped; the roles of what was admitted."""
+        """Admit for up to `BUDGET` seconds, from where the last call stopped,
+        and return the roles of what was admitted.
+        """
         roles: set[str] = set()
         ends = time.monotonic() + BUDGET
         while True:
@@ -126,7 +129,7 @@ class Admission:
                 return roles
 
     def _admit(self, connection: Connection, row: Row[Any]) -> bool:
-        """Whether it was. One that cannot be keeps no other waiting: it is told once, and left."""
+        """Return whether this task was admitted. One that cannot be is logged once and left, and holds up no other."""
         try:
             with _briefly(connection, ADMISSION_PATIENCE_MS):
                 new = [_task(row.task)]
@@ -145,14 +148,14 @@ class Admission:
 
 
 def _task(row: dict[str, Any]) -> NewTask:
-    """`as_json` leaves out what is None, which for `max_retries` says something else than its default."""
+    """Return the task of this row. `as_json` leaves out None, which for `max_retries` differs from its default."""
     arguments = {name: json.dumps(row[name]) for name in ("args", "kwargs")}
     return NewTask(**{"max_retries": None} | row | arguments)
 
 
 @contextmanager
 def _briefly(connection: Connection, patience_ms: int) -> Iterator[None]:
-    """A savepoint in which no lock is waited for longer; what fails there undoes nothing else."""
+    """Open a savepoint in which no lock is waited for any longer than this; what fails there undoes nothing else."""
     was = connection.exec_driver_sql(BRIEFLY, {"patience": f"{patience_ms} ms"}).scalar_one()
     try:
         yield

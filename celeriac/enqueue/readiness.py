@@ -1,4 +1,4 @@
-"""What is told of a Postgres that cannot do anything yet: a line that says what to run, not a page of SQL."""
+"""Explain a Postgres that is not ready: a line that says what to run, not a page of SQL."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _UNMIGRATED = (
 
 
 def refuse_unready(error: Exception) -> None:
-    """Raises NotReady if that is what Postgres' error says, by whatever driver.
+    """Raise NotReady if this error, of whatever driver, shows that Postgres is not ready.
 
-    What was lost on the way is none of it: it may have been written.
+    A connection lost on the way does not count, because the row may have been written.
     """
     if (why := why_unready(error)) is not None:
         raise NotReady(f"{why}; nothing was enqueued", error) from None
 
 
 def why_unready(error: Exception) -> str | None:
-    """What to run before Postgres can do anything, if that is what its error says."""
+    """Return what to run before Postgres can work, if its error shows that it is not ready; else None."""
     if isinstance(error, NoConnection):
         return f"Postgres cannot be reached in time ({str(error).partition(' (')[0]}): check DATABASE_URL"
     orig = getattr(error, "orig", error)
@@ -44,6 +44,6 @@ def why_unready(error: Exception) -> str | None:
 
 
 def _is_of_connecting(error: DBAPIError) -> bool:
-    """Postgres gives no code before there is a connection; of one that is lost, the error says so."""
+    """Return whether connecting failed: Postgres then gives no code, and a lost connection is marked in the error."""
     orig = error.orig
     return isinstance(orig, OperationalError) and orig.pgcode is None and not error.connection_invalidated

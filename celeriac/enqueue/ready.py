@@ -1,4 +1,4 @@
-"""Ready: new tasks that are ready by their mere insert, which most are, on the shortest way to Postgres."""
+"""Ready: insert new tasks that may start at once, which most may, by the shortest way to Postgres."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlalchemy import Connection, text
 from celeriac.enqueue.rows import FIELDS, NewTask, Receipt
 from celeriac.store.prepared import Prepared, for_cursor
 
-# Plain VALUES: nothing to unnest, and no look at `history` for the task's id.
+# Plain VALUES: there is nothing to unnest, and `history` is not searched for the task's id.
 _READY = """
 WITH fresh AS (
     INSERT INTO celeriac.tasks (
@@ -31,8 +31,8 @@ SELECT (SELECT seg FROM celeriac.ring), role, account, priority, scheduled_for, 
 """
 INSERT_READY = text(_READY.format("ON CONFLICT DO NOTHING"))
 
-# Only `task_id` can conflict, so let the rare UniqueViolation raise; ON CONFLICT costs every insert. Never in the
-# caller's transaction, which it would end.
+# Only `task_id` can conflict, so let the rare UniqueViolation raise; ON CONFLICT costs every insert. Never use this in
+# a caller's transaction, because the error would end it.
 INSERT_KEYLESS = text(_READY.format(""))
 
 _READY_TYPES = {
@@ -44,27 +44,27 @@ _row = attrgetter(*_READY_TYPES)
 _INSERT_READY = Prepared(INSERT_READY, _READY_TYPES)
 _INSERT_KEYLESS = Prepared(INSERT_KEYLESS, _READY_TYPES)
 
-#: Sent with the INSERT in one round trip: how long it waits for a unique key that another transaction holds.
+#: Limits how long the INSERT waits for a unique key that another transaction holds; sent with it in one round trip.
 BRIEFLY = "SET LOCAL lock_timeout = '50 ms'; "
 
-#: What a row has to lack to be inserted by itself in anybody's transaction.
+#: Fields that must be None for a task to be inserted by itself in a caller's transaction.
 _NEVER_LONE = ("unique_key", "retry_count", "place")
 
-#: What a row has to lack to be ready by its mere insert.
+#: Fields that must be None for a task to be ready as soon as it is inserted.
 _NOT_READY = ("lock_key", "delay", "at", "expires_in", "expires_at", "workflow", "barrier", "awaits")
 _put_off = attrgetter(*_NOT_READY)
 _NONE = (None,) * len(_NOT_READY)
 
 
 def is_ready(task: NewTask) -> bool:
-    """Whether the row's mere insert makes it ready: due at once, no lock, and an id nobody else can have."""
+    """Return whether the task is ready once it is inserted: due at once, no lock, and an id nobody else can have."""
     return not task.is_named and _put_off(task) == _NONE
 
 
 def enqueue_ready(cursor: Any, task: NewTask) -> Receipt | None:
-    """The new row of a task that `is_ready`, on the driver's cursor in autocommit.
+    """Insert a task that `is_ready`, on the driver's cursor in autocommit, and return its receipt.
 
-    None if its key or id is taken, or its key may be, or a table is locked: somebody's open transaction has it.
+    None: its key or id is taken, or an open transaction holds its key or has locked a table.
     """
     insert = _INSERT_KEYLESS if task.unique_key is None else _INSERT_READY
     try:
@@ -75,7 +75,7 @@ def enqueue_ready(cursor: Any, task: NewTask) -> Receipt | None:
     return row and Receipt(row[0], task.task_id, True)
 
 
-# Half the time of the statement that inserts many, as no plan is made.
+# Takes half the time of the statement that inserts many, because no plan is made.
 INSERT_LONE = text("""
 SELECT celeriac.insert_ready(:task_id, :role, :account, :priority, CAST(:args AS jsonb), CAST(:kwargs AS jsonb),
     CAST(:headers AS jsonb), :max_retries, :max_rounds, :timeout, :parent_id, :enqueued_by)
@@ -84,14 +84,14 @@ _LONE = for_cursor(INSERT_LONE)
 
 
 def is_lone(tasks: Sequence[NewTask]) -> bool:
-    """Whether it is one that is ready by its mere insert, and that no other can be in the way of."""
+    """Return whether this is a single task that is ready once inserted and that no other task can conflict with."""
     if len(tasks) != 1:
         return False
     return is_ready(tasks[0]) and all(getattr(tasks[0], name) is None for name in _NEVER_LONE)
 
 
 def enqueue_lone(connection: Connection, task: NewTask) -> Receipt:
-    """The new row of a task that `is_lone`, in a transaction whoever's it is."""
+    """Insert a task that `is_lone`, in anybody's transaction, and return its receipt."""
     return Receipt(connection.exec_driver_sql(_LONE, ready_row(task)).scalar_one(), task.task_id, True)
 
 
@@ -109,8 +109,8 @@ _common = attrgetter(*_COMMON)
 _NEVER_ALIKE = ("unique_key", "headers", "retry_count", "place")
 _beside_arguments = attrgetter(*(name for name in FIELDS if name not in ("task_id", "account")))
 
-# Beside their accounts and arguments they have everything in common. Theirs is half the time of `insert.INSERT`; from a
-# JSON document, which is parsed twice, a row took 26 us instead of 21.
+# For tasks that differ in their accounts and arguments alone. Takes half the time of `insert.INSERT`; from a JSON
+# document, which is parsed twice, a row took 26 us instead of 21.
 INSERT_ALIKE = text("""
 WITH fresh AS (
     INSERT INTO celeriac.tasks (
@@ -132,9 +132,9 @@ SELECT array_agg(id ORDER BY task_id COLLATE "C") FROM fresh
 
 
 def are_alike(tasks: Sequence[NewTask]) -> bool:
-    """Whether each of them is ready by its mere insert, and they differ in their ids, accounts and arguments alone.
+    """Return whether each task is ready once inserted, and they differ in ids, accounts and arguments alone.
 
-    An id that was made for a task is no other's, so none is looked for in what there is, or among them.
+    An id that was made for a task is no other's, so neither the database nor these tasks are searched for it.
     """
     first = tasks[0]
     if not is_ready(first) or any(getattr(first, name) is not None for name in _NEVER_ALIKE):
@@ -143,14 +143,14 @@ def are_alike(tasks: Sequence[NewTask]) -> bool:
 
 
 def enqueue_alike(connection: Connection, tasks: Sequence[NewTask]) -> list[Receipt]:
-    """The new rows of tasks that `are_alike`, in the order of the tasks."""
+    """Insert tasks that `are_alike` and return their receipts in the order of the tasks."""
     row_ids = connection.execute(INSERT_ALIKE, alike_row(tasks)).scalar_one()
     ids = dict(zip(sorted(task.task_id for task in tasks), row_ids, strict=True))
     return [Receipt(ids[task.task_id], task.task_id, True) for task in tasks]
 
 
 def alike_row(tasks: Sequence[NewTask]) -> dict[str, Any]:
-    """What they have in common, and an array of each that they have not."""
+    """Return the parameters: a value for each field they have in common, an array for each other one."""
     row = dict(zip(_COMMON, _common(tasks[0]), strict=True))
     return row | {
         "task_ids": array(task.task_id for task in tasks), "accounts": array(task.account for task in tasks),
@@ -159,6 +159,6 @@ def alike_row(tasks: Sequence[NewTask]) -> dict[str, Any]:
 
 
 def array(texts: Iterable[str]) -> str:
-    """As Postgres reads a text[] of one or more: which parses it faster than an ARRAY of literals."""
+    """Return a text[] of one or more as a literal, which Postgres parses faster than an ARRAY of literals."""
     quoted = [text.replace("\\", r"\\").replace('"', r"\"") if '"' in text or "\\" in text else text for text in texts]
     return '{"' + '","'.join(quoted) + '"}'

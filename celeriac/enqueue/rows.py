@@ -1,4 +1,4 @@
-"""Rows to be, and what became of them."""
+"""Rows to be, and the receipts of what became of them."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ from typing import Any
 
 @dataclass(slots=True, kw_only=True)
 class NewTask:
-    """A row to be; never changed, and not frozen only as that costs each a microsecond.
+    """A row to be. Nobody changes one; it is not frozen only because that costs each a microsecond.
 
-    `args`, `kwargs`: JSON, an array and an object. `delay` (seconds from the database's now) or `at` (ISO 8601) or
-    neither: due at once.
-
-    `retry_count`: retries it had before it became a row. `is_named` False: its id was made for it just now, so nobody
-    else can have it. `workflow`: the id of its first task; `barrier`: what waits until this task, too, has finished,
-    with its result at `place`, if there is one; `awaits`: the barrier this one waits at. `is_part`: somebody of its
-    workflow waits for this very task; `again`: a finished one with its id makes way, as its workflow begins anew.
+    `args`, `kwargs`: JSON, an array and an object. `delay` (seconds from the database's now) or `at` (ISO 8601), or
+    neither: due at once. `retry_count`: retries it had before it became a row. `is_named` False: its id was made for it
+    just now, so nobody else can have it. `workflow`: the id of the workflow's first task. `barrier`: what waits until
+    this task, too, has finished; its result goes to `place`, if there is one. `awaits`: the barrier this task waits at.
+    `is_part`: somebody in its workflow waits for this very task. `again`: a finished task with its id is deleted,
+    because its workflow begins anew.
     """
 
     task_id: str
@@ -52,16 +51,16 @@ class NewTask:
 
     @property
     def arguments(self) -> tuple[list[Any], dict[str, Any]]:
-        """As JSON values."""
+        """Positional and keyword arguments as JSON values."""
         return json.loads(self.args), json.loads(self.kwargs)
 
 
 @dataclass(slots=True)
 class Receipt:
-    """Where an enqueue ended: a new row, or the one that holds its key or id. Never changed, as NewTask.
+    """The result of an enqueue: the new row, or the one that has its key or id. Nobody changes it, as with NewTask.
 
-    `waits_for`: time or lock, None if it may start now or has. `due_at`: when the one that was
-    there already is due, if it waits for that. `differs`: it has the id, but another role or other arguments.
+    `waits_for`: time or lock; None if it may start now, or has. `due_at`: when a row that was there already is due, if
+    it waits for that. `differs`: that row has the id, but another role or other arguments.
     """
 
     id: int
@@ -72,7 +71,7 @@ class Receipt:
     differs: bool = False
 
 
-#: What a row has beside its arguments.
+#: The fields of a row beside its arguments.
 FIELDS = tuple(name for name in NewTask.__slots__ if name not in ("args", "kwargs", "is_part", "again"))
 
 _fields = attrgetter(*FIELDS)
@@ -88,7 +87,7 @@ def _as_json(task: NewTask) -> str:
 
 
 def keys_as_json(tasks: Sequence[NewTask]) -> str:
-    """What a search for their ids and unique keys has to know."""
+    """Return as JSON what the search for tasks with their ids and unique keys needs."""
     known = ("task_id", "role", "unique_key")
     return f"[{', '.join(_object(task, {name: getattr(task, name) for name in known}) for task in tasks)}]"
 
@@ -98,5 +97,5 @@ def _object(task: NewTask, said: dict[str, Any]) -> str:
 
 
 def same_call(task: NewTask, other: NewTask) -> bool:
-    """Whether both would run the same handler with the same arguments."""
+    """Return whether both would run the same handler with the same arguments."""
     return task.role == other.role and task.arguments == other.arguments

@@ -1,7 +1,7 @@
-"""All reads of the surfaces: command line, HTTP API, dashboard. Nothing here writes.
+"""All reads behind the command line, the HTTP API and the dashboard. Nothing here writes.
 
-Every function takes a connection and answers at a cost that does not follow the backlog or the history: lists walk an
-index page by page, counts stop at a bound and say so. Times are the database's.
+Every function takes a connection, and its cost does not depend on the backlog or the history: lists walk an index page
+by page, counts stop at a bound and report that they did. Times are the database's.
 """
 
 from celeriac.insights.failures.dead_letters import dead_letter, dead_letters

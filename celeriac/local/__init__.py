@@ -1,7 +1,7 @@
-"""The embedded stack: a real Postgres and a real Valkey from wheels, for where none are given.
+"""The embedded stack: a real Postgres and a real Valkey from wheels, for machines without servers.
 
-`join()` is the way in, `join_temporary()` that of measurements. `PostgresServer` and `ValkeyServer` are single
-private servers, to be stopped, killed and paused at will.
+Enter by `join()`, or for measurements by `join_temporary()`. `PostgresServer` and `ValkeyServer` are single private
+servers, to be stopped, killed and paused at will.
 """
 
 from celeriac.local.errors import LocalStackError

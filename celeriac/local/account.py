@@ -1,4 +1,4 @@
-"""Which system user the servers run as, and where that user can go."""
+"""The system user that runs the servers, and the folders that user can enter."""
 
 import os
 import pwd
@@ -16,7 +16,7 @@ class Account:
 
     @classmethod
     def for_servers(cls) -> "Account":
-        """The caller, or `nobody` for root: Postgres refuses to run as root."""
+        """Return the caller's account, or `nobody` for root: Postgres refuses to run as root."""
         if os.geteuid() != 0:
             return cls(os.geteuid(), os.getegid())
         try:
@@ -42,7 +42,7 @@ class Account:
         folder.chmod(0o700)
 
     def make_hall(self, folder: Path) -> None:
-        """Make `folder` if need be: the caller's own, that this account can pass through."""
+        """Make `folder` if need be: the caller's own, with passage for this account."""
         if not folder.exists():
             folder.mkdir(parents=True)
             folder.chmod(0o700 if self.is_caller else 0o711)

@@ -1,4 +1,4 @@
-"""What the embedded servers raise."""
+"""The errors of the embedded servers."""
 
 
 class LocalStackError(RuntimeError):

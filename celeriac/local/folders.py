@@ -1,4 +1,4 @@
-"""Where the embedded stack keeps its things."""
+"""The folders of the embedded stack."""
 
 import hashlib
 import os
@@ -14,7 +14,7 @@ ROOTS_DATA = Path("/var/tmp/celeriac")
 
 
 def choose_data_dir(wanted: Path | None) -> Path:
-    """`wanted`, else CELERIAC_DATA_DIR, else `.celeriac` here; for root a folder that `nobody` can enter."""
+    """Return `wanted`, else CELERIAC_DATA_DIR, else `.celeriac` here; for root a folder that `nobody` can enter."""
     chosen = wanted or os.environ.get("CELERIAC_DATA_DIR")
     if chosen:
         return Path(chosen).expanduser().resolve()
@@ -34,9 +34,9 @@ def make_data_dir(data_dir: Path) -> None:
 
 
 def socket_folder(wanted: Path, account: Account) -> Path:
-    """`wanted`, or a short stand-in for it where its path is too long or closed to `account`.
+    """Return `wanted`, or a short stand-in if its path is too long or closed to `account`.
 
-    The stand-in does not heed TMPDIR: every process has to come to the same place.
+    The stand-in ignores TMPDIR, as every process has to find the same place.
     """
     short = len(os.fsencode(wanted)) <= LONGEST_SOCKET_FOLDER
     if short and account.can_enter(wanted.parent):
@@ -51,7 +51,7 @@ def make_socket_folder(folder: Path, account: Account) -> None:
 
 
 def make_trusted_folder(folder: Path) -> None:
-    """Make `folder` below a folder that everybody may write to, unless somebody else has been there first."""
+    """Make `folder` below a world-writable one, unless somebody else has made it first."""
     if not folder.exists():
         folder.mkdir(exist_ok=True)
         folder.chmod(0o711)

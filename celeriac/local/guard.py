@@ -1,8 +1,8 @@
-"""The guard: parent of the servers, for as long as somebody has joined.
+"""The guard: the servers' parent, for as long as anybody is joined.
 
-Each member holds a connection to `guard.sock`. The kernel closes it however the member dies, and the guard
-stops the servers when none is left. The lock on `guard.lock` makes it the only guard of its data directory;
-the process that starts a guard takes the lock and hands it over, open.
+Each member holds a connection to `guard.sock`. The kernel closes it however the member dies, and the guard stops the
+servers when none is left. The lock on `guard.lock` makes it the only guard of its data directory; the process that
+starts a guard takes the lock and hands it over, open.
 """
 
 import argparse
@@ -49,7 +49,7 @@ class Guard:
             patience = self.linger
 
     def run_once(self, patience: float | None) -> bool:
-        """Hear everybody who has something to say; false when nobody was there within `patience` seconds."""
+        """Serve all members with a request; return False if there was none within `patience` seconds."""
         events = self.selector.select(patience)
         for key, _ in events:
             if key.fileobj is self.door:
@@ -114,7 +114,7 @@ def describe(error: Exception) -> str:
 
 
 def listen(path: Path) -> socket.socket:
-    """Only the holder of the lock comes here, so a socket that is there already is a dead guard's."""
+    """Listen on the guard's socket. Only the holder of the lock comes here, so an existing socket is a dead guard's."""
     path.unlink(missing_ok=True)
     door = socket.socket(socket.AF_UNIX)
     door.bind(str(path))
@@ -130,7 +130,7 @@ def shut(path: Path, data_dir: Path) -> None:
 
 
 def sign(lock: int) -> None:
-    """Leave our process number in the lock file, for people and for tests."""
+    """Write our process number into the lock file, for people and for tests."""
     os.ftruncate(lock, 0)
     os.write(lock, str(os.getpid()).encode())
 
@@ -159,7 +159,7 @@ def main() -> None:
         make_socket_folder(path.parent, ME)
     door = listen(path)
     if os.fork():
-        # The door is open: whoever started us may knock. The servers get a parent that is nobody's child.
+        # The door is open, so the process that started us may connect. The servers get a parent that is nobody's child.
         os._exit(0)
     os.set_inheritable(arguments.lock, False)
     sign(arguments.lock)

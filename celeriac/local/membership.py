@@ -1,4 +1,4 @@
-"""Joining the stack of a data directory, and starting its guard where there is none."""
+"""Joining the stack of a data directory, and starting its guard if there is none."""
 
 import fcntl
 import json
@@ -34,12 +34,12 @@ main()
 class Stack:
     """A membership of the running stack; it lasts until `close()` or the end of the process.
 
-    A URL is empty where that server was not asked for. Children by fork keep the stack up as well.
+    A URL is empty if that server was not requested. Forked children keep the stack up as well.
     """
 
     database_url: str
     redis_url: str
-    # A bare descriptor, not a socket object: forgetting the Stack must not take the servers away.
+    # A bare descriptor, not a socket object: garbage collection of the Stack must not end the membership.
     _connections: list[int] = field(repr=False, compare=False)
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ def _wait_for_the_guards_end(folder: Path) -> None:
 
 
 def _knock(folder: Path, request: bytes) -> Stack | None:
-    """None where no guard is listening, or the one that was has just gone."""
+    """Connect and send the request; None if no guard listens, or it has just ended."""
     with socket.socket(socket.AF_UNIX) as connection:
         try:
             connection.connect(str(socket_path(folder)))
@@ -120,7 +120,7 @@ def _enter(reply: dict[str, str], connection: socket.socket) -> Stack:
 
 
 def _start_guard(folder: Path, linger: float) -> bool:
-    """False where a guard is just starting or stopping: it holds the lock."""
+    """Start a guard. Return False if another is just starting or stopping: it holds the lock."""
     try:
         lock, log = (folder / "guard.lock").open("ab"), (folder / "guard.log").open("ab")
     except PermissionError as error:
@@ -136,7 +136,7 @@ def _start_guard(folder: Path, linger: float) -> bool:
 
 
 def _run_guard(folder: Path, linger: float, lock: IO[bytes], log: IO[bytes]) -> None:
-    """Returns when the guard listens. A session of its own keeps the terminal's Ctrl-C from it."""
+    """Start the guard and return when it listens. A session of its own keeps the terminal's Ctrl-C from it."""
     command = [sys.executable, "-P", "-c", RUN_GUARD, str(Path(__file__).resolve().parents[1]), str(folder)]
     command += [f"--linger={linger}", f"--lock={lock.fileno()}"]
     try:

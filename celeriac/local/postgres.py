@@ -17,7 +17,7 @@ from celeriac.local.folders import make_socket_folder, socket_folder
 from celeriac.local.server import START_PATIENCE, Server
 from celeriac.local.wheels import postgres_programs
 
-PORT = 5432  # only names the socket; said aloud because PGPORT would change it
+PORT = 5432  # names the socket only; given explicitly because PGPORT would change it
 DATABASE = "celeriac"
 SETTINGS = {
     "listen_addresses": "",
@@ -56,7 +56,7 @@ class PostgresServer(Server):
             self.socket_folder.rmdir()
 
     def _initialise(self) -> None:
-        """Under another name first: a data folder that exists is a whole one."""
+        """Initialise under another name first, so that a data folder that exists is complete."""
         unfinished = self.folder / "data.unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)
         self.account.make_folder(unfinished)
@@ -73,7 +73,7 @@ class PostgresServer(Server):
             raise self._failure("could not make its data folder")
 
     def _as_seen_from_inside(self, home: Path) -> str:
-        """Postgres is started inside its folder, and so needs no leave to pass through those above."""
+        """Return the folder's path for Postgres, which starts inside it and so need not pass through those above."""
         if self.account.can_enter(home):
             return str(home)
         if sys.platform == "linux":
@@ -84,7 +84,7 @@ class PostgresServer(Server):
         )
 
     def _launch_when_memory_is_free(self) -> None:
-        """Sessions outlive a killed postmaster by a moment, and no other may start before they are gone."""
+        """Launch it again and again: sessions of a killed postmaster outlive it briefly, and have to be gone first."""
         deadline = time.monotonic() + START_PATIENCE
         while True:
             try:
@@ -106,7 +106,7 @@ class PostgresServer(Server):
         return [str(program), "-D", self._as_seen_from_inside(self.data), "-p", str(PORT), *options]
 
     def _is_ready(self, pid: int) -> bool:
-        """As pg_ctl tells it: by the eighth line of postmaster.pid."""
+        """Return whether it is ready, as pg_ctl does: by the eighth line of postmaster.pid."""
         with suppress(FileNotFoundError):
             lines = (self.data / "postmaster.pid").read_text().splitlines()
             return len(lines) >= 8 and lines[0] == str(pid) and lines[7].strip() == "ready"

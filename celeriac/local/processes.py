@@ -1,4 +1,4 @@
-"""What the system knows of a process, on Linux (/proc) and on macOS (ps)."""
+"""Processes as the system knows them, on Linux (/proc) and on macOS (ps)."""
 
 import ctypes
 import os
@@ -14,7 +14,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def follow_parent(farewell: signal.Signals) -> Callable[[], None] | None:
-    """For `preexec_fn`: Linux sends `farewell` to the child when the thread that started it is gone."""
+    """Return a `preexec_fn`: Linux sends `farewell` to the child when the thread that started it is gone."""
     if sys.platform != "linux":
         return None
     libc = ctypes.CDLL(None)
@@ -44,7 +44,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def signal_family(pid: int, number: signal.Signals) -> None:
-    """To the parent first, so that it has no more children than those we know of."""
+    """Signal the parent first, so that it makes no more children than those we know of."""
     for one in [pid, *children_of(pid)]:
         with suppress(ProcessLookupError):
             os.kill(one, number)
@@ -58,7 +58,7 @@ def kill_family(pid: int) -> None:
 
 
 def works_in(pid: int, folder: Path) -> bool:
-    """Whether the process is a server of `folder`: tells it from a stranger that has got its old number."""
+    """Return whether the process is a server of `folder`, and not a stranger that has got its old number."""
     if sys.platform == "linux":
         with suppress(OSError):
             return os.readlink(f"/proc/{pid}/cwd") == str(folder)

@@ -1,4 +1,4 @@
-"""One server as a child process: start, stop, kill, pause and resume it, as often as wanted."""
+"""One server as a child process: start, stop, kill, pause and resume it, as often as needed."""
 
 import os
 import signal
@@ -21,7 +21,7 @@ STOP_PATIENCE = 30.0
 
 
 class Server(ABC):
-    """What Postgres and Valkey share. `folder` is taken over: a server left running there is stopped first.
+    """The base of both servers. It takes `folder` over: a server left running there is stopped first.
 
     On Linux the server ends with the thread that started it, so start it from one that lasts.
     """
@@ -44,13 +44,13 @@ class Server(ABC):
     def _start(self) -> None: ...
 
     def start(self) -> None:
-        """Start and wait until it answers, at the same address as before. Nothing to do while it runs."""
+        """Start it and wait until it answers, at the same address as before. Does nothing while it runs."""
         if not self.running:
             self._start()
 
     @property
     def running(self) -> bool:
-        """One that was killed is not, though its last threads may still be on their way out."""
+        """Return whether it runs; a killed one does not, though its last threads may still be ending."""
         process = self._process
         return process is not None and process.poll() is None and processes.is_alive(process.pid)
 
@@ -72,13 +72,13 @@ class Server(ABC):
             self.kill()
 
     def kill(self) -> None:
-        """SIGKILL to the server and its children at once, as a power cut would."""
+        """Send SIGKILL to the server and its children at once, like a power cut."""
         if self._process is not None and self.running:
             processes.kill_family(self._process.pid)
             self._process.wait()
 
     def pause(self) -> None:
-        """SIGSTOP: connections stay open and nothing answers."""
+        """Send SIGSTOP: connections stay open and nothing answers."""
         processes.signal_family(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
@@ -107,7 +107,7 @@ class Server(ABC):
 
     @contextmanager
     def _surroundings(self, home: Path) -> Iterator[dict[str, Any]]:
-        """What each of the server's programs is run with: its folder, user and log."""
+        """Provide folder, user and log for each of the server's programs."""
         self._prepare_log()
         try:
             with self.log.open("ab") as log:
@@ -141,7 +141,7 @@ class Server(ABC):
         if processes.works_in(pid, home):
             processes.end(pid, self.farewell, STOP_PATIENCE)
         else:
-            # Numbers are used again after a reboot or in a new container; a server would trust the file.
+            # Process numbers are reused after a reboot or in a new container, and a server would trust the file.
             pid_file.unlink(missing_ok=True)
 
     def _prepare_log(self) -> None:
@@ -151,7 +151,7 @@ class Server(ABC):
 
 
 def server_environment() -> dict[str, str]:
-    """Ours without the settings meant for other Postgres servers and other languages."""
+    """Return our environment without settings meant for other Postgres servers and other languages."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_"))}
     return ours | {"LC_ALL": "C", "TZ": "UTC"}
 

@@ -51,7 +51,7 @@ class ValkeyServer(Server):
         raise self._failure(f"found its port taken {PORTS_TO_TRY} times")
 
     def _candidates(self) -> Iterator[int]:
-        """The last port first: whoever still knows it finds this server again."""
+        """Yield the last port first, so that processes that know it find this server again."""
         last = first_number(self._last_port)
         if last is not None and is_free(last):
             yield last
@@ -77,7 +77,7 @@ class ValkeyServer(Server):
         return [str(self._program()), *options]
 
     def _answers(self, port: int, pid: int) -> bool:
-        """Whether this very server answers, and not another that was quicker to take the port."""
+        """Return whether this very server answers, and not another that was quicker to take the port."""
         with suppress(OSError), socket.create_connection((HOST, port), timeout=1) as connection:
             connection.sendall(b"INFO server\r\n")
             return f"process_id:{pid}\r\n".encode() in connection.recv(65536)

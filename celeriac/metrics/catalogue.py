@@ -1,4 +1,4 @@
-"""Every figure there is: a name, its labels, each from a closed set, and what it says."""
+"""All figures: each with its name, its labels from a closed set, and its meaning."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from celeriac.worker.limits import MEANS
 
 PREFIX = "celeriac_"
 
-#: How far the tasks of a room are counted.
+#: The tasks of a state table are counted to here.
 COUNTED = 10_000
 
-#: Whom the figure is of: the database as a whole, or one process, which may be of either kind.
+#: The source of a figure: the database as a whole, or one process, which may be of either kind.
 Source = Literal["sql", "worker", "beat", "process"]
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
-    """`name` without the prefix; one that only grows ends in `_total`, or counts by length: `bounds`, of its buckets.
+    """A figure. `name` has no prefix; a counter's ends in `_total`, a histogram has `bounds` of its buckets.
 
     `values`: of its label that is neither a role nor a schedule. `is_counted`: in `celeriac.counters`, as it happens.
     """
@@ -53,7 +53,7 @@ LONG = histogram.BOUNDS
 
 _TO = f"counted to {COUNTED + 1:,}"
 
-#: Of figures that are counted by the minute, afterwards (`celeriac.repair.minutes`).
+#: For figures that are counted by the minute, afterwards (`celeriac.repair.minutes`).
 _LATER = "; a minute late"
 _KEPT = f"{_LATER}, and not told of roles that keep no successes"
 

@@ -27,12 +27,12 @@ logger = logging.getLogger(__name__)
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
-#: How long (seconds) a reading holds, and how long (milliseconds) one of its statements may take.
+#: How long (seconds) a reading is held, and how long (milliseconds) one of its statements may take.
 HOLDS, PATIENCE_MS = 5.0, 2_000
 
 
 class Exporter:
-    """What SQL knows, and how the reading went. Thread-safe; who comes while somebody reads waits for that."""
+    """The figures of SQL, and how the reading went. Thread-safe; a scrape during a reading waits for that one."""
 
     def __init__(self, app: Celeriac) -> None:
         self.app = app
@@ -77,7 +77,7 @@ def used_of(memory: Mapping[str, Any]) -> float:
 
 
 def as_text(samples: Samples) -> bytes:
-    """In the order of the catalogue."""
+    """Return the samples as text, in the order of the catalogue."""
     return generate_latest(_Collected(samples))
 
 
@@ -103,7 +103,7 @@ def _families(samples: Samples) -> Iterator[Family]:
 def _add_histogram(
     family: Family, of: Sequence[float], labels: dict[str, str], counts: Sequence[int], seconds: float
 ) -> None:
-    """As Prometheus has them: each bucket with what is in those below."""
+    """Add a histogram as Prometheus has it: each bucket includes those below."""
     bounds = [*(floatToGoString(bound) for bound in of), "+Inf"]
     for bound, n in zip(bounds, cumulative(counts), strict=True):
         family.add_sample(f"{family.name}_bucket", labels | {"le": bound}, n)

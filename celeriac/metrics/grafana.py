@@ -16,7 +16,7 @@ _OF_ROLE = '{role=~"$role"}'
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """`lines`: what each is called, and its expression. `$role` is the variable."""
+    """A panel. `lines`: the name and the expression of each. `$role` is the variable."""
 
     title: str
     description: str
@@ -29,14 +29,14 @@ def _by_role(name: str) -> str:
     return f"max by (role) (celeriac_{name}{_OF_ROLE})"
 
 
-#: A minute's figures come once it is over: rates want some of them.
+#: A minute's figures come once it is over, so rates need several minutes.
 COUNTED = "[10m]"
 
 SHARES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 
 
 def _a_second(name: str) -> str:
-    """Each server tells the same: of several, the highest."""
+    """Return the rate of a figure that every server exports alike: the highest of several."""
     labels = "role, outcome" if name == "tasks_ended_total" else "role"
     return f"sum(max by ({labels}) (rate(celeriac_{name}{_OF_ROLE}{COUNTED})))"
 
@@ -47,7 +47,7 @@ def _quantile(name: str, share: float, by: str = "") -> str:
 
 
 def _rate(name: str, labels: str) -> str:
-    """Of what each process counts for itself."""
+    """Return the rate of a figure that each process counts for itself."""
     return f"sum by ({labels}) (rate(celeriac_{name}{_OF_ROLE}[$__rate_interval]))"
 
 
@@ -167,7 +167,7 @@ def expressions() -> list[str]:
 
 
 def dashboard() -> str:
-    """The file."""
+    """Return the file's content."""
     panels: list[dict[str, Any]] = []
     top = 0
     for title, row in ROWS:

@@ -1,8 +1,8 @@
-"""What one process knows without asking Postgres or Redis, on a port of its own: `CELERIAC_METRICS_ADDRESS`.
+"""A process's own figures, without a query to Postgres or Redis, on its own port: `CELERIAC_METRICS_ADDRESS`.
 
-A worker's parent and a beat have one where it is set; without it nothing listens and nothing is counted. `/livez`: it
-would not help to start it anew; `/readyz`: it takes work. Both 200 or 503. A worker that waits for Redis is live, as
-all the others wait, too.
+A worker's parent and a beat have the port if it is set; else nothing listens and nothing is counted. `/livez`: a
+restart would not help; `/readyz`: it takes work. Both answer 200 or 503. A worker that waits for Redis is live, as all
+the others wait too.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: How long (seconds) who asks may take, and how often it is looked whether the process ends.
+#: How long (seconds) a request may take, and how often it is checked whether the process ends.
 PATIENCE, LOOK_EVERY = 5.0, 0.5
 
 
@@ -47,7 +47,7 @@ class ServerOverIPv6(ThreadingHTTPServer):
 
 
 class Port(threading.Thread):
-    """Answers `GET /metrics` and probes until `ending`. An address that is taken is told, and nobody stops for it."""
+    """Serves `GET /metrics` and probes until `ending`. If its address is taken it logs that; the process runs on."""
 
     def __init__(
         self, address: str, figures: Callable[[], Samples], probes: Mapping[str, Probe], ending: threading.Event
@@ -96,13 +96,13 @@ def _handler(figures: Callable[[], Samples], probes: Mapping[str, Probe]) -> typ
             self.wfile.write(body)
 
         def log_message(self, *_: object) -> None:
-            """A scrape is no event."""
+            """Log nothing: a scrape is no event."""
 
     return Handler
 
 
 def of_worker(lifeline: Lifeline) -> Port | None:
-    """A worker's, if it is to have one."""
+    """Return a worker's port, if one is configured."""
     address = lifeline.settings.metrics_address
     probes = {"/livez": PULSE.is_live, "/readyz": PULSE.is_ready}
     return Port(address, lambda: worker_figures(lifeline), probes, lifeline.ending) if address else None
@@ -130,7 +130,7 @@ def worker_figures(lifeline: Lifeline) -> Samples:
 
 
 def of_beat(scheduler: Scheduler) -> Port | None:
-    """A beat's, if it is to have one."""
+    """Return a beat's port, if one is configured."""
     address = scheduler.app.settings.metrics_address
     probes = {
         "/livez": lambda: time.monotonic() - scheduler.moved_at < FRESH,
@@ -150,13 +150,13 @@ def beat_figures(scheduler: Scheduler) -> Samples:
 
 
 def _named(scheduler: Scheduler) -> list[str]:
-    """Schedules of the beat config, and those that ran here: no more than SQL tells of."""
+    """Return schedules of the beat config, and those that ran here, no more than are exported from SQL."""
     ran = (key[1] for key in COUNTERS.known("schedule_ticks_total"))
     return sorted({*entries(scheduler.app), *ran})[:SCHEDULES_TOLD]
 
 
 def _counted(samples: Samples, sources: Iterable[Source], roles: Iterable[str], schedules: Iterable[str] = ()) -> None:
-    """What was counted as it happened: each label set there may be, also at 0, and no other."""
+    """Add what was counted as it happened: every possible set of labels, also at 0, and no other."""
     of_label = {"role": roles, "schedule": schedules}
     for metric in (metric for metric in METRICS if metric.is_counted and metric.source in sources):
         for labels in product(*(of_label.get(label, metric.values) for label in metric.labels)):

@@ -1,4 +1,4 @@
-"""Prometheus' alert rules, made of the same list as the engine's own. They outlive every process of ours."""
+"""Prometheus' alert rules, made of the same list as the engine's own. They work when all our processes are gone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HEAD = """\
 # defaults of CELERIAC_ALERT_…; figures of several API servers are put together by max.
 """
 
-#: What only somebody outside can see.
+#: A rule for what can be seen only from outside.
 UNSEEN = Rule(
     name="figures_missing", of="Prometheus", measure="", threshold=0, severity="page", lasts=120,
     says="no API server tells figures: it is down, or Postgres does not answer it",
@@ -25,7 +25,7 @@ FORMAT = re.compile(r"\{(value|threshold):([^}]*)\}")
 
 
 def rules() -> str:
-    """The file, as YAML: its values are JSON, which is YAML as well."""
+    """Return the file, as YAML: its values are JSON, which is YAML as well."""
     lines = [HEAD.rstrip(), "groups:", "  - name: celeriac", "    rules:"]
     for rule in (*RULES, UNSEEN):
         lines += (f"      {line}" for line in _lines(rule, Settings()))
@@ -53,7 +53,7 @@ def _lines(rule: Rule, settings: Settings) -> Iterator[str]:
 
 
 def summary(rule: Rule, settings: Settings) -> str:
-    """The rule's sentence, in Prometheus' templates."""
+    """Return the rule's sentence, in Prometheus' templates."""
     label = re.search(r"by \((\w+)\)", rule.promql)
     subject = f"{{{{ $labels.{label[1]} }}}}" if label else rule.of
     if label and not rule.of.endswith(label[1]):

@@ -1,4 +1,4 @@
-"""What SQL knows, read with a bound on each count: neither backlog nor history changes what a scrape costs."""
+"""The figures in SQL, each count with a bound: neither backlog nor history changes the cost of a scrape."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from celeriac.insights.why.blockers import in_the_way
 from celeriac.metrics.catalogue import BY_NAME, COUNTED, OUTCOMES, STATES, TABLES
 from celeriac.store.built_in import is_built_in
 
-#: How many of a role's last are looked at for what they came to, of its accounts, of accounts and priorities for who
-#: waits longest, and of the outbox.
+#: Bounds: a role's last tasks that are read for outcomes, its accounts, pairs of account and priority read for the
+#: longest wait, and tasks in the outbox.
 RECENT_TASKS, ACCOUNTS, LEVELS, OUTBOX = 1_000, 100, 1_000, 1_000
 
-#: Schedules are named by whoever writes them: this many are told of, by name.
+#: Users name schedules as they like, so at most so many are exported, by name.
 SCHEDULES_TOLD = 200
 
-#: By the metric's word, what `celeriac.backlog` calls it.
+#: The column of `celeriac.backlog` for each word in a metric's name.
 PLACES = {
     "ready": "ready", "delayed": "later", "locked": "behind_lock", "parked": "parked", "awaiting": "members",
     "claimed": "claimed", "running": "running", "stale": "stale",
@@ -36,7 +36,7 @@ WAIT = ("ready", "delayed", "locked", "parked", "awaiting", "claimed")
 
 @dataclass
 class Samples:
-    """By metric, each set of its labels' values and what it is at; of a histogram its counts, and their sum."""
+    """Samples by metric: for each set of label values the value; for a histogram its counts, and their sum."""
 
     values: dict[str, dict[tuple[str, ...], float]] = field(default_factory=dict)
     histograms: dict[str, dict[tuple[str, ...], tuple[Sequence[int], float]]] = field(default_factory=dict)
@@ -47,19 +47,20 @@ class Samples:
         self.values.setdefault(name, {})[labels] = float(value or 0)
 
     def count(self, name: str, counts: Sequence[int] | None, seconds: float | None, *labels: str) -> None:
-        """By the metric's bounds, and one more; None of nothing yet."""
+        """Put a histogram's counts, one for each of the metric's bounds and one more; None if there are none yet."""
         metric = BY_NAME[name]
         assert len(labels) == len(metric.labels), name
         self.histograms.setdefault(name, {})[labels] = (counts or [0] * (len(metric.bounds) + 1), seconds or 0.0)
 
     def zeros(self, name: str, labels: Iterable[str], *before: str) -> None:
-        """Where nothing is told yet."""
+        """Put 0 where there is no value yet."""
         for label in labels:
             self.values.setdefault(name, {}).setdefault((*before, label), 0.0)
 
 
 def read(connection: Connection, rules: Iterable[str], wait: float) -> Samples:
-    """`rules`: the names of those that may fire. `wait`: the objective (seconds) of roles without one of their own.
+    """Read all figures. `rules`: names of those that may fire. `wait`: the objective (seconds) of roles without their
+    own.
 
     In a transaction that reads, by look-ups.
     """
@@ -77,7 +78,7 @@ def read(connection: Connection, rules: Iterable[str], wait: float) -> Samples:
 
 
 def _rooms(connection: Connection, samples: Samples) -> set[str]:
-    """The roles that are told of: those that are registered, and of the built-in ones those with work."""
+    """Put each role's counts; return the exported roles: registered ones, built-in ones only if they have work."""
     rows = counting.backlogs(connection, COUNTED + 1)
     roles = {row["role"]: row for row in rows if not is_built_in(row["role"]) or any(map(row.get, PLACES.values()))}
     for role, row in roles.items():
@@ -124,7 +125,7 @@ def _ended(connection: Connection, samples: Samples, roles: set[str]) -> None:
 
 
 def _in_all(connection: Connection, samples: Samples, roles: set[str]) -> None:
-    """What was counted by the minute, and by the passes themselves, ever since."""
+    """Put the totals counted by the minute, and by the passes themselves."""
     for row in figures.in_all(connection):
         if (role := row.role) in roles:
             for outcome in OUTCOMES:

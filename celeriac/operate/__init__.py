@@ -1,7 +1,7 @@
-"""What operators do, each change with its row in `audit`."""
+"""Operators' actions, each change with its row in `audit`."""
 
 #: How long (seconds) an operator's call waits for a lock of somebody's open transaction: longer than Postgres takes to
-#: see a deadlock, which is tried again.
+#: detect a deadlock, after which the call is tried again.
 PATIENCE = 2.0
 
 #: How long (seconds) a statement of the API may take.

@@ -1,7 +1,7 @@
-"""What a token or a login of Postgres may enqueue: its roles, accounts, keys and priorities, by allow-lists.
+"""Allow-lists of what a token or a login of Postgres may enqueue: roles, accounts, keys and priorities.
 
-An entry means a name, or with `*` at its end all names that begin so. Keys are lock keys, unique keys and task ids of
-the caller's own. `celeriac.enqueue` decides alike for logins, in SQL.
+An entry is a name, or with `*` at its end a prefix of names. Keys are lock keys, unique keys and task ids that the
+caller chooses. `celeriac.enqueue` decides in the same way for logins, in SQL.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any, Protocol
 
 from celeriac.roles.bounds import ANY_PRIORITY
 
-#: Entries a list may have.
+#: Most entries of a list.
 MOST = 1_000
 
 
 class Call(Protocol):
-    """What a task to be is judged by."""
+    """The parts of a task to be enqueued that are checked."""
 
     role: str
     account: str
@@ -28,7 +28,7 @@ class Call(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """Each None where nothing is limited. `priorities`: the lowest and the highest."""
+    """The calls that are allowed; each field is None where nothing is limited. `priorities`: lowest and highest."""
 
     roles: list[str] | None = None
     accounts: list[str] | None = None
@@ -40,7 +40,7 @@ class Allowed:
         cls, roles: Collection[str] = (), accounts: Collection[str] = (), keys: Collection[str] = (),
         priorities: tuple[int | None, int | None] | None = None,
     ) -> Allowed:  # fmt: skip
-        """What these options say; an empty list and an open end limit nothing."""
+        """Build it from options; an empty list and an open end limit nothing."""
         names = [sorted(set(one)) or None for one in (roles, accounts, keys)]
         if priorities is None:
             return cls(names[0], names[1], names[2])
@@ -48,12 +48,12 @@ class Allowed:
         return cls(names[0], names[1], names[2], [end if wanted is None else wanted for wanted, end in ends])
 
     def limits(self) -> dict[str, Any]:
-        """What is limited, by name."""
+        """Return the fields that limit something, by name."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}
         return {name: value for name, value in values.items() if value is not None}
 
     def wrong(self) -> str | None:
-        """What cannot be meant, if there is such."""
+        """Return what is wrong with the lists or priorities, None if nothing is."""
         lists = {"roles": self.roles, "accounts": self.accounts, "keys": self.keys}
         for name, entries in lists.items():
             if entries and (len(entries) > MOST or not all(_is_entry(name, entry) for entry in entries)):
@@ -63,7 +63,7 @@ class Allowed:
         return None
 
     def refusal(self, call: Call, task_id: str | None = None) -> str | None:
-        """What of the call is not allowed, and what is. `task_id`: if the caller chose it."""
+        """Return what of the call is not allowed, and what would be, or None. `task_id`: if the caller chose it."""
         return self.of_role(call.role) or next(self._beyond(call, task_id), None)
 
     def of_role(self, role: str) -> str | None:
@@ -92,10 +92,10 @@ def _not_that(name: str, value: str, entries: list[str], option: str) -> str:
     return f"may not enqueue with the {name} {value!r:.120}, only with {allowed}: see `{option}`"
 
 
-#: Whatever the roles take.
+#: Anything that the roles accept.
 ANYTHING = Allowed()
 
 
 def _is_entry(name: str, entry: str) -> bool:
-    """The empty account is that of tasks without one."""
+    """Return whether it is a valid entry; the empty account is that of tasks without one."""
     return entry.isprintable() and (bool(entry.strip()) or (name, entry) == ("accounts", ""))

@@ -1,4 +1,4 @@
-"""Audit: who changed what, what it was before and what it became. Written in the change's own transaction."""
+"""The audit trail: who changed what, from what to what. Written in the change's own transaction."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from celeriac.errors import NotAllowed
 
 logger = logging.getLogger(__name__)
 
-#: Targets that a line names.
+#: Most targets that a log line names.
 NAMED = 20
-#: By which surface an operator acts; each says so where it is entered. None of them: the application's own code.
+#: The surface through which an operator acts, set where it is entered. By default the application's own code.
 VIA: ContextVar[str] = ContextVar("celeriac_via", default="application")
 
 NOT_ALLOWED = (
@@ -35,13 +35,13 @@ SELECT :by, :action, :kind, target, before, after, :why, :via
 FROM jsonb_to_recordset(CAST(:changes AS jsonb)) AS c (target text, before jsonb, after jsonb)
 """)
 
-# A worker's login may write nothing else into the trail.
+# The only way for a worker's login to write into the trail.
 NOTE = text("SELECT celeriac.note_remote_control(:command, :kind, CAST(:changes AS jsonb), :by)")
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """`target` names what was changed: a task's row id, a role, an account. None: it was not there, or is no more."""
+    """A change. `target` names what was changed: a task's row id, a role, an account. None: there is no such thing."""
 
     target: str
     before: Mapping[str, Any] | None
@@ -50,9 +50,9 @@ class Change:
 
 @dataclass(slots=True)
 class AuditedTogether:
-    """Tasks that share one row of the trail, which has what they have in common instead of what each was before.
+    """Tasks that share one row of the trail, which has what selects them instead of what each was before.
 
-    `filter`: what means them; `tasks`: how many those are, None where nobody has counted. `is_written`: there is a row.
+    `filter`: what selects them; `tasks`: how many they are, None if not counted. `is_written`: the row exists.
     """
 
     filter: Mapping[str, Any]
@@ -66,7 +66,7 @@ class AuditedTogether:
         return Change(said[:LONGEST_TARGET], None, {"filter": dict(self.filter)} | counted)
 
 
-#: Characters of what means many.
+#: Most characters of the filter in a target.
 LONGEST_TARGET = 200
 
 _MANY: ContextVar[AuditedTogether | None] = ContextVar(
@@ -76,7 +76,7 @@ _MANY: ContextVar[AuditedTogether | None] = ContextVar(
 
 @contextmanager
 def as_one(many: AuditedTogether) -> Iterator[None]:
-    """What is done to tasks meanwhile, in one transaction, leaves one row in all, unless that is there."""
+    """Write one audit row for all changes to tasks in this context, in one transaction, unless already written."""
     token = _MANY.set(many)
     try:
         yield
@@ -87,8 +87,8 @@ def as_one(many: AuditedTogether) -> Iterator[None]:
 def write(
     connection: Connection, action: str, kind: str, changes: Iterable[Change], *, by: str, why: str | None = None
 ) -> None:
-    """A row each. Raises NotAllowed. `kind` is what was changed: task, role, account, schedule, token, worker, bulk or
-    view; tasks, where many share a row.
+    """Write an audit row for each change. Raises NotAllowed. `kind` is what was changed: task, role, account, schedule,
+    token, worker, bulk or view; tasks, where many share a row.
     """
     many = _MANY.get() if kind == "task" else None
     if many is not None:
@@ -119,6 +119,6 @@ def write(
 def note_remote_control(
     connection: Connection, command: str, kind: str, changes: Iterable[Change], *, by: str
 ) -> None:  # fmt: skip
-    """A row each, for what a worker did as somebody said who may write to Redis. `by`: the worker that heard it."""
+    """Audit each change by remote control, which all who write to Redis can send. `by`: the worker that received it."""
     rows = [{"target": c.target, "after": c.after} for c in changes]
     connection.execute(NOTE, {"command": command, "kind": kind, "changes": json.dumps(rows), "by": by})

@@ -1,7 +1,7 @@
-"""Bulks: one move of all tasks that a filter meant at one instant, a bounded transaction at a time.
+"""Bulk actions: one move of all tasks that a filter selected at one instant, a bounded transaction at a time.
 
-A bulk is a row. Its tasks are gathered page by page, then moved batch by batch. Each step is one transaction with what
-the row says of it: whoever is killed has done a step or has not, and no task is moved twice.
+A bulk is a row. Its tasks are gathered page by page, then moved batch by batch. Each step is one transaction that also
+updates the row: a process that is killed has done the step or not, and no task is moved twice.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ GATHERING: Final = "gathering"
 MOVING: Final = "moving"
 OPEN: Final = (GATHERING, MOVING)
 
-#: Refusals that are kept with their reasons; the rest is counted.
+#: So many refusals are kept with their reasons; the rest is counted.
 KEPT_REFUSALS = 100
 
-#: Different reasons that are counted each by itself, and the others.
+#: So many different reasons are counted each by itself; further ones together under this name.
 REASONS, OTHERS = 50, "another reason"
 
 ASK = text("""
@@ -38,13 +38,13 @@ INSERT INTO celeriac.bulk_actions (move, priority, filter, upto, until, by, why)
 VALUES (:move, :priority, CAST(:filter AS jsonb), :upto, :until, :by, nullif(:why, '')) RETURNING id
 """)
 
-# INVARIANT: whoever has the row does the step; nobody waits for it.
+# INVARIANT: the process that has locked the row does the step; nobody waits for it.
 HOLD = text("""
 SELECT * FROM celeriac.bulk_actions WHERE state IN ('gathering', 'moving') AND id > :after
 ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED
 """)
 
-# INVARIANT: a task that went from one walk's status to the next meanwhile is gathered once.
+# INVARIANT: a task that moved from one walk's status to the next meanwhile is gathered once.
 GATHER = text("""
 WITH gathered AS (
     INSERT INTO celeriac.bulk_tasks (bulk, id) SELECT :bulk, unnest(CAST(:ids AS bigint[]))
@@ -56,7 +56,7 @@ UPDATE celeriac.bulk_actions SET asked = asked + (SELECT count(*) FROM gathered)
 WHERE id = :bulk
 """)
 
-# INVARIANT: begins behind the last batch, so that nobody walks over what died of the batches before.
+# INVARIANT: begins after the last batch, so that dead entries of earlier batches are not walked over.
 TAKE = text("""
 DELETE FROM celeriac.bulk_tasks WHERE bulk = :bulk AND id = ANY (ARRAY(
     SELECT id FROM celeriac.bulk_tasks WHERE bulk = :bulk AND id > :after ORDER BY id LIMIT :batch))
@@ -83,7 +83,7 @@ def ask(
     connection: Connection, move: str, wanted: Mapping[str, Any], *, upto: int, until: datetime, by: str, why: str = "",
     priority: int | None = None,
 ) -> int:  # fmt: skip
-    """The number of a bulk that is still to be worked on. `wanted`: what its filter says. Raises BadValue."""
+    """Create a bulk, to be worked on later; return its number. `wanted`: the filter's conditions. Raises BadValue."""
     if move not in MOVES:
         raise BadValue(f"move={move!r:.50}: give one of {', '.join(MOVES)}")
     if not wanted:
@@ -99,7 +99,7 @@ def ask(
 
 
 def stop(connection: Connection, bulk: int, *, by: str, why: str = "") -> Change:
-    """After the batch that is under way; what was moved stays moved. Raises Unknown, or IllegalMove if it is over."""
+    """Stop a bulk after its current batch; what was moved stays. Raises Unknown, or IllegalMove if it has ended."""
     row = connection.execute(STATE, {"bulk": bulk}).one_or_none()
     if row is None:
         raise Unknown(f"there is no bulk {bulk}")
@@ -111,23 +111,23 @@ def stop(connection: Connection, bulk: int, *, by: str, why: str = "") -> Change
 
 
 def hold(connection: Connection, after: int) -> Row[Any] | None:
-    """The next open bulk that nobody else works on just now, until the end of this transaction."""
+    """Lock the next open bulk that nobody else works on, until the end of this transaction."""
     return connection.execute(HOLD, {"after": after}).one_or_none()
 
 
 def gather(connection: Connection, bulk: int, ids: Sequence[int], place: str | None) -> None:
-    """These are meant. `place`: where to go on; None: these were the last."""
+    """Record these tasks as selected. `place`: where to go on; None: these were the last."""
     with lookups(connection):
         connection.execute(GATHER, {"bulk": bulk, "ids": list(ids), "place": place})
 
 
 def move_some(connection: Connection, bulk: Row[Any]) -> int:
-    """The next batch of a bulk that is held: how many tasks were taken; with the last one it ends."""
+    """Move the next batch of a locked bulk and return how many tasks were taken; with the last batch the bulk ends."""
     taken = {"bulk": bulk.id, "after": int(bulk.place or 0), "batch": steer.BATCH}
     with lookups(connection):
         ids = sorted(connection.execute(TAKE, taken).scalars())
     if ids:
-        with audit.as_one(AuditedTogether(bulk.filter, is_written=True)):  # the bulk's own
+        with audit.as_one(AuditedTogether(bulk.filter, is_written=True)):  # the bulk has its own row
             moved = _move(bulk)(connection, ids)
         _note(connection, bulk, moved, ids[-1])
     if len(ids) < steer.BATCH:
@@ -137,7 +137,7 @@ def move_some(connection: Connection, bulk: Row[Any]) -> int:
 
 
 def say_trouble(connection: Connection, bulk: int, trouble: str) -> None:
-    """Why its last step came to nothing; the next one that does forgets it."""
+    """Record why its last step failed; the next successful step clears it."""
     connection.execute(TROUBLE, {"bulk": bulk, "trouble": trouble})
 
 
@@ -157,7 +157,7 @@ def _note(connection: Connection, bulk: Row[Any], moved: Steered, last: int) -> 
 
 
 def _counted(before: Mapping[str, int], reasons: Sequence[str]) -> Counter[str]:
-    """By what they have in common: `task # has its unique key '' by now`. So few that they fit into a row."""
+    """Count reasons by their pattern, as `task # has its unique key '' by now`: few enough to fit into a row."""
     counted = Counter(before)
     for reason in map(pattern_of, reasons):
         counted[reason if reason in counted or len(counted) < REASONS else OTHERS] += 1
@@ -168,7 +168,7 @@ def _end(connection: Connection, bulk: int, state: str) -> dict[str, int]:
     return dict(connection.execute(END, {"bulk": bulk, "state": state}).mappings().one())
 
 
-#: What may be done to many.
+#: Moves that can be applied to many tasks.
 MOVES: Final[Mapping[str, Callable[..., Steered]]] = {
     "retry": steer.retry, "cancel": steer.cancel, "prioritise": steer.set_priority,
 }  # fmt: skip

@@ -1,4 +1,4 @@
-"""Cancel: at once if nobody runs it; from running, the worker is told and stops."""
+"""Cancel: at once if the task does not run; otherwise its worker is asked to stop it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Cancelled = Literal["cancelled", "asked"]
 
 
 def cancel(connection: Connection, task_id: str, *, by: str, why: str) -> Cancelled | None:
-    """What happened: cancelled at once, its worker asked to stop, or None as there is no such unfinished task."""
+    """Cancel the task or ask its worker to stop it, and return which; None if there is no such unfinished task."""
     return cancel_all(connection, [task_id], by=by, why=why).get(task_id)
 
 
 def cancel_all(
     connection: Connection, task_ids: Sequence[str], *, by: str, why: str, parents: Sequence[int] | None = None
 ) -> dict[str, Cancelled]:
-    """The same for many; those over, or never there, are left out. `parents`: only what these enqueued."""
+    """Cancel many tasks; the answer omits finished and unknown ones. `parents`: only tasks enqueued by these."""
     asked = {"task_ids": list(task_ids), "by": by, "why": why, "parents": None if parents is None else list(parents)}
     with lookups(connection):
         rows = connection.execute(CANCEL, asked).all()

@@ -1,4 +1,4 @@
-"""Dead letters: what becomes of plain Celery's messages that became no task."""
+"""Dead letters: plain Celery's messages that became no task, and how they are disposed of."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ DELETE FROM celeriac.dead_letters WHERE id = :id RETURNING name, task_id, sender
 
 
 def take(connection: Connection, letter: int) -> Row[Any]:
-    """Out of the table, with this transaction. Raises Unknown."""
+    """Delete the letter from the table in this transaction and return it. Raises Unknown."""
     row = connection.execute(TAKE, {"id": letter}).one_or_none()
     if row is None:
         raise Unknown(f"there is no dead letter {letter}")
@@ -24,7 +24,7 @@ def take(connection: Connection, letter: int) -> Row[Any]:
 
 
 def ended(connection: Connection, action: str, letter: int, row: Row[Any], after: Any, *, by: str, why: str) -> Change:
-    """Its row of the audit trail."""
+    """Write the audit row of a letter that was dealt with."""
     before = {"name": row.name, "task_id": row.task_id, "sender": row.sender, "reason": row.reason}
     change = Change(str(letter), before, after)
     audit.write(connection, action, "dead_letter", [change], by=by, why=why)
@@ -32,5 +32,5 @@ def ended(connection: Connection, action: str, letter: int, row: Row[Any], after
 
 
 def discard(connection: Connection, letter: int, *, by: str, why: str = "") -> Change:
-    """Nobody wants it. Raises Unknown."""
+    """Delete a letter that nobody wants. Raises Unknown."""
     return ended(connection, "discard", letter, take(connection, letter), None, by=by, why=why)

@@ -1,4 +1,4 @@
-"""Edit: what waits is called with other arguments."""
+"""Edit: change the arguments of a waiting task."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ SELECT others FROM changed, names
 """)
 
 
-# Of a task that waits, unlike what surfaces read, with what its role calls sensitive.
+# A waiting task's call, including the values its role calls sensitive, which no surface reads.
 CALL = text("SELECT args, kwargs FROM celeriac.tasks WHERE id = :id")
 
 
 def call_of(connection: Connection, task: int) -> tuple[Any, Any] | None:
-    """What it is called with; None if it has ended. For the edit alone: nobody is to see it."""
+    """Return the task's arguments; None if it has ended. For the edit alone: nobody is to see them."""
     row = connection.execute(CALL, {"id": task}).one_or_none()
     return None if row is None else (row.args, row.kwargs)
 
@@ -42,8 +42,8 @@ def call_of(connection: Connection, task: int) -> tuple[Any, Any] | None:
 def edit(
     connection: Connection, ids: Sequence[int], was: Mapping[str, Any], kwargs: str, *, by: str, why: str = ""
 ) -> Steered:  # fmt: skip
-    """What waits is called with these arguments, JSON, by name; its keys stay. Refused where it has not what it `was`
-    called with. Events and trail tell which arguments are others, not their values.
+    """Replace the keyword arguments (JSON) of waiting tasks; keys stay. A task is refused if `was` is not what it has.
+    Events and the audit trail name the changed arguments, not their values.
     """
     rows, result = lock_allowed(connection, ids, "edit")
     parameters, changes = {"was": json.dumps(was), "kwargs": kwargs, "by": by, "why": why}, []

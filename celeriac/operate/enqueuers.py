@@ -44,7 +44,7 @@ class SqlEnqueuer:
 
 
 def limit(connection: Connection, login: str, allowed: Allowed, *, by: str) -> None:
-    """From now on that login enqueues this only; no role of it need exist yet. Raises BadValue."""
+    """Limit the login to these calls from now on; none of the roles need exist yet. Raises BadValue."""
     if not login.strip() or not login.isprintable():
         raise BadValue(f"login={login!r:.120}: give the name of a login of Postgres")
     if not allowed.limits():
@@ -57,7 +57,7 @@ def limit(connection: Connection, login: str, allowed: Allowed, *, by: str) -> N
 
 
 def free(connection: Connection, login: str, *, by: str) -> bool:
-    """Whether it was limited. From now on it enqueues whatever its grants let it."""
+    """Remove a login's limit, so that its grants alone decide. Return whether it was limited."""
     row = connection.execute(FREE, {"login": login}).one_or_none()
     if row is not None:
         audit.write(connection, "free", "enqueuer", [Change(login, Allowed(*row).limits(), None)], by=by)
@@ -65,5 +65,5 @@ def free(connection: Connection, login: str, *, by: str) -> bool:
 
 
 def every(connection: Connection) -> list[SqlEnqueuer]:
-    """All that are limited, by name."""
+    """Return all limited logins, by name."""
     return [SqlEnqueuer(**row) for row in connection.execute(LIST).mappings()]

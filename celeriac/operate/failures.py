@@ -1,4 +1,4 @@
-"""Marks: what people have said of failures that are the same. A group without one is open."""
+"""Marks: notes by people on a kind of failure. A group without one is open."""
 
 from __future__ import annotations
 
@@ -27,14 +27,13 @@ SET state = excluded.state, note = excluded.note, by = excluded.by, at = exclude
 
 UNMARK = text("DELETE FROM celeriac.failure_marks WHERE fingerprint = :fingerprint")
 
-#: How `insights.fingerprints` makes them.
+#: The form of fingerprints, as `insights.fingerprints` makes them.
 _FORM = re.compile("[0-9a-f]{12}")
 
 
 def mark(connection: Connection, fingerprint: str, state: str, *, by: str, note: str = "") -> Change:
-    """Known: somebody has seen it, and says in the note what it is. Resolved: it opens by itself when it fails again.
-
-    Open: nothing is said of it any more. Raises BadValue.
+    """Mark a kind of failure. Known: somebody has seen it, and the note says what it is. Resolved: it opens by itself
+    when it fails again. Open: the mark is removed. Raises BadValue.
     """
     if not _FORM.fullmatch(fingerprint):
         raise BadValue(f"fingerprint={fingerprint!r:.50}: give one that `celeriac failures` lists")

@@ -1,10 +1,10 @@
-"""Hasten: what waits for its time is due now."""
+"""Hasten: make a task that waits for its time due now."""
 
 from __future__ import annotations
 
 from sqlalchemy import Connection, text
 
-# INVARIANT: entry and row have one time; the entry is taken first, as everywhere.
+# INVARIANT: entry and row have the same time; the entry is locked first, as everywhere.
 HASTEN = text("""
 WITH task AS MATERIALIZED (
     SELECT id, role, account, scheduled_for, clock_timestamp() AS now FROM celeriac.tasks WHERE task_id = :task_id
@@ -29,6 +29,6 @@ SELECT role FROM task JOIN entry USING (id)
 
 
 def hasten(connection: Connection, task_id: str, *, by: str) -> str | None:
-    """The task's role; None if no such task waits for its time."""
+    """Make the task due now and return its role; None if no such task waits for its time."""
     role: str | None = connection.execute(HASTEN, {"task_id": task_id, "by": by}).scalar_one_or_none()
     return role

@@ -1,4 +1,4 @@
-"""Policies: what operators say of a role or an account. The next pass goes by it; what is claimed already runs on."""
+"""Policies that operators set for a role or an account. The next pass applies them; claimed tasks still run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ UPDATE celeriac.roles SET paused = :paused, updated_at = clock_timestamp(),
 WHERE role = :role RETURNING paused_until
 """)
 
-# Makes the row, so that there is one to lock.
+# Creates the row, so that there is one to lock.
 DECLARED = text(f"{AS_DECLARED} WHERE r.role = :role ON CONFLICT DO NOTHING")
 
 LIMITS = text("""
@@ -39,7 +39,7 @@ SELECT rate_limit,
 FROM celeriac.role_limits WHERE role = :role FOR UPDATE
 """)
 
-# A rate that is new begins with what the one before had left.
+# A new rate begins with the tokens left of the one before.
 SET_RATE = text("""
 UPDATE celeriac.role_limits l
 SET rate_limit = CAST(:rate_limit AS text), taken_at = clock_timestamp(),
@@ -52,7 +52,7 @@ UPDATE celeriac.role_limits
 SET is_told = true, timeout = :timeout, hard_timeout = :hard_timeout, updated_at = clock_timestamp() WHERE role = :role
 """)
 
-# Of what is over, each role's last. Where it is not found, somebody who means it says so.
+# Of finished tasks only each role's last are read. An account that is not found has to be created explicitly.
 KNOWN = text("""
 SELECT EXISTS (SELECT FROM celeriac.account_policies WHERE account = :account)
     OR EXISTS (SELECT FROM celeriac.parked WHERE account = :account)
@@ -67,10 +67,10 @@ SELECT EXISTS (SELECT FROM celeriac.account_policies WHERE account = :account)
             ) AS h WHERE h.account = :account LIMIT 1))
 """)
 
-#: Of so many tasks of each role, the last ones, it is looked whose they are.
+#: So many of each role's last tasks are read for their accounts.
 LOOKS_AT = 1_000
 
-# Makes the row, so that there is one to lock.
+# Creates the row, so that there is one to lock.
 ACCOUNT = text("INSERT INTO celeriac.account_policies (account) VALUES (:account) ON CONFLICT DO NOTHING")
 
 POLICY = text("SELECT weight, cap, paused FROM celeriac.account_policies WHERE account = :account FOR UPDATE")
@@ -81,7 +81,7 @@ WHERE account = :account
 """)
 
 
-# A rate begins with what the one before had left.
+# A rate begins with the tokens left of the one before.
 RESET = text("""
 UPDATE celeriac.role_limits l
 SET rate_limit = declared ->> 'rate_limit', is_told = false, timeout = NULL, hard_timeout = NULL,
@@ -92,7 +92,7 @@ WHERE role = :role
 
 
 class AccountChanges(TypedDict, total=False):
-    """`weight`: the account's share beside others' 1. `cap`: tasks claimed or running at once, None for no cap."""
+    """Changes to an account. `weight`: its share; others have 1. `cap`: tasks claimed or running at once, or None."""
 
     weight: float
     cap: int | None
@@ -100,7 +100,7 @@ class AccountChanges(TypedDict, total=False):
 
 
 class RoleLimits(TypedDict, total=False):
-    """`rate_limit`: "10/m", a number a second, None for none. Time limits: seconds, None for none."""
+    """Limits of a role. `rate_limit`: "10/m", a number a second, None for none. Time limits: seconds, None for none."""
 
     rate_limit: str | float | None
     timeout: float | None
@@ -110,7 +110,7 @@ class RoleLimits(TypedDict, total=False):
 def pause_role(
     connection: Connection, role: str, *, by: str, why: str = "", seconds: float | None = None
 ) -> Change:  # fmt: skip
-    """No pass of the role claims anything until it is resumed, or for so many seconds. Raises Unknown and BadValue."""
+    """Pause the role: no pass claims its tasks until resumed, or for so many seconds. Raises Unknown and BadValue."""
     if seconds is not None and not 0 < seconds <= bounds.LONGEST_DELAY:
         raise BadValue(f"seconds={seconds!r:.50}: give more than 0, and at most {bounds.LONGEST_DELAY:,}")
     return _set_paused(connection, role, True, by=by, why=why, seconds=seconds)
@@ -121,9 +121,8 @@ def resume_role(connection: Connection, role: str, *, by: str, why: str = "") ->
 
 
 def set_limits(connection: Connection, role: str, *, by: str, why: str = "", **changes: Unpack[RoleLimits]) -> Change:
-    """Until they are set again, or the code declares others; what is not given stays. Workers know within a second.
-
-    Raises Unknown and BadValue.
+    """Set limits until they are set again, or the code declares others; those not given stay. Workers learn of it
+    within a second. Raises Unknown and BadValue.
     """
     if error_text := bounds.wrong(RULES, changes):
         raise BadValue(f"{error_text}; nothing was changed")
@@ -135,7 +134,7 @@ def set_limits(connection: Connection, role: str, *, by: str, why: str = "", **c
     if "rate_limit" in changes:
         after["rate_limit"] = rate(changes["rate_limit"])
     change = Change(role, before, after)
-    if before == after:  # each worker that hears a broadcast says the same
+    if before == after:  # each worker that receives a broadcast sets the same
         return change
     if "rate_limit" in changes:
         connection.execute(SET_RATE, {"role": role, "rate_limit": after["rate_limit"]})
@@ -146,7 +145,7 @@ def set_limits(connection: Connection, role: str, *, by: str, why: str = "", **c
 
 
 def reset_limits(connection: Connection, role: str, *, by: str, why: str = "") -> Change:
-    """What the code declares is in force again. Raises Unknown."""
+    """Put the limits that the code declares into force again. Raises Unknown."""
     connection.execute(DECLARED, {"role": role})
     before = connection.execute(LIMITS, {"role": role}).mappings().one_or_none()
     if before is None:
@@ -167,7 +166,7 @@ def set_account(
     connection: Connection, account: str, *, by: str, why: str = "", create: bool = True,
     **changes: Unpack[AccountChanges],
 ) -> Change:  # fmt: skip
-    """What is not given stays. Raises BadValue; without `create`, Unknown for an account nobody knows."""
+    """Set an account's policy; values not given stay. Raises BadValue; Unknown without `create` for an unknown one."""
     if not bounds.is_text(account):
         raise BadValue(f"account={account!r:.100}: give {bounds.TEXT.right}")
     if error_text := bounds.wrong(bounds.ACCOUNT, changes):
@@ -183,13 +182,13 @@ def set_account(
 
 
 def is_known(connection: Connection, account: str) -> bool:
-    """Whether it has a policy or an unfinished task, or had one lately."""
+    """Return whether the account has a policy or an unfinished task, or had a task lately."""
     with lookups(connection):
         return bool(connection.execute(KNOWN, {"account": account, "most": LOOKS_AT}).scalar_one())
 
 
 def pause_account(connection: Connection, account: str, *, by: str, why: str = "", create: bool = True) -> Change:
-    """None of its tasks is claimed until it is resumed."""
+    """Pause the account: none of its tasks is claimed until it is resumed."""
     return set_account(connection, account, by=by, why=why, create=create, paused=True)
 
 

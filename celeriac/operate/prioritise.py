@@ -1,4 +1,4 @@
-"""Prioritise: give unfinished tasks another priority; what waits is claimed in its new order from now on."""
+"""Prioritise: give unfinished tasks another priority; waiting ones are claimed in the new order from now on."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SELECT id FROM held
 
 HELD = text("SELECT id, role, priority FROM celeriac.tasks WHERE id = :id")
 
-# INVARIANT: held by this transaction, so each entry is where the task's row says.
+# INVARIANT: the tasks are locked by this transaction, so each entry is where the task's row says.
 PRIORITISE = text("""
 WITH wanted AS MATERIALIZED (
     SELECT t.id, t.role, t.account, t.lock_key, t.priority AS was, t.scheduled_for, w.priority
@@ -61,16 +61,16 @@ FROM changed c, LATERAL (
 
 
 def hold(connection: Connection, task_id: str, *, only_waiting: bool = False) -> Row[Any] | None:
-    """An unfinished task's `id`, `role` and `priority`, kept as they are until the transaction ends.
+    """Lock an unfinished task until the transaction ends and return its `id`, `role` and `priority`.
 
-    `only_waiting`: None for one that is claimed or runs, for which a worker would wait until then.
+    `only_waiting`: return None for one that is claimed or runs, as its worker would wait that long.
     """
     task = connection.execute(HOLD, {"task_id": task_id, "only_waiting": only_waiting}).scalar_one_or_none()
     return None if task is None else connection.execute(HELD, {"id": task}).one_or_none()
 
 
 def prioritise(connection: Connection, wanted: Mapping[int, int], *, by: str, why: str = "") -> None:
-    """The priority of each task, all of them held by this transaction; each leaves an event."""
+    """Set the priority of each task, all locked by this transaction; each gets an event."""
     rows = json.dumps([{"id": i, "priority": priority} for i, priority in wanted.items()])
     with lookups(connection):
         connection.execute(PRIORITISE, {"wanted": rows, "by": by, "why": why})

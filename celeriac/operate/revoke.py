@@ -1,6 +1,6 @@
-"""Revoke: Celery's word for cancelling. Without `terminate` only what does not run is cancelled.
+"""Revoke: Celery's word for cancelling. Without `terminate` only tasks that do not run are cancelled.
 
-Every worker hears of a revoke that is broadcast and says it here: said again, it changes nothing.
+Every worker receives a broadcast revoke and executes it here; repeating it changes nothing.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ SELECT count(*) FROM celeriac.hold(
     ARRAY(SELECT id FROM celeriac.tasks WHERE task_id = ANY (CAST(:task_ids AS text[]))), false)
 """)
 
-# Asked once the tasks are held: none of them starts meanwhile.
+# Runs once the tasks are locked, so none of them starts meanwhile.
 REVOCABLE = text("""
 SELECT t.task_id FROM celeriac.tasks t
 WHERE t.task_id = ANY (CAST(:task_ids AS text[])) AND t.cancel_requested_at IS NULL
@@ -30,7 +30,7 @@ WHERE t.task_id = ANY (CAST(:task_ids AS text[])) AND t.cancel_requested_at IS N
         SELECT unnest(ids) FROM celeriac.tickets WHERE worker_id IS NOT NULL)))
 """)
 
-# The index has stamped tasks alone.
+# The index has only tasks with stamps.
 STAMPED = text("""
 SELECT task_id FROM celeriac.tasks t
 WHERE headers #> '{canvas,stamps}' IS NOT NULL AND EXISTS (
@@ -44,10 +44,10 @@ ORDER BY id
 
 Note = Callable[[Connection, Mapping[str, Cancelled]], None]
 
-#: Tasks a transaction.
+#: Tasks in one transaction.
 BATCH = 200
 
-#: Ids an answer names.
+#: Most ids named in a reply.
 MOST_NAMED = 200
 
 
@@ -55,9 +55,10 @@ def revoke(
     database: Database, task_ids: Sequence[str], *, by: str, terminate: bool, why: str = "revoked",
     note: Note | None = None,
 ) -> dict[str, Cancelled]:  # fmt: skip
-    """What became of each that was cancelled, or asked to stop. Those that are over, or run and may, are left out.
+    """Revoke tasks and return which were cancelled, and which asked to stop. Left out: those that are over, or may run
+    on.
 
-    `note`: writes in the same transaction who had it done.
+    `note`: records the requester in the same transaction.
     """
     done: dict[str, Cancelled] = {}
     for some in _batches(task_ids):
@@ -80,7 +81,7 @@ def _revoke(
 
 
 def in_words(done: Mapping[str, Cancelled]) -> str:
-    """For whoever asked by remote control."""
+    """Return the reply to a remote control command."""
     ended = [task_id for task_id, how in done.items() if how == "cancelled"]
     asked = [task_id for task_id, how in done.items() if how == "asked"]
     said = [f"cancelled: {_named(ended)}"] if ended else []
@@ -89,18 +90,18 @@ def in_words(done: Mapping[str, Cancelled]) -> str:
 
 
 def _named(ids: Sequence[str]) -> str:
-    """An answer is one message, and one that is too large is dropped."""
+    """Join ids, up to a bound: a reply is one message, and one that is too large is dropped."""
     more = len(ids) - MOST_NAMED
     return ", ".join(ids[:MOST_NAMED]) + (f" and {more:,} more" if more > 0 else "")
 
 
 def stamped(connection: Connection, stamps: Mapping[str, Any]) -> list[str]:
-    """The unfinished tasks with one of these stamps: by header, a value or several."""
+    """Return the unfinished tasks with one of these stamps: by header, one value or several."""
     lists = {header: list(s) if isinstance(s, list | tuple | set) else [s] for header, s in stamps.items()}
     return list(connection.execute(STAMPED, {"stamps": json.dumps(lists)}).scalars())
 
 
 def _batches(values: Sequence[Any]) -> Iterator[list[str]]:
-    """What can be an id at all: whoever broadcasts may say anything."""
+    """Return batches of those values that can be ids: a broadcast may contain anything."""
     ids = list(dict.fromkeys(i for i in values if is_text(i)))
     return (ids[n : n + BATCH] for n in range(0, len(ids), BATCH))

@@ -1,4 +1,4 @@
-"""Signatures of remote control commands: HMAC-SHA-256 of what is said, to whom and when, by a key Redis has not."""
+"""Signatures of remote control commands: HMAC-SHA-256 of command, recipients and time, by a key not in Redis."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from typing import Any, Final
 
 from kombu.utils.json import dumps
 
-#: The argument that a command's signature travels in.
+#: The argument that carries a command's signature.
 SEAL: Final = "celeriac_seal"
 
-#: How old a signature may be, and how far clocks may differ (seconds).
+#: The greatest age of a signature, and how far clocks may differ (seconds).
 FRESH: Final = 60.0
 
 
 def seal(key: str, command: str, arguments: Mapping[str, Any], destination: Collection[str] | None) -> dict[str, Any]:
-    """The signature of a command: what it says, to whom, and when."""
+    """Sign a command: its arguments, its recipients, and the time."""
     to = None if destination is None else sorted(destination)
     stamp = {"at": time.time(), "nonce": secrets.token_hex(8), "to": to}
     return stamp | {"mac": _mac(key, command, arguments, stamp)}
 
 
 class Seals:
-    """Checks signatures; each is good once in this worker."""
+    """The check of signatures; each is accepted once in this worker."""
 
     def __init__(self, key: str, hostname: str) -> None:
         self.key, self.hostname = key, hostname
         self.seen: dict[str, float] = {}
 
     def wrong(self, command: str, arguments: Mapping[str, Any], signature: Any) -> str | None:
-        """What is wrong with the signature, if it is."""
+        """Return what is wrong with the signature, None if it is valid."""
         if not isinstance(signature, Mapping):
             return f"{command}: refused, it is not signed; set CELERIAC_REMOTE_CONTROL_KEY where it is sent"
         stamp, now = {name: signature.get(name) for name in ("at", "nonce", "to")}, time.time()

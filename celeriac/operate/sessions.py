@@ -1,6 +1,6 @@
 """Sessions of the dashboard: the browser has a random id, Postgres its hash. The token stays with whoever signed in.
 
-A session ends as one signs out, with its token (revoked, expired), or after `LONGEST` seconds.
+A session ends when its user signs out, with its token (revoked, expired), or after `LONGEST` seconds.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqlalchemy import Connection, text
 from celeriac.operate import tokens
 from celeriac.operate.tokens import Bearer
 
-#: Seconds.
+#: The longest session (seconds).
 LONGEST: Final = 12 * 3600
 
 _FORM = re.compile(r"[\w-]{43}", re.ASCII)
@@ -28,7 +28,7 @@ VALUES (:hash, :token, statement_timestamp() + CAST(:seconds AS double precision
 
 END = text("DELETE FROM celeriac.dashboard_sessions WHERE hash = :hash")
 
-# Of a session that is over and of one that never was there is no row, and neither costs more.
+# A session that has ended has no row, like one that never existed, and costs no more to check.
 FIND = text("""
 SELECT t.id, t.name, t.hash, t.scopes, t.roles, t.accounts, t.keys, t.priorities,
     t.last_used_at IS NULL OR t.last_used_at < statement_timestamp() - interval '1 minute' AS rested
@@ -39,7 +39,7 @@ WHERE s.hash = :hash AND s.expires_at > statement_timestamp() AND t.revoked_at I
 
 
 def begin(connection: Connection, bearer: Bearer) -> str:
-    """The id of a new session, which nobody can read again. Deletes those that are over."""
+    """Begin a session and return its id, which is stored nowhere. Deletes sessions that are over."""
     session = secrets.token_urlsafe(32)
     connection.execute(BEGIN, {"hash": _hash(session), "token": bearer.id, "seconds": LONGEST})
     return session
@@ -50,12 +50,12 @@ def end(connection: Connection, session: str) -> None:
 
 
 def has_form(presented: str) -> bool:
-    """Whether it could be a session's id: what could not needs no look at Postgres."""
+    """Return whether it has the form of a session's id; anything else is refused without a query."""
     return _FORM.fullmatch(presented) is not None
 
 
 def verify(connection: Connection, presented: str) -> Bearer | None:
-    """Whose session that is, if it is one and has not ended. Notes the token's use, at most once a minute."""
+    """Return the bearer of the session's token, None if invalid or over. Records its use, at most once a minute."""
     row = connection.execute(FIND, {"hash": _hash(presented)}).one_or_none()
     return None if row is None else tokens.bearer_of(connection, row)
 

@@ -1,4 +1,4 @@
-"""Silences: of which alerts nobody is told until an instant. They are looked at and shown all the same."""
+"""Silences: alerts that are not sent until an instant. They are still checked and shown."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def silence(
     connection: Connection, name: str, subject: str = "", *, by: str, why: str = "", until: datetime | None = None,
     seconds: float | None = None,
 ) -> Change:  # fmt: skip
-    """Until then, or for so many seconds. An empty subject: whatever the subject. Raises BadValue."""
+    """Silence an alert until then, or for so many seconds. An empty subject means every subject. Raises BadValue."""
     if (until is None) == (seconds is None):
         raise BadValue("give until or seconds, one of both; nothing was changed")
     if seconds is not None and not 0 < seconds <= LONGEST_DELAY:
@@ -54,7 +54,7 @@ def silence(
 
 
 def end_silence(connection: Connection, name: str, subject: str = "", *, by: str, why: str = "") -> Change:
-    """From now on it is told again. Raises Unknown."""
+    """End a silence, so that the alert is sent again. Raises Unknown."""
     which = {"name": name, "subject": subject}
     before = connection.execute(SILENCED, which).scalar_one_or_none()
     if before is None:

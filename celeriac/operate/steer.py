@@ -1,7 +1,7 @@
-"""Steer: what operators do to tasks, only where the life of a task allows it, in the caller's transaction.
+"""Steer: operators' moves of tasks, only where the life of a task allows them, in the caller's transaction.
 
-Every function takes the row ids of one task or many, locks them in one order, and returns what became of each; whoever
-steers one task says `.one()`, which raises what was refused. Each change leaves an audit row and an event.
+Every function takes the row ids of one task or many, locks them in one order, and returns the result of each. A caller
+with one task calls `.one()`, which raises what was refused. Each change writes an audit row and an event.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from celeriac.store.plans import lookups
 from celeriac.store.ready import placed
 from celeriac.store.states import ALL, CLAIMED, PENDING, move_to, why_not
 
-#: A boost raises a priority to this at most.
+#: A boost raises a priority no higher than this.
 BOOSTED_TO = 100
 
-#: Tasks a transaction of a bulk.
+#: Tasks in one transaction of a bulk.
 BATCH = 200
 
 HOLD = text("SELECT count(*) FROM celeriac.hold(CAST(:ids AS bigint[]), false)")
 
-# Asked once the tasks are held: nothing moves any more.
+# Runs once the tasks are locked: none of them moves any more.
 HELD = text("""
 SELECT t.id, t.task_id, t.role, t.status, t.priority, t.unique_key, t.retry_count, t.tries, t.losses, t.error_message,
     t.scheduled_for,
@@ -51,8 +51,8 @@ FROM celeriac.tasks_with(CAST(:ids AS bigint[])) t LEFT JOIN celeriac.roles r ON
 ORDER BY t.id
 """)
 
-# INVARIANT: a keyed task takes no lock key here; the look after the commit does. What it had aged was never its own. A
-# chord's body waits again for those of its members that are retried, too.
+# INVARIANT: a keyed task takes no lock key here; the post-commit check does. Priority gained by age is taken off. A
+# chord's body waits again for those of its members that are retried as well.
 RETRY = text(f"""
 WITH gone AS (
     SELECT * FROM celeriac.forget(CAST(:ids AS bigint[]))
@@ -85,14 +85,14 @@ SELECT lock_key, CAST(awaits AS text) AS awaits FROM again
 
 @dataclass(frozen=True, slots=True)
 class Steered:
-    """What became of the tasks asked for: those changed, why others were not, and ids that no row has."""
+    """The result for the requested tasks: the changes, why others were refused, and ids without a row."""
 
     changed: list[Change] = field(default_factory=list)
     refused: dict[int, str] = field(default_factory=dict)
     missing: list[int] = field(default_factory=list)
 
     def one(self) -> Change:
-        """The change of the only task asked for. Raises Unknown or IllegalMove."""
+        """Return the change of the only requested task. Raises Unknown or IllegalMove."""
         for task in self.missing:
             raise Unknown(f"there is no task {task}; a finished one may be pruned")
         for why in self.refused.values():
@@ -101,7 +101,7 @@ class Steered:
 
     @property
     def asked(self) -> int:
-        """How many of them run: their workers are asked to stop them."""
+        """The number of tasks that run: their workers are asked to stop them."""
         return sum("asked" in (change.after or {}) for change in self.changed)
 
     def __add__(self, other: Steered) -> Steered:
@@ -112,13 +112,13 @@ Move = Callable[[Connection, Sequence[int]], Steered]
 
 
 def set_priority(connection: Connection, ids: Sequence[int], priority: int, *, by: str, why: str = "") -> Steered:
-    """What waits is claimed in its new order from now on; what runs has it when it waits again."""
+    """Set a priority. Waiting tasks are claimed in the new order at once; a running one when it waits again."""
     _refuse_priority(priority)
     return _prioritise(connection, ids, lambda _: priority, action="priority", by=by, why=why)
 
 
 def boost(connection: Connection, ids: Sequence[int], boost: int, *, by: str, why: str = "") -> Steered:
-    """Raises the priority by so much, to 100 or the top of the role's range at most, and never lowers it."""
+    """Raise the priority by so much, to 100 or the top of the role's range at most, and never lower it."""
     if not is_whole(1, ANY_PRIORITY[1])(boost):
         raise BadValue(f"boost={boost!r}: give a whole number from 1 to {ANY_PRIORITY[1]:,}")
 
@@ -129,7 +129,7 @@ def boost(connection: Connection, ids: Sequence[int], boost: int, *, by: str, wh
 
 
 def hasten(connection: Connection, ids: Sequence[int], *, by: str, why: str = "") -> Steered:
-    """What waits for its time, planned or between two attempts, is due now."""
+    """Make tasks due now that wait for their time, planned or between two attempts."""
     rows, result = lock_allowed(connection, ids, "hasten")
     changes = []
     for row in rows:
@@ -144,11 +144,11 @@ def hasten(connection: Connection, ids: Sequence[int], *, by: str, why: str = ""
 def retry(
     connection: Connection, ids: Sequence[int], *, by: str, why: str = "", goes_on: bool = False
 ) -> Steered:  # fmt: skip
-    """What failed or was cancelled waits again, with all its attempts; behind its lock key's head, if there is one.
+    """Make failed or cancelled tasks wait again, with all attempts; behind the lock holder of their key, if there is
+    one.
 
-    `goes_on`: from where it stopped. Its progress stays, and its attempts count on: of one that has used them up the
-    next failure is final.
-    Refused where another unfinished task has its unique key by now.
+    `goes_on`: continue where it stopped. Progress stays, and attempts count on: if they are used up, the next failure
+    is final. A task is refused if another unfinished task has taken its unique key.
     """
     rows, result = lock_allowed(connection, ids, "retry")
     for row in rows:
@@ -166,7 +166,7 @@ def retry(
 
 
 def cancel(connection: Connection, ids: Sequence[int], *, by: str, why: str = "") -> Steered:
-    """At once, unless it runs: then its worker is asked to stop it, and `after` says `asked`."""
+    """Cancel tasks: at once, or for a running one by asking its worker to stop it; `after` then says `asked`."""
     rows, result = lock_allowed(connection, ids, "cancel")
     done = cancel_all(connection, [row.task_id for row in rows], by=by, why=why or "cancelled")
     changes = [
@@ -177,7 +177,7 @@ def cancel(connection: Connection, ids: Sequence[int], *, by: str, why: str = ""
 
 
 def set_status(connection: Connection, ids: Sequence[int], status: str, *, by: str, why: str = "") -> Steered:
-    """`pending` retries, `failed` and `cancelled` cancel; only its worker can bring a task to another status.
+    """Move to a status: `pending` retries, `failed` and `cancelled` cancel; only the task's worker sets others.
 
     One that waits, or is claimed, is `pending` already: it stays as it is, without a trace.
     """
@@ -203,9 +203,9 @@ def in_batches(
     patience: float | None = None,
     many: AuditedTogether | None = None,
 ) -> Iterator[Steered]:
-    """The move for many tasks, a bounded transaction at a time; stop between two by not asking for the next.
+    """Apply the move to many tasks, a bounded transaction at a time; it stops when the caller takes no further result.
 
-    `patience`: as `Database.transaction` has it. `many`: they share a row of the audit trail.
+    `patience`: as for `Database.transaction`. `many`: they share a row of the audit trail.
     """
     left = iter(ids)
     while some := list(islice(left, BATCH)):
@@ -225,7 +225,7 @@ def _batch(
 
 
 def lock_allowed(connection: Connection, ids: Sequence[int], move: str) -> tuple[list[Row[Any]], Steered]:
-    """The rows that allow the move, locked; the others refused."""
+    """Lock the tasks; return the rows that allow the move, and a result with the others refused."""
     possible = [i for i in ids if 0 < i < 2**63]
     connection.execute(HOLD, {"ids": possible})
     rows = _rows(connection, possible)
@@ -260,7 +260,7 @@ def _refuse_priority(priority: int) -> None:
 
 
 def _first_of_each_key(rows: Sequence[Row[Any]], result: Steered) -> list[Row[Any]]:
-    """Of several asked for at once, one unfinished task has a key: the newest, as the others were followed by it."""
+    """Keep one task per unique key: the newest, as it followed the others. The others are refused."""
     newest = {(row.role, row.unique_key): row for row in rows if row.unique_key is not None}
     for row in rows:
         if row.unique_key is not None and newest[row.role, row.unique_key] is not row:
@@ -272,7 +272,7 @@ def _first_of_each_key(rows: Sequence[Row[Any]], result: Steered) -> list[Row[An
 def _retry(
     connection: Connection, rows: Sequence[Row[Any]], result: Steered, *, by: str, why: str, goes_on: bool
 ) -> Sequence[Row[Any]]:
-    """Those retried. Somebody may have taken a unique key since it was looked for: then each is tried alone."""
+    """Retry tasks and return them. If a unique key was taken since it was checked, each task is tried alone."""
     if not rows:
         return []
     try:

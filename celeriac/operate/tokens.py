@@ -1,7 +1,7 @@
 """Tokens of the HTTP API: the secret is shown once, Postgres keeps its hash.
 
-A token reads `celeriac_<id>_<secret>`. The id finds the row, the secret is compared in constant time. It has 256 random
-bits, so a plain SHA-256 is as good as a slow hash: there is nothing to guess.
+A token reads `celeriac_<id>_<secret>`. The id finds the row; the secret is compared in constant time. It has 256 random
+bits, so it cannot be guessed, and a plain SHA-256 is as good as a slow hash.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ ENQUEUE: Final = "enqueue"
 OPERATE: Final = "operate"
 ADMIN: Final = "admin"
 
-#: No scope to ask for: to see what tasks were called with, what came of them, and what their errors say.
+#: Not a scope of tokens: the right to see tasks' arguments, results and the text of errors.
 CALLS: Final = "calls"
 
-#: What each scope lets do. `view` sees what `read` sees, but for the calls; `submit` sees nothing.
+#: The rights of each scope. `view` sees what `read` sees, without the calls; `submit` sees nothing.
 IMPLIED: Final = {
     VIEW: {READ},
     READ: {READ, CALLS},
@@ -42,7 +42,7 @@ IMPLIED: Final = {
     ADMIN: {READ, CALLS, ENQUEUE, OPERATE, ADMIN},
 }
 
-#: The longest name; the audit trail repeats it.
+#: The longest name; it is repeated in the audit trail.
 LONGEST_NAME = 100
 
 _PREFIX = "celeriac_"
@@ -68,7 +68,7 @@ SELECT id, name, scopes, roles, accounts, keys, priorities, created_by, created_
 FROM celeriac.api_tokens ORDER BY name
 """)
 
-# `valid` and not a condition, so that a token that is over costs the same as one that never was.
+# `valid` is a column, not a condition, so that an expired token costs the same as one that never existed.
 FIND = text("""
 SELECT id, name, hash, scopes, roles, accounts, keys, priorities,
     revoked_at IS NULL AND (expires_at IS NULL OR expires_at > statement_timestamp()) AS valid,
@@ -84,7 +84,7 @@ UPDATE celeriac.api_tokens SET last_used_at = statement_timestamp() WHERE id = A
 
 @dataclass(frozen=True, slots=True)
 class Token:
-    """What is known of a token; never its secret."""
+    """A token's record, without its secret."""
 
     id: str
     name: str
@@ -103,9 +103,9 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """Who presented a valid token. `may` lists every scope it has, the implied ones included.
+    """The bearer of a valid token. `may`: its scopes, implied ones included.
 
-    `key` makes ids of its Idempotency-Keys: the hash of the token, which is shown to nobody.
+    `key`: the token's hash, which is shown to nobody and turns Idempotency-Keys into task ids.
     """
 
     id: str
@@ -115,19 +115,19 @@ class Bearer:
     key: bytes = field(default=b"", repr=False)
 
     def id_of(self, key: str) -> str:
-        """A task's id of an Idempotency-Key, which nobody knows who does not have the token: so none takes it first."""
+        """Return the task's id for an Idempotency-Key. Only the token's bearer can guess it: nobody takes it first."""
         return str(UUID(bytes=hmac.digest(self.key, key.encode(errors="replace"), "sha256")[:16], version=5))
 
     def refuse_role(self, role: str) -> None:
-        """Raises TokenLimited if it may not enqueue that role, whatever the call."""
+        """Raise TokenLimited if it may not enqueue that role at all."""
         self._refuse(self.allowed.of_role(role))
 
     def refuse(self, call: Call, task_id: str | None = None) -> None:
-        """Raises TokenLimited if it may not enqueue that. `task_id`: if the caller chose it."""
+        """Raise TokenLimited if it may not enqueue that call. `task_id`: if the caller chose it."""
         self._refuse(self.allowed.refusal(call, task_id))
 
     def refuse_if_limited(self) -> None:
-        """Raises TokenLimited if it may enqueue some calls only."""
+        """Raise TokenLimited if it may enqueue some calls only."""
         if limits := self.allowed.limits():
             self._refuse(f"is limited to certain {', '.join(limits)}, and this chooses its calls itself")
 
@@ -140,7 +140,7 @@ def create(
     connection: Connection, name: str, scopes: Collection[str], *, by: str, seconds: float | None = None,
     allowed: Allowed = ANYTHING,
 ) -> str:  # fmt: skip
-    """The token, which nobody can read again. `seconds`: how long it lasts, None for ever. Raises TokenRefused.
+    """Create a token and return it; it is stored nowhere. `seconds`: its lifetime, None for ever. Raises TokenRefused.
 
     `allowed`: what it may enqueue; roles need not be registered yet.
     """
@@ -156,22 +156,22 @@ def create(
 
 
 def revoke(connection: Connection, name: str) -> bool:
-    """From now on it is refused. False if there is no such token, or it was revoked before."""
+    """Revoke the token from now on. Return False if there is none, or it was revoked before."""
     return connection.execute(REVOKE, {"name": name}).one_or_none() is not None
 
 
 def every(connection: Connection) -> list[Token]:
-    """All tokens there are or were, by name."""
+    """Return all tokens, past ones included, by name."""
     return [Token(*row) for row in connection.execute(LIST)]
 
 
 def has_form(presented: str) -> bool:
-    """Whether it could be a token: what could not needs no look at Postgres."""
+    """Return whether it has the form of a token; anything else is refused without a query."""
     return _FORM.fullmatch(presented) is not None
 
 
 def verify(connection: Connection, presented: str) -> Bearer | None:
-    """Whose token that is, if it is one, and neither revoked nor expired."""
+    """Return the token's bearer, None if there is no such token, or it was revoked or has expired."""
     token_id, _, secret = presented.removeprefix(_PREFIX).partition("_")
     row = connection.execute(FIND, {"id": token_id}).one_or_none() if token_id.isalnum() else None
     known = bytes(row.hash) if row else bytes(32)
@@ -181,7 +181,7 @@ def verify(connection: Connection, presented: str) -> Bearer | None:
 
 
 def bearer_of(connection: Connection, row: Row[Any]) -> Bearer:
-    """Who that is, by the row of a valid token. Notes the use, at most once a minute."""
+    """Build the bearer from the row of a valid token. Records the use, at most once a minute."""
     if row.rested:
         connection.execute(USED, {"id": row.id})
     may = frozenset().union(*(IMPLIED[scope] for scope in row.scopes))

@@ -1,7 +1,6 @@
-"""Saved views: filters of the list of tasks that somebody gave a name, for themselves or for all.
+"""Saved views: named filters of the list of tasks, for one owner or shared by all.
 
-The audit trail has those of all: one's own change nothing for anybody else, and whoever only sees saves as many as he
-likes.
+Only shared views are audited: an owner's own change nothing for anybody else, and every viewer may save some.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from celeriac.operate import audit
 from celeriac.operate.audit import Change
 from celeriac.roles.bounds import LONGEST_NAME
 
-#: Of whom it is, if it is everybody's: no token has this name.
+#: The owner of shared views; no token has this name.
 ALL: Final = ""
 
-#: Views of one owner.
+#: Most views of one owner.
 MOST = 100
 
-# INVARIANT: whoever saves two at once at the bound has one too many at most.
+# INVARIANT: two saves at the same time exceed the bound by one at most.
 SAVE = text("""
 INSERT INTO celeriac.saved_views (owner, name, filter)
 SELECT :owner, :name, CAST(:filter AS json)
@@ -37,7 +36,7 @@ FORGET = text("DELETE FROM celeriac.saved_views WHERE owner = :owner AND name = 
 
 
 def save(connection: Connection, owner: str, name: str, conditions: Mapping[str, str], *, by: str) -> None:
-    """In the place of the owner's view of that name, if there is one. Raises BadValue."""
+    """Save a view, replacing the owner's view of that name. Raises BadValue."""
     if not (name.isprintable() and 0 < len(name) <= LONGEST_NAME):
         raise BadValue(f"name={name!r:.100}: give 1 to {LONGEST_NAME} printable characters")
     if not conditions:
@@ -50,7 +49,7 @@ def save(connection: Connection, owner: str, name: str, conditions: Mapping[str,
 
 
 def forget(connection: Connection, owner: str, name: str, *, by: str) -> None:
-    """Raises Unknown."""
+    """Delete a view. Raises Unknown."""
     was = connection.execute(FORGET, {"owner": owner, "name": name}).scalar_one_or_none()
     if was is None:
         raise Unknown(f"there is no view {name!r}")

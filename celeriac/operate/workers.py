@@ -1,4 +1,4 @@
-"""Workers: what operators ask of them."""
+"""Operators' requests to workers."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ SELECT status FROM found
 """)
 
 
-# INVARIANT: one that has reported since it was asked has heard it, and ends; who reports over HTTP is told each time.
+# INVARIANT: a worker that has reported since the request knows of it, and ends; one that reports over HTTP is told each
+# time.
 RESUME = text("""
 WITH found AS (
     SELECT worker_id, status, status = 'draining' AND drain_asked_at IS NOT NULL
@@ -34,7 +35,7 @@ SELECT status, may FROM found
 
 
 def decommission(connection: Connection, worker_id: str, *, by: str, why: str = "") -> Change:
-    """Asks a worker to finish what it has and end; it hears with its next heartbeat. Raises Unknown, IllegalMove."""
+    """Ask a worker to finish what it has and end; its next heartbeat reads the request. Raises Unknown, IllegalMove."""
     was: str | None = connection.execute(DECOMMISSION, {"worker_id": worker_id}).scalar_one_or_none()
     if was is None:
         raise Unknown(f"there is no worker {worker_id!r}")
@@ -46,7 +47,7 @@ def decommission(connection: Connection, worker_id: str, *, by: str, why: str = 
 
 
 def resume(connection: Connection, worker_id: str, *, by: str, why: str = "") -> Change:
-    """Takes back a decommission that the worker has not heard of; one that has ends. Raises Unknown, IllegalMove."""
+    """Withdraw a decommission that the worker has not read yet; otherwise it ends. Raises Unknown, IllegalMove."""
     worker = connection.execute(RESUME, {"worker_id": worker_id}).one_or_none()
     if worker is None:
         raise Unknown(f"there is no worker {worker_id!r}")

@@ -1,4 +1,4 @@
-"""Cancel of a whole workflow: all of its parts, a bounded transaction at a time."""
+"""Cancelling a workflow: all of its parts, a bounded transaction at a time."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from celeriac.operate.audit import AuditedTogether
 from celeriac.operate.steer import Steered
 from celeriac.store.connections import Database
 
-#: Parts that are looked at in one statement.
+#: Parts that are read in one statement.
 LOOKS_AT = 2_000
 
-# Those that run and were asked to stop need not be asked again; what `celeriac.fall_out` left ends the links of a
-# cancelled part. BETWEEN: were it said to be one value, an order by id alone would be as good, which passes by all
-# other tasks'.
+# A running part that was asked to stop is not asked again; a task of `celeriac.fall_out` ends the links of a cancelled
+# part. BETWEEN: with "= :workflow" Postgres could walk an index by id alone, past all other tasks.
 OPEN = text("""
 SELECT id, cancel_requested_at IS NULL AND headers #> '{canvas,fall_out}' IS NULL
     AND (NOT :waiting OR (SELECT true FROM celeriac.barriers b WHERE b.id = t.id) IS NOT NULL) AS meant
@@ -26,7 +25,7 @@ WHERE workflow BETWEEN :workflow AND :workflow AND (workflow, id) > (:workflow, 
 ORDER BY workflow, id LIMIT :looks_at
 """)
 
-# INVARIANT: one statement. What is admitted from the outbox meanwhile was there, or is among the tasks.
+# INVARIANT: one statement. A task admitted from the outbox meanwhile is still seen there, or among the tasks.
 DROP = text("""
 WITH dropped AS (DELETE FROM celeriac.intake WHERE task ->> 'workflow' = :workflow)
 SELECT EXISTS (SELECT FROM celeriac.intake WHERE task ->> 'workflow' = :workflow)
@@ -38,11 +37,11 @@ SELECT EXISTS (SELECT FROM celeriac.intake WHERE task ->> 'workflow' = :workflow
 def cancel(
     database: Database, workflow: str, *, by: str, why: str = "", patience: float | None = None
 ) -> Iterator[Steered]:
-    """As `steer.cancel` for each part; said again, it changes nothing. `workflow`: the id its parts have in common.
+    """Cancel each part as `steer.cancel` does; repeating it changes nothing. `workflow`: the id its parts share.
 
-    What waits for members goes first, so that nobody's end lets it through. A part that ends while it is waited for
-    leaves its links, and what the outbox has of it is dropped: they are looked for until none is left. `patience`: as
-    `Database.transaction` has it.
+    Parts that wait for members go first, so that no member's end lets them through. A part that ends meanwhile leaves
+    its links, and its tasks in the outbox are dropped: the search repeats until none is left. `patience`: as for
+    `Database.transaction`.
     """
     move = partial(steer.cancel, by=by, why=why or "its workflow was cancelled")
     many = AuditedTogether({"workflow": workflow})
@@ -56,7 +55,7 @@ def cancel(
 
 
 def _open(database: Database, workflow: str, waiting: bool) -> Iterator[list[int]]:
-    """The ids of its parts, only of those that wait for members if `waiting`."""
+    """Yield the ids of its parts; with `waiting`, only of those that wait for members."""
     after = 0
     while True:
         wanted = {"workflow": workflow, "waiting": waiting, "after": after, "looks_at": LOOKS_AT}

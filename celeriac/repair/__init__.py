@@ -1,4 +1,4 @@
-"""Sweeps: periodic repairs, each in bounded batches until one is short. What one costs follows what it repairs."""
+"""Sweeps: periodic repairs, each in bounded batches until one is short. Their cost depends on what they repair."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ SWEEPS: dict[str, Callable[[Celeriac], int]] = {
 
 
 def sweep(app: Celeriac, name: str) -> int:
-    """Runs one sweep to its end; how many rows it repaired or removed."""
+    """Run one sweep to its end and return how many rows it repaired or removed."""
     with recurring():
         done = SWEEPS[name](app)
     if done:

@@ -1,11 +1,10 @@
-"""Age: what has waited long gains priority, a step at a time, up to a ceiling.
+"""Aging: tasks that have waited long gain priority, a step at a time, up to a ceiling.
 
-How far a task has come is a function of how long it has waited since it was due (`scheduled_for`): however often the
-sweep runs, nobody is raised twice for the same wait. `aged` is what of its priority is due to that.
-
-Of each account and priority the longest waiting are raised first, some at a time, and the same levels are read again
-until none of them has more: whoever has waited long enough gains, and a new task passes nobody who has. A transaction
-and a sweep are bounded; the next sweep goes on where the last one had to stop.
+A task's gain is a function of how long it has waited since it was due (`scheduled_for`): however often the sweep runs,
+nobody is raised twice for the same wait. `aged` is the part of its priority gained in this way.
+Within each account and priority the longest waiting are raised first, some at a time, and the same levels are read
+again until none of them has more: all that have waited long enough gain, and no new task passes them. A transaction and
+a sweep are bounded; the next sweep goes on where the last one had to stop.
 """
 
 from __future__ import annotations
@@ -17,13 +16,13 @@ from sqlalchemy import Connection, text
 from celeriac.repair.app import RepairApp
 from celeriac.repair.batch import Walk
 
-#: Levels (account and priority) that a transaction reads, how many tasks of each, and levels that a sweep reads.
+#: Levels (account and priority) that a transaction reads, tasks of each, and levels that a sweep reads.
 LEVELS, FEW, MOST_LEVELS = 25, 60, 20_000
 
 
 @dataclass(frozen=True, slots=True)
 class Aging:
-    """`step` points after `after` seconds, again every `every` seconds, below `ceiling` and the role's own bound."""
+    """The rule: `step` points after `after` seconds and again every `every` seconds, below `ceiling` and the role's."""
 
     after: float
     every: float
@@ -33,7 +32,7 @@ class Aging:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """Where a walk over the levels stands."""
+    """A position in a walk over the levels."""
 
     role: str
     account: str
@@ -58,9 +57,9 @@ _NEXT = """
     ) AS next
 """
 
-# INVARIANT of `raised`: an integer only once it is bounded; the steps since the year 1 are none.
-# INVARIANT of `levels`: at most three descents into `ready_in_order` for each; of each the oldest entries.
-# `has_more`: the last entry that was read of a level gained, so that those behind it may.
+# INVARIANT of `raised`: cast to an integer only once bounded; the steps since the year 1 would not fit.
+# INVARIANT of `levels`: at most three descents into `ready_in_order` for each; its oldest entries are read.
+# `has_more`: the last entry that was read of a level gained, so those behind it may as well.
 AGE = text(f"""
 WITH RECURSIVE start (role, account, priority) AS (
     SELECT CAST(:role AS text), CAST(:account AS text), CAST(:priority AS integer)
@@ -108,9 +107,9 @@ FROM (SELECT 1) AS once LEFT JOIN (SELECT * FROM ends WHERE n = :levels) AS e ON
 
 
 def age(connection: Connection, aging: Aging, after: Level = FIRST, levels: int = LEVELS) -> tuple[int, Level | None]:
-    """Raises the longest waiting of the `levels` levels after that one: how many, and where to go on.
+    """Raise the longest waiting of the `levels` levels after that one; return how many, and where to go on.
 
-    That is `after` again, where one of these levels may have more.
+    That is `after` again if one of these levels may have more.
     """
     wanted = {"after": aging.after, "every": aging.every, "step": aging.step, "ceiling": aging.ceiling, "few": FEW}
     place = {"role": after.role, "account": after.account, "priority": after.priority, "levels": levels}
@@ -124,7 +123,7 @@ _walk = Walk(FIRST, MOST_LEVELS // LEVELS)
 
 
 def raise_old(app: RepairApp) -> int:
-    """What has waited long gains priority: see `celeriac.repair.aging`."""
+    """Raise the priority of tasks that have waited long: see `celeriac.repair.aging`."""
     s = app.settings
     aging = Aging(s.aging_after, s.aging_interval, int(s.aging_step), int(s.aging_ceiling))
 

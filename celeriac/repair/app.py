@@ -1,4 +1,4 @@
-"""What sweeps need of the app, where their statements stand beside them."""
+"""The parts of the app that sweeps use, if their statements are in the same module."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Any, Protocol
 from celeriac.settings import Settings
 from celeriac.store.connections import Database
 
-#: Has the prompt ones of these roles looked at now.
+#: Sends a wake-up for those of these roles that are prompt.
 Kick = Callable[[Iterable[str]], None]
 
 
 class RepairApp(Protocol):
-    """The database, and what says how long things are kept. No more: these modules are SQL first."""
+    """The app as sweeps see it: the database, and how long things are kept. No more: these modules are mostly SQL."""
 
     settings: Settings
 

@@ -1,18 +1,18 @@
-"""Sweeps work in bounded batches."""
+"""Bounded batches of sweeps."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-#: Rows a transaction: few enough that whoever meets its locks hardly waits.
+#: Rows in a transaction: few enough that others hardly wait for its locks.
 BATCH = 200
 
 P = TypeVar("P")
 
 
 class Walk(Generic[P]):
-    """A walk of so many batches a sweep at most; one that has not come to the end goes on there the next time.
+    """A walk of at most so many batches a sweep; if it does not reach the end, the next sweep goes on there.
 
     A batch starts at a place and returns how many rows it repaired, and where to go on: None at the end.
     """
@@ -22,7 +22,7 @@ class Walk(Generic[P]):
         self.batches = batches
 
     def sweep(self, batch: Callable[[P], tuple[int, P | None]]) -> int:
-        """How many rows were repaired. One that fails begins anew the next time."""
+        """Run the walk and return how many rows were repaired. After an error the next sweep begins anew."""
         place, self.place = self.place, self.first
         repaired = 0
         for _ in range(self.batches):

@@ -1,4 +1,4 @@
-"""What takes a strong lock waits for it briefly: behind whoever waits for one, all others wait."""
+"""Short waits for strong locks: while one waits for such a lock, everybody else waits behind it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from sqlalchemy.exc import DBAPIError
 
 from celeriac.store.connections import Database
 
-#: How long (milliseconds) it waits for whoever reads or writes.
+#: How long (milliseconds) it waits for readers and writers.
 PATIENCE_MS = 100
 
 
 def briefly(database: Database, act: Callable[[Connection], int], *, patience_ms: int = PATIENCE_MS) -> int:
-    """What `act` came to, in a transaction of its own; 0 where somebody has what it locks: the next sweep comes."""
+    """Return what `act` returns, in a transaction of its own; 0 if it met a lock: the next sweep tries again."""
     try:
         with database.transaction() as connection:
             connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{patience_ms} ms'")

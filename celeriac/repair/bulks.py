@@ -1,7 +1,7 @@
-"""Works on the bulks that were asked for, a bounded transaction at a time.
+"""Work on bulk actions, a bounded transaction at a time.
 
-No sweep of beat's, whose login may write no audit trail: API servers work on them, and whoever asks on the command
-line. Several at once share the work; whatever one that is killed leaves, the next one goes on with.
+This is no sweep of beat's, whose login may not write the audit trail: API servers and the command line do it. Several
+at once share the work; if one is killed, the next goes on from there.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from celeriac.store.states import MOVES
 
 logger = logging.getLogger(__name__)
 
-#: Tasks a transaction that gathers them looks for.
+#: Tasks that one gathering transaction looks up.
 PAGE = MOST_ROWS
 
-#: What a filter may say besides: the failures that are the same.
+#: A filter by kind of failure, instead of by a list's conditions.
 FINGERPRINT = "fingerprint"
 
 
 def meant(move: str, wanted: Filter) -> Filter | None:
-    """Of those a filter means, who allows the move; None: nobody can."""
+    """Narrow a filter to the statuses that allow the move; None if none does."""
     statuses = [status for status in MOVES[move] if wanted.statuses is None or status in wanted.statuses]
     return replace(wanted, statuses=statuses) if statuses else None
 
 
 def conditions(wanted: Filter) -> dict[str, Any]:
-    """What a filter says, as a bulk's row has it."""
+    """Return a filter's conditions as a bulk's row stores them."""
     fields = {name: getattr(wanted, name) for name in Filter.__dataclass_fields__ if name not in ("upto", "until")}
     return {name: list(v) if name == "statuses" else v for name, v in fields.items() if v is not None}
 
@@ -52,8 +52,8 @@ def ask(
     connection: Connection, move: str, wanted: Filter | str, *, at: Moment | None = None, role: str | None = None,
     by: str, why: str = "", priority: int | None = None,
 ) -> int:  # fmt: skip
-    """A bulk of what a filter means, or a fingerprint of failures (of that role), as it was then, or is now: its
-    number. Raises BadValue.
+    """Create a bulk of the tasks a filter selects, or of a kind of failure (in that role), as of that moment or now;
+    return its number. Raises BadValue.
     """
     now = insights.moment(connection)
     at = at or now
@@ -69,8 +69,8 @@ def ask(
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`moved`: so many of its tasks were moved; none by a step that gathers them. `went_on` False: something kept it
-    from its next tasks.
+    """A step's result. `moved`: how many tasks it moved, 0 if it gathered. `went_on` False: something kept it from its
+    next tasks.
     """
 
     bulk: int
@@ -79,7 +79,7 @@ class Step:
 
 
 def work(database: Database) -> int:
-    """Works on all open bulks in turn until there is none, or none goes on; how many tasks were moved."""
+    """Work on all open bulks in turn until there is none, or none goes on; return how many tasks were moved."""
     after, moved, went_on = 0, 0, False
     while True:
         done = step(database, after)
@@ -92,7 +92,7 @@ def work(database: Database) -> int:
 
 
 def step(database: Database, after: int = 0) -> Step | None:
-    """One transaction of the next open bulk that nobody else works on; None if there is none."""
+    """Run one transaction of the next open bulk that nobody else works on; None if there is none."""
     tried: list[int] = []
     try:
         return retry_deadlocks(partial(_step, database, after, tried))
@@ -118,7 +118,7 @@ def _step(database: Database, after: int, tried: list[int]) -> Step | None:
 
 
 def _page(connection: Connection, bulk: Row[Any]) -> tuple[list[int], str | None]:
-    """The next of those meant, and the place behind them."""
+    """Return the next page of the tasks selected, and the place to go on from."""
     if FINGERPRINT not in bulk.filter:
         wanted = meant(bulk.move, Filter(**bulk.filter, upto=bulk.upto, until=bulk.until))
         return ([], None) if wanted is None else insights.matching_page(connection, wanted, bulk.place, limit=PAGE)
@@ -143,7 +143,7 @@ def _tell(database: Database, bulk: int, error: Exception) -> None:
         with database.transaction(patience=PATIENCE) as connection:
             bulks.say_trouble(connection, bulk, trouble)
     except DBAPIError as busy:
-        if not is_locked(busy):  # somebody works on it already
+        if not is_locked(busy):  # somebody else works on it
             raise
 
 
@@ -151,7 +151,7 @@ _asked, _working = threading.Event(), threading.Lock()
 
 
 def start(database: Database) -> threading.Thread | None:
-    """Works in a thread; None while one of this process does so already, which looks once more before it ends."""
+    """Work in a thread; None if this process already has one, which checks once more before it ends."""
     _asked.set()
     if not _working.acquire(blocking=False):
         return None
@@ -181,7 +181,7 @@ def _work_and_release(database: Database) -> None:
 
 
 class BulkWorker(threading.Thread):
-    """In an API server: goes on with what was left, until `ending`."""
+    """The thread of an API server that goes on with open bulks, until `ending`."""
 
     def __init__(self, database: Database, every: float, ending: threading.Event) -> None:
         super().__init__(name="celeriac-bulks-left", daemon=True)

@@ -1,4 +1,4 @@
-"""Lock keys whose head is missing or held back while another could run, and barriers without an unfinished member."""
+"""Lock keys whose holder is missing or held back while others could run, and barriers whose members have finished."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from celeriac.store import look
 from celeriac.store.connections import Database
 from celeriac.store.plans import lookups
 
-#: Awaited keys, and barriers, a sweep walks over; the next one goes on from there.
+#: Keys, and barriers, that a sweep walks over; the next sweep goes on from there.
 MOST_KEYS = 5_000
 
-# INVARIANT of `keys`: a loose walk over the distinct keys somebody waits for, one descent each. `missing`: no head, or
-# one that is over. `gives_way`: the head waits to be claimed, is held back, and somebody else is not.
+# INVARIANT of `keys`: a loose walk over the distinct keys that are waited for, one descent each. `missing`: no lock
+# holder, or a finished one. `gives_way`: the holder is unclaimed and held back, and another task is not.
 HEADS = text("""
 WITH RECURSIVE keys AS (
     (SELECT lock_key FROM celeriac.behind WHERE lock_key >= :first ORDER BY lock_key LIMIT 1)
@@ -45,14 +45,14 @@ WITH RECURSIVE walk AS (
 SELECT CAST(barrier AS text) FROM walk LIMIT :batch
 """)
 
-# The head of a key is over, whatever became of its process.
+# The lock holder has finished, whatever happened to its process.
 ORPHANED = text("""
 DELETE FROM celeriac.locks l
 WHERE l.lock_key = ANY (CAST(:keys AS text[]))
     AND (SELECT true FROM celeriac.tasks t WHERE t.id = l.head LIMIT 1) IS NULL
 """)
 
-# INVARIANT: only a head that is ready, and stays so until this is committed.
+# INVARIANT: only a lock holder that is ready, and stays ready until this commits.
 GIVE_WAY = text("""
 WITH entries AS MATERIALIZED (
     SELECT r.tableoid AS part, r.ctid AS place, t.lock_key
@@ -77,7 +77,7 @@ RETURNING l.lock_key
 
 
 def give_heads(connection: Connection, first: str, batch: int) -> tuple[list[str], str | None]:
-    """Of `batch` keys from `first` on: those that may get another head after the commit, and where to go on."""
+    """Free those of `batch` keys from `first` on that may get another holder; return them, and where to go on."""
     with lookups(connection):
         rows = connection.execute(HEADS, {"first": first, "batch": batch + 1}).all()
     following = rows[batch].lock_key if len(rows) > batch else None
@@ -101,7 +101,7 @@ _barriers = Walk("00000000-0000-0000-0000-000000000000", MOST_KEYS // BATCH)
 
 
 def hand_over(app: RepairApp) -> int:
-    """Lock keys are handed over, and what waits at a barrier whose members have all finished goes on."""
+    """Hand over lock keys, and let tasks through whose barrier has no unfinished member."""
 
     def batch(first: str) -> tuple[int, str | None]:
         with app.database.transaction() as connection:
@@ -112,7 +112,7 @@ def hand_over(app: RepairApp) -> int:
 
 
 def let_through(database: Database, kick: Kick) -> int:
-    """What waits at barriers without an unfinished member goes on; how many roles have something to do by that."""
+    """Let tasks through at barriers without an unfinished member; return how many roles got work."""
 
     def batch(first: str) -> tuple[int, str | None]:
         with database.transaction() as connection, lookups(connection):

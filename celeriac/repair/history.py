@@ -1,4 +1,4 @@
-"""History's partitions, a day each, made ahead of their days."""
+"""History's partitions, one a day, made ahead of time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def add_days(app: Celeriac) -> int:
-    """Makes history's partitions for the days to come and records the first id of a new day; how many it made."""
+    """Make history's partitions for the coming days and record the first id of a new day."""
     with app.database.transaction() as connection:
         connection.execute(BEGIN_DAY)
     return briefly(app.database, _add_days)

@@ -1,4 +1,4 @@
-"""Tickets that Redis lost."""
+"""Tickets that Redis has lost."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def lost_tickets(app: Celeriac) -> int:
-    """Claimed tasks whose ticket is in no queue wait again. A ticket that merely queues is left alone.
+    """Release claimed tasks whose ticket is in no queue; tickets that still queue are left alone.
 
-    One in the memory of a worker that is busy is freed as well: whoever comes free first gets it, and the late ticket
-    starts nothing. If Redis cannot be asked, nothing is known to be lost. What is compared here is kept for a while.
+    One in the memory of a busy worker is released as well: the next free worker gets the tasks, and the late ticket
+    starts nothing. If Redis does not answer, no ticket counts as lost. The comparison is kept as a sample.
     """
     ticket_samples.sample(app)
     with app.database.statement() as connection:

@@ -1,20 +1,19 @@
-"""Minutes: what happened to each role's tasks in every minute, counted afterwards from the rows that are left of it.
+"""Minutes: counts of what happened to each role's tasks in every minute, taken afterwards from the remaining rows.
 
-No statement of a task's way writes a counter for this. The sweep follows behind a watermark, `minutes_until`, which
-moves in the transaction that writes what is before it: a minute is counted once, whoever dies when. What each figure
-knows:
+No statement on a task's way writes a counter for this. The sweep follows behind a watermark, `minutes_until`, which
+moves in the same transaction as the counts before it: a minute is counted once, whoever dies when. The counts:
 
-enqueued    tasks by when they were created, found by their ids: those of transactions that commit within `LAG` seconds.
-            What its role keeps so briefly that it is pruned before it is counted, a minute or so later, is missed.
-started     by when the last attempt began, of tasks that have ended since: what still runs comes when it ends.
-completed   by when the outcome was written; `failed` and `cancelled` as well. One that somebody retries before it was
-            counted has no outcome any more.
-retried     attempts after which another was to come: not what was lost with its worker, nor a snooze.
+enqueued    tasks by their time of creation, found by their ids, if their transaction commits within `LAG` seconds.
+            Missed are those whose role keeps them so briefly that they are pruned first, a minute or so later.
+started     by when the last attempt began, of tasks that have ended since: a running task is counted when it ends.
+completed   by when the outcome was written; `failed` and `cancelled` as well. A task that is retried by hand before it
+            was counted has no outcome any more.
+retried     attempts after which another was to follow: neither losses with a worker, nor snoozes.
 waits       from when a task was due to when its ticket began, of the last attempt, in the minute it ended.
-runs        from there to its outcome, of what completed or failed; of tasks that shared a ticket, each their mean.
+runs        from there to its outcome, of what completed or failed; tasks that shared a ticket each count its mean.
 
-Of a role that keeps no successes, nothing is left of one but its workers' own count: `completed` is that, and of one
-that keeps nothing `failed` as well. What was enqueued or started, how long they waited and ran, is not known (NULL).
+A role that keeps no successes leaves only its workers' own counts: `completed` is that, and if it keeps nothing
+`failed` as well. What was enqueued or started, and how long tasks waited and ran, is unknown (NULL).
 """
 
 from __future__ import annotations
@@ -35,16 +34,16 @@ from celeriac.store.connections import Database
 from celeriac.store.plans import lookups
 from celeriac.store.states import CANCELLED
 
-#: Seconds after which what somebody began to write is taken to be committed.
+#: Seconds after which open writes are taken to be committed.
 LAG = 15.0
 
-#: Minutes, and batches of ids of tasks, that a sweep counts at most; and ids of a batch.
+#: Most minutes, and batches of task ids, that a sweep counts; and ids of a batch.
 MINUTES, BATCHES, BATCH = 120, 100, 50_000
 
 MINUTE = timedelta(minutes=1)
 
-# INVARIANT: whoever has the row counts, until the end of its transaction; others find none. What nobody counted for so
-# long that it would be pruned is passed over.
+# INVARIANT: the process that has locked the row counts, until the end of its transaction; others find none. Minutes so
+# old that they would be pruned are skipped.
 TAKE = text("""
 SELECT greatest(until, date_trunc('minute', statement_timestamp()) - :days * interval '1 day') AS since, task, seen,
     seen_at
@@ -57,7 +56,7 @@ UPDATE celeriac.minutes_until
 SET seen = coalesce(pg_sequence_last_value('celeriac.tasks_id_seq'), 0), seen_at = statement_timestamp()
 """)
 
-# Wherever a task is by now, it has its id and the time of its creation.
+# A task keeps its id and its time of creation in whichever table it is.
 ENQUEUED = text("""
 WITH created AS (
     SELECT role, date_trunc('minute', created_at) AS minute FROM celeriac.tasks WHERE id > :after AND id <= :upto
@@ -83,12 +82,12 @@ FORGETS = text("SELECT role FROM celeriac.roles WHERE definition -> 'keep' IN ('
 
 _MIDNIGHT = "date_trunc('day', CAST(:since AS timestamptz) AT TIME ZONE 'UTC')"
 
-# By functions that are immutable, so that the planner knows the day, and locks its partition alone.
+# Immutable functions let the planner know the day, so that it locks that partition alone.
 _OF_DAY = f"""completed_at >= {_MIDNIGHT} AT TIME ZONE 'UTC'
             AND completed_at < ({_MIDNIGHT} + interval '1 day') AT TIME ZONE 'UTC'"""
 
-# INVARIANT: no row of what the workers count themselves, `COUNTED`. The names that the minute's day has, one descent
-# each.
+# INVARIANT: rows that the workers count themselves (`COUNTED`) are left out. One descent for each role of the minute's
+# day.
 _OF_MINUTE = f"""
 WITH RECURSIVE names AS (
     (SELECT role FROM celeriac.history WHERE {_OF_DAY} ORDER BY role LIMIT 1)
@@ -105,8 +104,8 @@ WITH RECURSIVE names AS (
             AND completed_at < CAST(:until AS timestamptz) AND NOT celeriac.is_counted(r.definition, status)) AS h
 )"""
 
-# Times are exact to the microsecond, and a bucket includes its bound: hence the half of one. `date_part` gives a
-# double, where `extract` gives a numeric, which takes longer.
+# Times are exact to the microsecond, and a bucket includes its bound: hence the half of one. `date_part` gives a double
+# and is quicker than `extract`, which gives a numeric.
 _BUCKET = "width_bucket({seconds} - 5e-7, CAST(:bounds AS double precision[]))"
 
 ENDED = text(f"""{_OF_MINUTE}
@@ -115,7 +114,7 @@ SELECT role, status, again, {_BUCKET.format(seconds="waited")} AS wait, date_tru
 FROM ended GROUP BY 1, 2, 3, 4, 5
 """)
 
-# One by one they ran: in this minute since it began, or since the ticket did.
+# The tasks of a ticket ran one by one: in this minute since it began, or since the ticket did.
 RUNS = text(f"""{_OF_MINUTE}, of_ticket AS (
     SELECT role, count(*) AS n, greatest(0, date_part('epoch', max(completed_at)
         - greatest(started_at, CASE WHEN count(*) > 1 THEN CAST(:since AS timestamptz) END))) AS seconds
@@ -142,14 +141,14 @@ WHERE minute = CAST(:since AS timestamptz) AND definition -> 'keep' IN ('null', 
 
 
 def _plus(column: str) -> str:
-    """The histogram of all minutes, with one more."""
+    """Return the assignment that adds a minute's histogram to that of all minutes."""
     return f"""{column} = CASE WHEN excluded.{column} IS NULL THEN t.{column} WHEN t.{column} IS NULL
             THEN excluded.{column} ELSE ARRAY(
                 SELECT a + b FROM unnest(t.{column}, excluded.{column}) WITH ORDINALITY AS u (a, b, n)
                 ORDER BY n) END"""
 
 
-# INVARIANT: the watermark moves with what is written. What was enqueued is counted before; started, before or after.
+# INVARIANT: the watermark moves with the counts. `enqueued` is counted before them, `started` before or after.
 TELL = text(f"""
 WITH told AS MATERIALIZED (
     SELECT * FROM jsonb_to_recordset(CAST(:told AS jsonb)) AS (
@@ -197,7 +196,7 @@ ON CONFLICT (role, minute) DO UPDATE SET started = m.started + excluded.started
 
 @dataclass(slots=True)
 class Minute:
-    """Of one role. `is_known` False: nobody knows what was enqueued and started. `waits`, `runs` None: of none."""
+    """A role's minute. `is_known` False: enqueued and started are unknown. `waits`, `runs` None: there were none."""
 
     is_known: bool = True
     completed: int = 0
@@ -212,22 +211,22 @@ class Minute:
     run_seconds: float = 0.0
 
     def add(self, status: str, n: int, *, again: bool) -> None:
-        """So many that ended so; `again`: were tried before."""
+        """Add so many tasks that ended with this status; `again`: they had been tried before."""
         for name in (status, f"{status}_again") if again and status != CANCELLED else (status,):
             setattr(self, name, getattr(self, name) + n)
 
 
-#: By role and minute, how many began.
+#: The number of tasks that began, by role and minute.
 Began = Counter[tuple[str, datetime]]
 
 
 def count_minutes(app: RepairApp) -> int:
-    """What happened in the minutes that are over, by role: enqueued, started, ended, retried, waits and run times."""
+    """Count the minutes that are over, by role: enqueued, started, ended, retried, waits and run times."""
     return _while(app.database, BATCHES, _count_enqueued) + _while(app.database, MINUTES, _count_minute)
 
 
 def _while(database: Database, times: int, count: Callable[[Connection, Row[Any]], int | None]) -> int:
-    """A transaction each, until there is none to be counted, or somebody else counts; rows written."""
+    """Count in one transaction each, until nothing is left or somebody else counts; return the rows written."""
     written = 0
     for _ in range(times):
         with database.transaction() as connection, lookups(connection):
@@ -247,7 +246,7 @@ def _count_enqueued(connection: Connection, taken: Row[Any]) -> int | None:
 
 
 def _count_minute(connection: Connection, taken: Row[Any]) -> int | None:
-    """The next one, if what was enqueued in it is counted; where there is none, looks for what was enqueued since."""
+    """Count the next minute, once its enqueued tasks are counted; if there is none, note the newest task id."""
     if taken.task < taken.seen:
         return None
     if taken.since + MINUTE > taken.seen_at:
@@ -263,7 +262,7 @@ def _count_minute(connection: Connection, taken: Row[Any]) -> int | None:
 
 
 def minute(connection: Connection, since: datetime) -> tuple[dict[str, Minute], Began]:
-    """What is left to be seen of the minute that began then, by role; and when what ended in it had begun."""
+    """Return the counts by role of the minute from then, of rows still left; and when what ended in it had begun."""
     figures: dict[str, Minute] = defaultdict(Minute)
     began = Began()
     span = {"since": since, "until": since + MINUTE}
@@ -289,14 +288,14 @@ def minute(connection: Connection, since: datetime) -> tuple[dict[str, Minute], 
 
 
 def _forgets(connection: Connection) -> list[str]:
-    """Roles that keep no successes."""
+    """Return the roles that keep no successes."""
     return list(connection.execute(FORGETS).scalars())
 
 
 def _forgetful(
     connection: Connection, figures: Mapping[str, Minute], since: datetime, forgets: Sequence[str]
 ) -> dict[str, Minute]:
-    """What is known of those."""
+    """Return the counts known for these roles."""
     counted = {row.role: row for row in connection.execute(COUNTED, {"since": since})}
     known: dict[str, Minute] = {}
     for role in {*forgets} & (figures.keys() | counted.keys()):

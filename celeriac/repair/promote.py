@@ -1,4 +1,4 @@
-"""Rows whose time has come, in every role."""
+"""Promotion of rows whose time has come, in every role."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def promote_due(app: Celeriac) -> int:
-    """Delayed and retrying tasks whose time has come are ready, and those of prompt roles on their way."""
+    """Make due tasks ready, delayed or retrying, and wake prompt roles up for theirs."""
     return promote_by_role(app).total()
 
 
 def promote_by_role(app: Celeriac) -> Counter[str]:
-    """How many of each role were due."""
+    """Promote due tasks and return how many of each role."""
     with app.database.statement() as connection:
         names = promote.roles_with_due(connection)
     return Counter({name: _promote_role(app, name) for name in names})

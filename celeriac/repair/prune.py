@@ -1,4 +1,4 @@
-"""Prune: rows nobody needs any longer, a bounded batch at a time."""
+"""Prune: delete rows that nobody needs any longer, a bounded batch at a time."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from celeriac.store.connections import Database
 from celeriac.store.plans import in_order
 from celeriac.store.ticks import STRIP
 
-#: Behind all places of members.
+#: A place after those of all members.
 NO_PLACE = 2**31 - 1
 
-# INVARIANT: a role whose definition is unknown or says "forever" loses nothing. A success that is not to be kept
-# left no history, unless a body waits for it; what failed or was cancelled of such a role stays for :days, as does
-# what is Celery's own or the engine's and no role (`UNDECLARED`): nobody could declare for how long.
-# A role that keeps rows for a day or longer keeps whole days: else each sweep would delete one by one what the drop of
-# the day is to take. One by one goes what lies in a day that another role keeps longer.
+# INVARIANT: a role whose definition is unknown or says "forever" loses nothing. A success that is not to be kept left
+# no history, unless a body waits for it. What failed or was cancelled in such a role stays for :days; so do tasks of
+# Celery's or the engine's own that have no role (`UNDECLARED`), as nobody could declare a period.
+# A role that keeps rows for a day or longer keeps whole days, so that they are dropped with the day instead of row by
+# row. Rows are deleted one by one on days that another role keeps longer.
 KEPT = text("""
 WITH kept AS (
     SELECT role, coalesce(CASE WHEN definition ->> 'keep' <> 'forever'
@@ -43,15 +43,15 @@ SELECT role, CASE WHEN for_ < interval '1 day' THEN statement_timestamp() - for_
 FROM kept ORDER BY role
 """)
 
-# Those of these names that are no roles.
+# Those of these names that are not roles.
 UNDECLARED = text("""
 SELECT name FROM unnest(CAST(:names AS text[])) AS name
 WHERE NOT EXISTS (SELECT FROM celeriac.roles r WHERE r.role = name) ORDER BY name
 """)
 
-# What each batch of a deletion answers: how many rows are gone, and `until`, which the next one gets as `after`.
-# INVARIANT of all of them: a batch begins where the last one ended, so that nobody walks over the dead entries of those
-# before, which an old transaction keeps in the index.
+# Each batch of a deletion returns `n`, the rows deleted, and `until`, which the next batch gets as `after`.
+# INVARIANT of all of them: a batch begins where the last one ended, so that nobody walks over the dead entries of
+# earlier ones, which an old transaction keeps in the index.
 # INVARIANT: each batch is of one day, whose times the planner knows: it locks that partition alone.
 _DAY = "completed_at >= CAST(:began AS timestamptz) AND completed_at < CAST(:ended AS timestamptz)"
 
@@ -70,7 +70,7 @@ WITH taken AS MATERIALIZED (
 SELECT (SELECT count(*) FROM gone) AS n, (SELECT max(at) FROM taken) AS until
 """)
 
-# INVARIANT of `barriers`: a loose walk over those a role that keeps no success has members of, one descent each.
+# INVARIANT of `barriers`: a loose walk over those with members of a role that keeps no success, one descent each.
 # `after`: a barrier, and the place of a member there.
 DELIVERED = text(f"""
 WITH RECURSIVE since AS MATERIALIZED (
@@ -108,7 +108,7 @@ SELECT (SELECT count(*) FROM gone) AS n,
         ORDER BY barrier DESC, place DESC LIMIT 1) AS until
 """)
 
-# The days of history that are over, with when each began and ended.
+# The past days of history, with when each began and ended.
 DAYS = text("""
 SELECT day, day::timestamp AT TIME ZONE 'UTC' AS began, (day + 1)::timestamp AT TIME ZONE 'UTC' AS ended
 FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid, LATERAL to_date(substr(c.relname, 9), 'YYYYMMDD') AS day
@@ -117,7 +117,7 @@ WHERE i.inhparent = CAST('celeriac.history' AS regclass) AND c.relname ~ '^histo
 ORDER BY day
 """)
 
-# Each day of which history may have rows, one descent each, with when it begins and ends, and what is recorded of it.
+# Each day for which history may have rows, one descent each, with its begin and end, and its recorded roles.
 LISTED = text("""
 WITH RECURSIVE days AS (
     (SELECT day FROM celeriac.ended ORDER BY day LIMIT 1)
@@ -131,8 +131,8 @@ FROM (SELECT day FROM days UNION SELECT day FROM celeriac.days_begun UNION SELEC
 LEFT JOIN celeriac.history_days r USING (day) ORDER BY day
 """)
 
-# INVARIANT: loose walks over the roles that a day has, and over those of which it has successes of groups' members, one
-# descent each. By way of `history`, whose rights are its partitions', too.
+# INVARIANT: loose walks over the roles of a day, and over those with successes of groups' members, one descent each.
+# They read `history`, whose grants apply to its partitions.
 ROLES_OF_DAY = text("""
 WITH RECURSIVE names AS (
     (SELECT role FROM celeriac.history WHERE completed_at >= :began AND completed_at < :ended ORDER BY role LIMIT 1)
@@ -147,13 +147,13 @@ SELECT role, (
 FROM names
 """)
 
-# What a day has that is over stays as it is, until somebody prunes it or writes there.
+# The rows of a past day stay as they are, until somebody prunes or writes there.
 RECORD = text("""
 INSERT INTO celeriac.history_days (day, roles, members) VALUES (:day, :roles, :members) ON CONFLICT (day) DO NOTHING
 """)
 UNRECORD = text("DELETE FROM celeriac.history_days WHERE day = :day")
 
-# What `ended` has of days that are gone. `after`: the id where the last batch ended.
+# Entries of `ended` for days that are dropped. `after`: the id where the last batch ended.
 DROPPED = text("SELECT day FROM celeriac.dropped_days ORDER BY day")
 LEFT_BEHIND = text("""
 WITH taken AS MATERIALIZED (
@@ -166,7 +166,7 @@ SELECT (SELECT count(*) FROM gone) AS n, (SELECT max(id) FROM taken) AS until
 """)
 CLEARED = text("DELETE FROM celeriac.dropped_days WHERE day = :day")
 
-# Bodies that wait, or run, are few; what finished for them on that day may be many.
+# Few bodies wait or run; their finished members on that day may be many.
 NEEDED_OF_DAY = text("""
 SELECT EXISTS (
     SELECT FROM celeriac.tasks t WHERE t.headers -> 'canvas' ->> 'awaits' IS NOT NULL AND EXISTS (
@@ -178,10 +178,10 @@ DROP_DAY = text("SELECT celeriac.drop_history_day(:day)")
 
 
 def _past(table: str, at: str) -> TextClause:
-    """Deletes the rows of a table that are older than `:days`; one that is renewed meanwhile stays.
+    """Return the statement that deletes a table's rows older than `:days`; a row renewed meanwhile stays.
 
-    The deletion compares the age once more as an expression that no index serves: with old statistics the planner
-    would rather walk the whole index by age than fetch the rows by their places.
+    The deletion compares the age once more in an expression that no index serves: with old statistics the planner would
+    rather walk the whole index by age than fetch the rows by their places.
     """
     return text(f"""
 WITH taken AS MATERIALIZED (
@@ -202,7 +202,7 @@ LOGS = _past("task_logs", "at")
 PASSES = _past("passes", "last_at")
 WORKERS = _past("workers", "last_heartbeat_at")
 BEATS = _past("beats", "last_tick_at")
-# The ledger: a message comes again within minutes, if at all.
+# Adopted messages: one is delivered again within minutes, if at all.
 ADOPTED = _past("adopted", "at")
 DEAD_LETTERS = _past("dead_letters", "at")
 GROUPS = _past("group_results", "saved_at")
@@ -210,7 +210,7 @@ OUTCOMES = _past("outcomes", "minute")
 MINUTES = _past("minutes", "minute")
 BULKS = _past("bulk_actions", "ended_at")
 
-# What bulks that were stopped had left. `after`: a bulk, and a task there.
+# Tasks left in stopped bulks. `after`: a bulk, and a task there.
 LEFT_OF_BULKS = text("""
 WITH taken AS MATERIALIZED (
     SELECT left_of.* FROM celeriac.bulk_actions b, LATERAL (
@@ -227,7 +227,7 @@ SELECT (SELECT count(*) FROM gone) AS n,
     (SELECT ARRAY[bulk, id] FROM taken ORDER BY bulk DESC, id DESC LIMIT 1) AS until
 """)
 
-# INVARIANT: of each schedule the newest :kept stay, however old. Those of one that is deleted go with it.
+# INVARIANT: the newest :kept ticks of each schedule stay, however old. A deleted schedule's ticks go with it.
 TICKS = text("""
 WITH taken AS MATERIALIZED (
     SELECT old.* FROM celeriac.scheduled_jobs s, LATERAL (
@@ -246,7 +246,7 @@ SELECT (SELECT count(*) FROM gone) AS n, (
 ) AS until
 """)
 
-#: How long (days) ticks are kept beyond those of a strip: lateness is told of 24 h.
+#: How long (days) ticks are kept beyond those of a strip: lateness is shown over 24 h.
 TICKS_KEPT = 1.0
 
 SAMPLES, TICKET_SAMPLES = _past("worker_samples", "minute"), _past("ticket_samples", "minute")
@@ -257,11 +257,11 @@ SAMPLES_KEPT = 2 / 24
 #: How long (days) a minute is kept: charts go back seven.
 MINUTES_KEPT = 8.0
 
-#: How long (days) a message that was adopted is known.
+#: How long (days) an adopted message is remembered.
 KNOWN = 7.0
 
 
-#: What goes by its age, and after how many days; None: never. Another table is one line here.
+#: Tables pruned by age, and after how many days; None: never. Another table is one line here.
 AGED: tuple[tuple[TextClause, Callable[[RepairApp], float | None]], ...] = (
     (EVENTS, lambda app: app.settings.event_days),
     (LOGS, lambda app: app.settings.event_days),
@@ -280,7 +280,8 @@ AGED: tuple[tuple[TextClause, Callable[[RepairApp], float | None]], ...] = (
 
 
 def prune_finished(app: RepairApp) -> int:
-    """Finished tasks older than their role's `keep`; events, passes, dead letters and the like past their periods.
+    """Delete finished tasks older than their role's `keep`, and events, passes, dead letters and the like past their
+    periods.
 
     What `GroupResult.save` keeps stays for Celery's `result_expires`, which may be never.
     """
@@ -294,13 +295,13 @@ def prune_finished(app: RepairApp) -> int:
 
 
 def prune_tasks(database: Database, settings: Settings) -> int:
-    """Finished tasks older than their role's `keep`; whole days of history where nobody keeps one of theirs."""
+    """Delete finished tasks older than their role's `keep`; drop a whole day of history if no role keeps any of it."""
     dropped, removed = prune_by_role(database, settings)
     return dropped + removed.total()
 
 
 def prune_by_role(database: Database, settings: Settings) -> tuple[int, Counter[str]]:
-    """The same: how many days went as a whole, and how many tasks of each role beside them."""
+    """Prune tasks; return how many days were dropped, and how many tasks of each role were deleted besides."""
     days = _days(database)
     names = sorted({role for day in days for role in day.roles})
     with database.statement() as connection:
@@ -320,7 +321,7 @@ def prune_by_role(database: Database, settings: Settings) -> tuple[int, Counter[
 
 @dataclass(frozen=True, slots=True)
 class HistoryDay:
-    """Of history. `members`: the roles of which it has successes of groups' members."""
+    """A day of history. `members`: the roles with successes of groups' members on it."""
 
     day: date
     began: datetime
@@ -331,7 +332,7 @@ class HistoryDay:
 
 
 def _days(database: Database) -> list[HistoryDay]:
-    """Each that history has rows of; what one has that is over is read once."""
+    """Return each day for which history has rows; the roles of a past day are read once."""
     with database.transaction() as connection:
         in_order(connection)
         listed = connection.execute(LISTED).all()
@@ -367,7 +368,7 @@ def _drop_day(connection: Connection, day: Row[Any], kept: Mapping[str, datetime
 
 
 def _prune_day(database: Database, day: HistoryDay, kept: Mapping[str, datetime], forgets: Set[str]) -> Counter[str]:
-    """Row by row what this day has and others' rows keep from being dropped."""
+    """Delete row by row on a day that other roles' rows keep from being dropped."""
     span = {"began": day.began, "ended": day.ended}
     delivered = {role: _prune(database, DELIVERED, role=role, **span) for role in day.members & forgets}
     past = {role: kept[role] for role in day.roles & kept.keys() if kept[role] > day.began}
@@ -380,7 +381,7 @@ def _prune_day(database: Database, day: HistoryDay, kept: Mapping[str, datetime]
 
 
 def _clear(database: Database) -> None:
-    """What the directory still has of days that were dropped."""
+    """Delete the directory's entries of dropped days."""
     with database.statement() as connection:
         days = connection.execute(DROPPED).scalars().all()
     for day in days:
@@ -390,7 +391,7 @@ def _clear(database: Database) -> None:
 
 
 def _prune(database: Database, delete: TextClause, **wanted: Any) -> int:
-    """How many rows are gone, in batches until one is short."""
+    """Delete in batches until one is short; return how many rows are gone."""
     gone, after = 0, None
     while True:
         with database.transaction() as connection:

@@ -1,4 +1,4 @@
-"""Rescue: running tasks whose worker fell silent."""
+"""Rescue: running tasks whose worker fell silent are released."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from celeriac.store.states import RUNNING
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
-#: Tickets a transaction frees.
+#: Tickets released in one transaction.
 TICKETS = 20
 
 
 def rescue(app: Celeriac, *, minutes: float | None = None, operator: str | None = None) -> int:
-    """Running tasks whose worker fell silent wait out their backoff (or fail, if lost too often).
+    """Release running tasks whose worker fell silent; they wait out their backoff (or fail, if lost too often).
 
-    Silent for so many minutes, or for their role's `stale_after`. `operator`: who asked for it, for the audit trail.
+    Silent for so many minutes, or for their role's `stale_after`. `operator`: who requested it, for the audit trail.
     """
     return rescue_by_role(app.database, app.process_name, minutes=minutes, operator=operator).total()
 
@@ -30,7 +30,7 @@ def rescue(app: Celeriac, *, minutes: float | None = None, operator: str | None 
 def rescue_by_role(
     database: Database, process: str, *, minutes: float | None = None, operator: str | None = None
 ) -> Counter[str]:
-    """How many of each role were freed; `process`: who does it, for their histories, where no operator asked."""
+    """Release them and return how many of each role. `process`: named in their histories, if no operator asked."""
     spare_neighbours(database)
     rescued: Counter[str] = Counter()
     while True:

@@ -1,4 +1,4 @@
-"""Resume: roles that were paused for a time are paused no longer once it is over."""
+"""Resume: roles that were paused for a limited time run again once it is over."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ RETURNING role
 
 
 def resume_due(app: Celeriac) -> int:
-    """How many. Who paused a role, and until when, is in the audit trail."""
+    """Resume roles whose pause is over. The audit trail has who paused each, and until when."""
     with app.database.transaction() as connection:
         roles = list(connection.execute(RESUME).scalars())
     app.kick(roles)

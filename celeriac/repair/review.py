@@ -1,4 +1,4 @@
-"""Review: what a role's queue looks like, on record, and which idle ones have work.
+"""Review: record the state of each role's queue, and find idle roles that have work.
 
 After the Queue Master of rethinkdb-job-queue, whose review ends by writing the queue's state as "reviewed".
 """
@@ -18,7 +18,7 @@ from celeriac.repair.rescue import rescue_by_role
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
-#: Counts stop here: a review's cost does not follow the backlog.
+#: Counts stop here, so that a review's cost does not depend on the backlog.
 COUNTED = 1000
 
 REVIEW = text("""
@@ -40,13 +40,13 @@ RETURNING role, (found ->> 'ready')::integer > 0 AND (found ->> 'active')::integ
 
 
 def review(connection: Connection, by: str, done: Mapping[str, Mapping[str, int]]) -> list[str]:
-    """Writes each role's state, with what was `done` for it; the roles that have work and do nothing."""
+    """Write each role's state, with what was `done` for it; return the roles that have work and run nothing."""
     parameters = {"by": by, "counted": COUNTED, "done": json.dumps({role: dict(did) for role, did in done.items()})}
     return [row.role for row in connection.execute(REVIEW, parameters) if row.idle]
 
 
 def review_queues(app: Celeriac) -> int:
-    """The Queue Master's review: rescue, removal, promotion, each role's state; idle queues with work are woken.
+    """Run the Queue Master's review: rescue, removal, promotion, each role's state; wake idle queues with work up.
 
     Several at once do no harm: each task is rescued, removed and promoted once.
     """

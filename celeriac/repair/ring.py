@@ -1,8 +1,8 @@
-"""The ring: where dead entries of `ready` pile up that vacuum may not remove, a fresh segment takes over.
+"""The ring: a fresh segment takes over where dead entries of `ready` pile up that vacuum may not remove.
 
 An old transaction keeps every dead entry in place, and each claim would walk over them. So the current segment is
-sealed, what lives in it moves to the next one, and the sealed one is truncated: that needs no vacuum. A turn without
-need would only move entries about: it takes many dead entries, the more the more live ones there are, and an empty next
+sealed, its live entries move to the next one, and the sealed one is truncated, which needs no vacuum. A turn without
+need would only move entries about: it takes many dead entries (more if there are more live ones), and an empty next
 segment.
 """
 
@@ -21,21 +21,21 @@ from celeriac.store.connections import Database
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
-#: A segment is sealed when it has more dead entries than this, and their number's square is more than `WORTH` times the
-#: live ones'. By then walking over the dead ones has taken about as long as moving the live ones does, 4.6 us each: a
-#: look from the front walks three times, 0.1 us an entry, in a tenth of the time (`dispatch/resuming.py`). Of many
-#: accounts every pass looks from the front, for which 12,000 would be right: the value lies between the two.
+#: A segment is sealed when it has more dead entries than this, and the square of their number is more than `WORTH`
+#: times that of live ones. By then walking over the dead ones has taken about as long as moving the live ones does, 4.6
+#: us each: a pass from the front walks three times, 0.1 us an entry, in a tenth of the time (`dispatch/resuming.py`).
+#: With many accounts every pass starts at the front, for which 12,000 would be right: the value lies between the two.
 MANY = MANY_DEAD
 WORTH = 100_000
 
 SEGMENTS = 3
 
-#: Pages a transaction moves, and how long (milliseconds) a truncation waits for whoever reads or writes the segment.
+#: Pages that a transaction moves, and how long (milliseconds) a truncation waits for readers and writers of the
+#: segment.
 PAGES, PATIENCE_MS = 32, 50
 
-# What the statistics say, which every process reports at its own pace, each segment's bytes, and for how long (seconds)
-# somebody has kept dead entries in their places: a transaction, a prepared one, a slot of a replica. Where vacuum does
-# not come by itself, for ever.
+# The figures: statistics, which every process reports at its own pace; each segment's bytes; and for how long (seconds)
+# dead entries have been held by a transaction, a prepared one or a replica's slot. Without autovacuum that is for ever.
 STATE = text(f"""
 SELECT ring.seg, pg_stat_get_dead_tuples(current) AS dead, pg_stat_get_live_tuples(current) AS live,
     ARRAY(SELECT pg_relation_size(to_regclass('celeriac.ready_' || n)) FROM generate_series(0, 2) AS n ORDER BY n)
@@ -51,15 +51,15 @@ SELECT ring.seg, pg_stat_get_dead_tuples(current) AS dead, pg_stat_get_live_tupl
 FROM celeriac.ring, to_regclass('celeriac.ready_' || ring.seg) AS current
 """)
 
-#: To move so many live entries costs little. Where there are more, the ring turns only if vacuum cannot do its work: if
-#: somebody has kept the dead ones for so long (seconds), a few times what it takes to come.
+#: Moving so many live entries costs little. With more, the ring turns only if vacuum cannot do its work: if the dead
+#: ones have been held for so long (seconds), a few times what vacuum takes to come.
 FEW_LIVE, KEPT = 100_000, 180.0
 
-# INVARIANT: of those who read one state, one seals.
+# INVARIANT: of several that read one state, one seals.
 SEAL = text("UPDATE celeriac.ring SET seg = :next WHERE seg = :seg")
 
-# INVARIANT: an entry is in one segment at a time; one that somebody claims just now is passed over. By now the segment
-# may be the current one again: then nothing is moved. Each page is read once, or the dead ones before were read again.
+# INVARIANT: an entry is in one segment at a time; one that is being claimed is skipped. If the segment is the current
+# one again, nothing is moved. Each page is read once, or the dead entries before it would be read again.
 MOVE = """
 WITH taken AS MATERIALIZED (
     SELECT ctid FROM celeriac.ready_{seg}
@@ -78,13 +78,13 @@ SIZE = """
 SELECT pg_relation_size('celeriac.ready_{seg}') / CAST(current_setting('block_size') AS bigint)
 """
 
-# INVARIANT: looked at under the lock, with a new snapshot: who read the ring before may have inserted.
+# INVARIANT: read under the lock, with a new snapshot: a transaction that read the ring before may have inserted here.
 IN_USE = """
 SELECT {seg} = (SELECT seg FROM celeriac.ring) OR EXISTS (SELECT FROM celeriac.ready_{seg})
 """
 
-# INVARIANT: whoever writes the row has the turn, for a second. It is read first: a conflict locks the row even where
-# nothing is changed.
+# INVARIANT: the worker that writes the row has the turn, for a second. The row is read first: a conflict locks it even
+# where nothing is changed.
 TAKE = text("""
 INSERT INTO celeriac.repairs (name, at)
 SELECT 'ring', clock_timestamp()
@@ -98,7 +98,7 @@ RETURNING true
 
 @dataclass(frozen=True, slots=True)
 class State:
-    """The ring's: its current segment, that one's entries by the statistics, and each segment's bytes.
+    """The ring's state: its current segment, that one's entries by the statistics, and each segment's bytes.
 
     `kept`: for how many seconds its dead entries could not be removed.
     """
@@ -115,23 +115,23 @@ class State:
 
     @property
     def is_worn(self) -> bool:
-        """And the next segment is empty: truncated, or never used."""
+        """Return whether the segment is to be sealed; the next one has to be empty: truncated, or never used."""
         many = self.dead > MANY and self.dead**2 > WORTH * self.live
         return many and (self.live <= FEW_LIVE or self.kept > KEPT) and not self.sizes[self.next]
 
     @property
     def sealed(self) -> list[int]:
-        """Those that are still to be emptied."""
+        """The segments that are still to be emptied."""
         return [seg for seg, size in enumerate(self.sizes) if size and seg != self.seg]
 
 
 def turn(app: Celeriac) -> int:
-    """Where dead entries pile up in the current segment, the next one takes over; entries moved."""
+    """Let the ring's next segment take over if dead entries pile up in the current one."""
     return _turn(app.database, app.kick, _state(app.database))
 
 
 def turn_by_worker(database: Database, kick: Kick) -> int:
-    """As `turn`, by one of the workers that ask, once a second. A ring at rest costs each a statement."""
+    """Turn the ring by one of the workers, at most once a second. A ring at rest costs each worker one statement."""
     state = _state(database)
     return _turn(database, kick, state) if (state.is_worn or state.sealed) and _has_turn(database) else 0
 
@@ -156,10 +156,10 @@ def _turn(database: Database, kick: Kick, state: State) -> int:
 
 
 def empty(database: Database, kick: Kick, seg: int) -> int:
-    """Moves what lives in a sealed segment and truncates it; what is locked stays for the next sweep."""
+    """Move the live entries of a sealed segment and truncate it; locked ones stay for the next sweep."""
     with database.statement() as connection:
         pages = connection.exec_driver_sql(SIZE.format(seg=seg)).scalar_one()
-    # The last first: what is moved leaves a dead entry, and passes walk over those before the first live one.
+    # The last page first: what is moved leaves a dead entry, and passes walk over those before the first live one.
     moved = sum(_move(database, kick, seg, page) for page in reversed(range(0, pages, PAGES)))
     briefly(database, lambda connection: _truncate(connection, seg), patience_ms=PATIENCE_MS)
     return moved
@@ -169,7 +169,7 @@ def _move(database: Database, kick: Kick, seg: int, page: int) -> int:
     with database.transaction() as connection:
         done = connection.exec_driver_sql(MOVE.format(seg=seg, page=page, end=page + PAGES)).one()
     if done.n:
-        kick(done.roles)  # a pass that looked meanwhile may have found nothing
+        kick(done.roles)  # a pass in the meantime may have found nothing
     return int(done.n)
 
 

@@ -1,4 +1,4 @@
-"""Samples: what SQL had handed out beside what lay in Redis, a row for each queue and minute."""
+"""Samples of tickets: how many SQL had handed out and how many lay in Redis, a row for each queue and minute."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from celeriac.insights.fleet.system import unstarted
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
-# A minute has the figures it was first sampled with.
+# The first sample of a minute stays.
 SAMPLE = text("""
 INSERT INTO celeriac.ticket_samples (queue, minute, tickets, in_redis)
 SELECT queue, date_trunc('minute', clock_timestamp()), tickets, in_redis
@@ -22,7 +22,7 @@ ON CONFLICT (queue, minute) DO NOTHING
 
 
 def sample(app: Celeriac) -> None:
-    """A minute in which nothing is handed out, and nothing lies in Redis, leaves no row."""
+    """Write this minute's samples; a queue with no ticket, in SQL or Redis, gets no row."""
     with app.database.reading() as connection:
         queues = unstarted(connection)
     lengths = [{"queue": q.queue, "tickets": q.tickets, "in_redis": app.probe.length(q.queue)} for q in queues]

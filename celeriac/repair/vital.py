@@ -1,7 +1,7 @@
-"""The repairs without which tasks stay stuck: workers run them too, where no beat does, and as they start a review.
+"""Vital repairs, without which tasks stay stuck: workers run them too where no beat does, and a review as they start.
 
-Single-flight: of all workers one runs a sweep that is due, and none while a beat's schedule of it keeps its time. The
-ring, which wears out within seconds, has its own turns (`ring.turn_by_worker`).
+Single-flight: one of all workers runs a sweep that is due, and none while a beat's schedule of it is in time. The ring,
+which wears out within seconds, has its own turns (`ring.turn_by_worker`).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ logger = logging.getLogger(__name__)
 
 VITAL = ("rescue", "lost_tickets", "hand_over", "promote", "resume", "history")
 
-#: What the Queue Master's document has a process do as it starts to handle tasks, where there is no master.
+#: The sweep that the Queue Master's document has a process run as it starts, where there is no master.
 AT_START = ("review",)
 
-#: A schedule that is overdue by so many intervals has no beat.
+#: A schedule overdue by so many intervals has no beat.
 MISSED = 3
 
-# INVARIANT: whoever writes the row has the sweep, until another interval is over. What an operator switched off stays
-# off, but for what a process does as it starts: that is for those who have no master.
+# INVARIANT: the worker that writes the row has the sweep, until another interval is over. What an operator switched off
+# stays off, except for the sweep at a process's start, which is for those without a master.
 TAKE = text("""
 INSERT INTO celeriac.repairs (name, at)
 SELECT wanted.name, clock_timestamp() FROM unnest(CAST(:names AS text[])) AS wanted (name)
@@ -45,18 +45,18 @@ RETURNING name
 
 
 def due(connection: Connection, every: float, names: Sequence[str] = VITAL, *, if_off: bool = False) -> list[str]:
-    """Those of these sweeps that are this process's to run now, each once every so many seconds."""
+    """Claim those of these sweeps that this process is to run now, each once every so many seconds."""
     wanted = {"names": list(names), "every": every, "missed": MISSED * every, "if_off": if_off}
     return list(connection.execute(TAKE, wanted).scalars())
 
 
 def repair(app: Celeriac) -> int:
-    """Runs what is due; how many rows were repaired."""
+    """Run the vital sweeps that are due; return how many rows were repaired."""
     return _run(app, VITAL)
 
 
 def at_start(app: Celeriac) -> int:
-    """The same of what a process does as it starts."""
+    """Run the sweeps of a process's start; return how many rows were repaired."""
     return _run(app, AT_START, if_off=True)
 
 
@@ -67,7 +67,7 @@ def _run(app: Celeriac, names: Sequence[str], *, if_off: bool = False) -> int:
 
 
 def _sweep(app: Celeriac, name: str) -> int:
-    """One that fails keeps no other from running. Raises what says that Postgres is away."""
+    """Run one sweep; its failure does not keep others from running. Raises errors that mean Postgres is away."""
     try:
         return sweep(app, name)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""What a dead worker holds, freed now: the rescue sweep frees it only once its role's `stale_after` is over."""
+"""Releasing a dead worker's tasks now: the rescue sweep does so only once their role's `stale_after` is over."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from celeriac.settle import release
 from celeriac.store.connections import Database
 from celeriac.store.states import RUNNING
 
-#: A worker that reported within so many seconds lives.
+#: A worker that reported within so many seconds is alive.
 LIVES = 60.0
 
 HEARD_OF = text("""
@@ -28,7 +28,7 @@ SELECT CAST(extract(epoch FROM statement_timestamp() - greatest(
 
 
 def held(connection: Connection, worker_id: str, *, silent: float) -> int:
-    """How many tasks a worker holds that is believed dead.
+    """Count the tasks held by a worker that is believed dead.
 
     Raises Unknown, and IllegalMove for one that reported within the last `silent` seconds.
     """
@@ -46,9 +46,9 @@ def held(connection: Connection, worker_id: str, *, silent: float) -> int:
 def rescue_worker(
     database: Database, worker_id: str, *, silent: float = LIVES, operator: str, patience: float | None = None
 ) -> Counter[str]:
-    """How many tasks of each role were freed: they wait again, or fail if they were lost too often.
+    """Release a dead worker's tasks; return how many of each role: they wait again, or fail if lost too often.
 
-    A late finish of theirs changes nothing. `patience`: as `Database.transaction` has it. Raises as `held`.
+    A late finish of theirs changes nothing. `patience`: as for `Database.transaction`. Raises as `held`.
     """
     freed: Counter[str] = Counter()
     while True:

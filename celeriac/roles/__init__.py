@@ -1,1 +1,1 @@
-"""Functions → roles: what is declared, checked and registered."""
+"""Turn functions into roles, which are declared, checked and registered."""

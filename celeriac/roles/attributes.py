@@ -1,4 +1,6 @@
-"""A role's options as attributes of a task's class: how class tasks, and base classes, say what decorators are told."""
+"""A role's options as attributes of a task's class:
+class tasks and base classes give them so, in place of a decorator.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ _CELERYS = frozenset(dir(CeleryTask))
 
 
 def said_by(task_class: type) -> dict[str, Any]:
-    """What a class and its bases say, the nearest first. Raises ConfigurationError for a misspelt option.
+    """Return the options that a class and its bases give, the nearest first.
+    Raises ConfigurationError for a misspelt one.
 
     Methods and properties are the class's own business, whatever their names; only a key may be a function.
     """
@@ -24,23 +27,23 @@ def said_by(task_class: type) -> dict[str, Any]:
             misspelt_attribute(name, task_class.__name__)
         elif name in KEYS or not hasattr(value, "__get__"):
             options.setdefault(name, value.__func__ if isinstance(value, staticmethod) else value)
-    # What Celery sets on each class as it binds it to an app.
+    # Celery sets `priority = None` on each class that it binds to an app.
     return {name: value for name, value in options.items() if (name, value) != ("priority", None)}
 
 
 def checks_arguments(task: CeleryTask) -> bool:
-    """Whether calls are to fit its handler, as its class, a base or its app says (Celery's `typing`)."""
+    """Return whether calls have to fit the handler, as its class, a base or its app says (Celery's `typing`)."""
     said = (vars(each)["typing"] for each in type(task).__mro__ if not _is_an_engines(each) and "typing" in vars(each))
     return bool(next(said, task.app.strict_typing))
 
 
 def _is_an_engines(task_class: type) -> bool:
-    """Celery's or ours."""
+    """Return whether the class is Celery's or ours."""
     return issubclass(CeleryTask, task_class) or str(task_class.__module__).startswith("celeriac.")
 
 
 def _attributes(task_class: type) -> Iterator[tuple[str, Any]]:
-    """Those of the user's: not Celery's, the engine's, or what has a leading underscore."""
+    """Yield the user's attributes: not Celery's, the engine's, or those with a leading underscore."""
     for each in task_class.__mro__:
         if _is_an_engines(each):
             continue

@@ -1,11 +1,11 @@
-"""How long a task waits before it is tried again."""
+"""Backoff: how long a task waits before it is tried again."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from random import SystemRandom
 
-#: Dice of its own: those of the process are the application's, which may have seeded them.
+#: A random source of its own: the process's belongs to the application, which may have seeded it.
 _DICE = SystemRandom()
 
 
@@ -21,7 +21,7 @@ class Backoff:
     jitter: float | bool = True
 
     def seconds(self, retry: int, draw: float | None = None) -> float:
-        """The delay before retry number `retry` (the first is 0); `draw` in [0, 1) replaces chance in tests."""
+        """Return the delay before retry number `retry` (the first is 0); `draw` in [0, 1) replaces chance in tests."""
         # The exponent is bounded: 2.0 ** 1024 overflows, and no maximum lies beyond 2 ** 64 seconds.
         delay = min(self.maximum, self.base * 2.0 ** min(retry, 64))
         chance = _DICE.random() if draw is None else draw

@@ -1,6 +1,6 @@
-"""Bounds: what a value may measure, and how to say so. Roles, calls, accounts and the API go by these.
+"""Bounds: the values that are allowed, and the texts that say so. They apply to roles, calls, accounts and the API.
 
-`celeriac.enqueue` says the same in SQL; `tests/postgres/test_enqueue_in_sql.py` compares the two.
+`celeriac.enqueue` has the same in SQL; `tests/postgres/test_enqueue_in_sql.py` compares the two.
 """
 
 from __future__ import annotations
@@ -10,35 +10,35 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-#: What a role's name or a task's id may measure: Postgres indexes them.
+#: The most characters of a role's name or a task's id: Postgres indexes them.
 LONGEST_NAME = 200
 
-#: Bytes of a key: Postgres indexes no more than 2,700 a row, and a role's name is in there, too.
+#: The most bytes of a key: Postgres indexes no more than 2,700 in a row, and a role's name is in there, too.
 LONGEST_KEY = 1000
 
-#: No delay may be longer (seconds, 100 years): Postgres cannot add it to a date.
+#: The longest delay (seconds, 100 years): Postgres cannot add a longer one to a date.
 LONGEST_DELAY = 100 * 365 * 86_400.0
 
-#: Of whatever is counted: retries, rounds, losses, tasks at once.
+#: The maximum of whatever is counted: retries, rounds, losses, tasks at once.
 MOST = 1_000_000
 
 ANY_PRIORITY = (-1_000_000, 1_000_000)
 
-#: An account's share beside others' 1.
+#: The bounds of an account's weight; the usual one is 1.
 LIGHTEST, HEAVIEST = 1e-6, 1e6
 
 Fits = Callable[[Any], bool]
 
 
 class Rule(NamedTuple):
-    """`right`: what would be right, to follow on "give"."""
+    """A check of a value. `right`: what would be right, as the object of "give"."""
 
     fits: Fits
     right: str
 
 
 def seconds(value: Any) -> Any:
-    """A timedelta's seconds; anything else as it is."""
+    """Return a timedelta's seconds; anything else as it is."""
     return value.total_seconds() if isinstance(value, timedelta) else value
 
 
@@ -47,17 +47,17 @@ def is_whole(low: int, high: int) -> Fits:
 
 
 def is_duration(value: Any) -> bool:
-    """Seconds, not negative and not beyond what Postgres can add to a date."""
+    """Return whether the value is seconds, not negative and not beyond what Postgres can add to a date."""
     return isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value <= LONGEST_DELAY
 
 
 def is_distance(value: Any) -> bool:
-    """Seconds, before or after now."""
+    """Return whether the value is seconds, before or after now."""
     return is_duration(value) or (isinstance(value, int | float) and value < 0 and is_duration(-value))
 
 
 def is_text(value: Any) -> bool:
-    """Of what Postgres stores and indexes."""
+    """Return whether Postgres can store and index the text."""
     try:
         return isinstance(value, str) and "\x00" not in value and len(value.encode()) <= LONGEST_KEY
     except UnicodeEncodeError:
@@ -73,13 +73,13 @@ def whole(low: int, high: int, unit: str = "") -> Rule:
 
 
 def outside(priorities: tuple[int, int], priority: int) -> str | None:
-    """What would be right, if this priority is not."""
+    """Return what would be right if this priority is not; else None."""
     low, high = priorities
     return None if low <= priority <= high else f"a whole number from {low:,} to {high:,}"
 
 
 def wrong(rules: Mapping[str, Rule], values: Mapping[str, Any]) -> str | None:
-    """Which of these values does not fit, and what would be right; what no rule knows is wrong."""
+    """Return which of these values does not fit, and what would be right; a value without a rule is wrong."""
     for name, value in values.items():
         rule = rules.get(name)
         if rule is None:
@@ -93,7 +93,7 @@ PRIORITY = Rule(is_whole(*ANY_PRIORITY), f"a whole number from {ANY_PRIORITY[0]:
 TEXT = Rule(is_text, f"a text of at most {LONGEST_KEY} bytes without NUL")
 _DISTANCE = Rule(is_distance, "seconds, at most 100 years away")
 
-#: What a call may say of its row.
+#: The rules for the fields that a call may set.
 CALL: Mapping[str, Rule] = {
     "task_id": Rule(lambda value: is_text(value) and bool(value), TEXT.right),
     "account": TEXT,
@@ -106,7 +106,7 @@ CALL: Mapping[str, Rule] = {
     "expires_in": _DISTANCE,
 }
 
-#: What an operator may say of an account.
+#: The rules for what an operator may set for an account.
 ACCOUNT: Mapping[str, Rule] = {
     "weight": Rule(
         lambda value: isinstance(value, int | float) and math.isfinite(value) and LIGHTEST <= value <= HEAVIEST,

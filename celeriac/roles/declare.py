@@ -1,4 +1,4 @@
-"""From `@app.task(…)`'s options to a Role, checked at import."""
+"""Turn the options of `@app.task(…)` into a Role, checked at import."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ class Declared:
 
     @cached_property
     def sensitive(self) -> Sensitive | None:
-        """What of its calls nobody is shown."""
+        """The parts of its calls that no surface shows."""
         return sensitive.of(self.role.sensitive, self.signature.names)
 
     def row(self) -> dict[str, Any]:
-        """As `roles` holds it."""
+        """Return it as a row of `roles`."""
         definition = self.role.definition() | ({"successor": self.successor} if self.successor else {})
         return {
             "role": self.role.name, "definition": definition, "parameters": self.signature.describe(),
@@ -110,7 +110,7 @@ class Roles:
     def get(self, name: str) -> Declared | None:
         if name in _NO_ROLES:
             return None
-        known = self._known.get(name)  # Celery's own registry is behind a lock
+        known = self._known.get(name)  # looked up here first, since Celery's own registry takes a lock
         if known is None and (task := self._tasks().get(name)) is not None:
             known = self._declared(task)
         if known is None and (successor := self._former().get(name)) is not None:
@@ -132,7 +132,7 @@ class Roles:
         return [declared for declared in self.all() if declared.successor is None]
 
     def of_queues(self, queues: Collection[str]) -> list[Role]:
-        """Those that wait in one of these."""
+        """Return the roles that wait in one of these queues."""
         return [declared.role for declared in self.all() if declared.role.queue in queues]
 
     def _declared(self, task: CeleryTask) -> Declared:
@@ -141,10 +141,10 @@ class Roles:
         return self._known[task.name]
 
 
-#: What Celery's defaults come to where a task is declared without `role=`.
+#: The equivalent of Celery's defaults, for a task that is declared without `role=`.
 CELERYS = {"keep": timedelta(days=1), "timeout": None}
 
-#: Tasks of Celery's own that rows have no need of. The others (of maps, of `replace`) run where Celery would run them.
+#: Celery's own tasks that rows do not need. The others (for maps, for `replace`) run where Celery would run them.
 _NO_ROLES = (
     TICKET, "celery.backend_cleanup", "celery.chord_unlock", "celery.group", "celery.chain", "celery.chord",
     "celery.chunks",
@@ -171,7 +171,7 @@ def declare(
     if handler is not None:
         refuse_unknown_parameters(role, Signature.of(handler, role=role_name, bound=bool(celerys.get("bind"))))
     name_option = {} if name is None else {"name": name}
-    # No priority: as an attribute of tasks Celery has deprecated it, with a warning for each task.
+    # Priority is not passed on: Celery has deprecated it as an attribute of tasks, and warns for each task.
     passed = {k: v for k, v in ours.items() if k == "max_retries"} | {"_has_role": options.get("role") is not None}
     return celerys | name_option | passed | {"role_options": ours}
 
@@ -186,7 +186,9 @@ def _name(role: Any, name: Any) -> Any:
 
 
 def role_of(name: str, options: Mapping[str, Any], task: CeleryTask | None) -> Role:
-    """`task` supplies what Celery knows as attributes: time limits, its queue (or route), its retry count."""
+    """Return the role. `task` supplies what Celery has as attributes:
+    time limits, its queue (or route), its retry count.
+    """
     plain = {k: v for k, v in options.items() if k in OPTIONS}
     if task is not None:
         _refuse_strategy(name, task)
@@ -209,7 +211,7 @@ def role_of(name: str, options: Mapping[str, Any], task: CeleryTask | None) -> R
         backoff=_backoff(name, options),
         **(plain | _retry_limit(name, options)),
     )
-    is_on(role.enabled_by)  # raises for what says neither
+    is_on(role.enabled_by)  # raises for a value that is neither true nor false
     refuse_sensitive_keys(role)
     return role
 
@@ -232,7 +234,7 @@ def _in_rows_order(options: dict[str, Any], priorities: Priorities) -> dict[str,
 
 
 def _limits(soft: Any, hard: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Celery's time limits, if it says any, where our own options are not given. Celery takes 0 for none."""
+    """Return Celery's time limits, if there are any, where our own options are not given. In Celery 0 means none."""
     if soft is None and hard is None:
         return {}
     limits = {"timeout": soft or None, "hard_timeout": hard or None}

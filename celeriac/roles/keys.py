@@ -1,4 +1,4 @@
-"""Keys: how a handler's arguments give the account, the entity lock and the unique key."""
+"""Keys: derive the account, the lock key and the unique key from a handler's arguments."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from celeriac.errors import BadArguments
 #: The name of a handler's parameter, a format of several ("{platform}:{store_id}"), or a function of the arguments.
 Key = str | Callable[[Mapping[str, Any]], object]
 
-#: What may hold a mapping or a set.
+#: Types of values that are, or may contain, a mapping or a set.
 _NESTED = (dict, list, tuple, set, frozenset)
 
-#: `unique_by=ONE`: one unfinished task of the role at all. A format without a parameter, so that SQL derives it, too.
+#: `unique_by=ONE`: the role has at most one unfinished task. A format without a parameter, so that SQL derives it, too.
 ONE: Literal["{{one}}"] = "{{one}}"
 
 
@@ -25,7 +25,8 @@ ONE: Literal["{{one}}"] = "{{one}}"
 class Hashed:
     """A key that no surface shows: `unique_by=Hashed("card")`. Its text is the HMAC-SHA-256 of what `key` gives.
 
-    `salt`, the same wherever the role is enqueued: without it, what can be guessed is found by trying.
+    `salt` has to be the same wherever the role is enqueued;
+    without one, a value that can be guessed is found by trying.
     """
 
     key: Key
@@ -49,12 +50,12 @@ def is_key(value: Any) -> bool:
 
 
 def names_in(key: str) -> list[str]:
-    """The parameters a key is made of. Raises ValueError if it is a broken format."""
+    """Return the parameters a key is made of. Raises ValueError for a broken format."""
     return list(_fields(key)) if "{" in key else [key]
 
 
 def parts_of(key: str) -> set[str]:
-    """All that it names: parameters, and keys and attributes within their values."""
+    """Return all that the key names: parameters, and keys and attributes within their values."""
     return {part for field in _whole_fields(key) for part in re.split(r"[.\[\]]", field)} if "{" in key else {key}
 
 
@@ -72,7 +73,7 @@ def _whole_fields(text: str) -> Iterator[str]:
 
 
 def key_of(key: Key | None, arguments: Mapping[str, Any], role: str) -> str | None:
-    """The key's text for these arguments, or None where there is none; the order of a mapping changes nothing."""
+    """Return the key's text for these arguments, or None if there is none; the order of a mapping changes nothing."""
     if key is None:
         return None
     if any(isinstance(value, _NESTED) for value in arguments.values()):
@@ -87,7 +88,7 @@ def key_of(key: Key | None, arguments: Mapping[str, Any], role: str) -> str | No
 
 
 def _in_order(value: Any) -> Any:
-    """Mappings by their keys, sets as sorted lists, however deep."""
+    """Return the value with mappings ordered by their keys and sets as sorted lists, however deep."""
     if isinstance(value, dict):
         return {name: _in_order(value[name]) for name in sorted(value, key=lambda name: (str(type(name)), str(name)))}
     if isinstance(value, set | frozenset):
@@ -100,7 +101,7 @@ def _text(value: object) -> str | None:
 
 
 def lock_of(key: Key | None, arguments: Mapping[str, Any], role: str) -> str | None:
-    """As `key_of`; a bare parameter's name becomes part of the key, as locks hold across roles."""
+    """Return the lock key. A bare parameter's name becomes part of it, because locks hold across roles."""
     value = key_of(key, arguments, role)
     bare = isinstance(key, str) and "{" not in key
     return f"{key}:{value}" if bare and value is not None else value

@@ -1,7 +1,7 @@
 """Limits of a role: how many of its tasks begin in a time, over all workers, and how long one may run.
 
-What an operator says of them goes before what the code declares, until that declares something else. A rate is a bucket
-of tokens in SQL, one for each task that begins: it holds one period's worth at most (10 for "10/m").
+An operator's limits replace the declared ones until the code declares others. A rate is a bucket of tokens in SQL, one
+for each task that begins: it holds one period's worth at most (10 for "10/m").
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ SELECT r.role, celeriac.declared_limits(r.definition), r.definition ->> 'rate_li
     celeriac.burst(r.definition ->> 'rate_limit')
 FROM celeriac.roles r"""
 
-# INVARIANT: what operators said is forgotten once the declared limits are others. Rows that are as declared are not
+# INVARIANT: operators' limits are dropped once the declared ones change. Rows whose declaration is unchanged are not
 # locked.
 REGISTER = text(f"""{AS_DECLARED} LEFT JOIN celeriac.role_limits o ON o.role = r.role
 WHERE r.role = ANY (CAST(:roles AS text[])) AND (r.definition ->> 'rate_limit' IS NOT NULL OR o.role IS NOT NULL)
@@ -33,14 +33,14 @@ WHERE l.declared <> excluded.declared
 
 KNOWN = text("SELECT role, rate_limit, is_told, timeout, hard_timeout FROM celeriac.role_limits")
 
-# Of all rows: a change may be committed after a later one. Never 0, which says that nobody looks.
+# A hash over all rows, because a change may be committed after a later one. Never 0, which means that nobody watches.
 AS_OF = text("""
 SELECT coalesce(nullif(hashtextextended(
     string_agg(role || ' ' || CAST(extract(epoch FROM updated_at) AS text), ',' ORDER BY role), 0), 0), 1)
 FROM celeriac.role_limits
 """)
 
-# INVARIANT: the row's lock orders those who take; whoever waited for it counts with what the one before has left.
+# INVARIANT: the row's lock orders those who take tokens; whoever waited for it sees what the one before has left.
 TAKE = text("""
 WITH bucket AS MATERIALIZED (
     SELECT role, celeriac.tokens(l) AS has FROM celeriac.role_limits l
@@ -55,7 +55,7 @@ SELECT CAST(least(:n, floor(has)) AS integer) FROM bucket
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """In force for a role now. `rate_limit` None: as many as may. `time_limits`: in place of the declared ones."""
+    """The limits in force for a role now. `rate_limit` None: no limit. `time_limits`: in place of the declared ones."""
 
     rate_limit: str | None = None
     time_limits: tuple[float | None, float | None] | None = None
@@ -68,12 +68,12 @@ class Limits:
 
 
 def register(connection: Connection, roles: Sequence[str]) -> None:
-    """After their definitions: what is declared counts, where it is new."""
+    """Write declared limits that are new, once the roles' definitions are written."""
     connection.execute(REGISTER, {"roles": list(roles)})
 
 
 def known(connection: Connection) -> dict[str, Limits]:
-    """Of the roles that have any."""
+    """Return the limits of the roles that have any."""
     return {
         row.role: Limits(row.rate_limit, (row.timeout, row.hard_timeout) if row.is_told else None)
         for row in connection.execute(KNOWN)
@@ -81,11 +81,11 @@ def known(connection: Connection) -> dict[str, Limits]:
 
 
 def as_of(connection: Connection) -> int:
-    """Changes with every change of a limit."""
+    """Return a number that changes with every change of a limit."""
     return int(connection.execute(AS_OF).scalar_one())
 
 
 def take(connection: Connection, role: str, n: int) -> int:
-    """How many of `n` tasks may begin now; all, if the role has no rate any more."""
+    """Take tokens and return how many of `n` tasks may begin now; all, if the role has no rate any more."""
     taken = connection.execute(TAKE, {"role": role, "n": n}).scalar_one_or_none()
     return n if taken is None else int(taken)

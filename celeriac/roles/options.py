@@ -1,4 +1,4 @@
-"""Which options `@app.task` takes, and what is said of one that does not exist."""
+"""The options that `@app.task` takes, and the errors for one that does not exist."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from celeriac.roles.keys import Hashed, names_in, parts_of
 from celeriac.roles.role import Role
 from celeriac.roles.signature import Signature
 
-#: Options of `@app.task` that are ours; Celery's own retry names are translated to the Role's.
+#: Our own options of `@app.task`; Celery's retry names are translated to the Role's.
 OPTIONS = frozenset(f.name for f in fields(Role)) - {"name", "queue", "retry_for", "dont_retry_for", "backoff"}
 RETRY_OPTIONS = frozenset({
     "autoretry_for", "dont_autoretry_for", "max_retries", "retry_kwargs", "retry_backoff", "retry_backoff_max",
@@ -31,25 +31,27 @@ CELERY_OPTIONS = frozenset({
 #: Options that may be functions.
 KEYS = ("fair_by", "lock_by", "unique_by")
 
-#: How the name of a secret ends. Not `tokens`, which are mostly counted.
+#: Matches names of secrets by their end. Not `tokens`, which are mostly counted.
 _SECRET = re.compile(
     r"(^|_)(password|passwd|passphrase|pwd|secret|token|credentials?|(api|access|private|secret)_?key)$", re.IGNORECASE
 )
 
-#: How like one of ours, of Celery's, or an attribute one of ours, a misspelt option has to look. Others' are their own
-#: business, as with Celery.
+#: How similar an option has to be to one of ours or of Celery's, and an attribute to one of ours, to count as misspelt.
+#: Any other is the task's own business, as with Celery.
 _OURS, _CELERYS, _ATTRIBUTE = 0.7, 0.85, 0.8
 
 
 def refuse_misspelt(option: str, role: str) -> None:
-    """Raises ConfigurationError for what looks like an option and is none; anything else is the task's attribute."""
+    """Raise ConfigurationError for a misspelt option; any other name is an attribute of the task."""
     ours, celerys = OPTIONS | RETRY_OPTIONS | {"role"}, CELERY_OPTIONS
     if close := _close(option, ours, _OURS) or _close(option, celerys, _CELERYS):
         raise ConfigurationError(f"role {role!r}: there is no option {option!r}; did you mean {close!r}?")
 
 
 def misspelt_attribute(name: str, task_class: str) -> None:
-    """The same of a class's attribute. Plain words (`prompts`, `timeouts`) are no options misspelt."""
+    """Raise ConfigurationError for a class's misspelt attribute.
+    Plain words (`prompts`, `timeouts`) are no misspelt options.
+    """
     if close := _close(name, {each for each in OPTIONS | RETRY_OPTIONS if "_" in each}, _ATTRIBUTE):
         raise ConfigurationError(f"task class {task_class}: there is no option {name!r}; did you mean {close!r}?")
 
@@ -59,18 +61,18 @@ def _close(name: str, known: Collection[str], cutoff: float) -> str | None:
 
 
 def nearest(name: str, known: list[str], *, listed: list[str] | None = None) -> str:
-    """The right spelling, or what there is: `listed`, where not all that is known is worth telling."""
+    """Return the right spelling, or what there is: `listed`, if not all that is known is worth listing."""
     close = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {close[0]!r}?" if close else f"known are: {', '.join(listed or known)}"
 
 
 def secrets_in(parameters: Collection[str]) -> list[str]:
-    """Those whose names say that they are secrets."""
+    """Return the parameters whose names say that they are secrets."""
     return [name for name in parameters if _SECRET.search(name)]
 
 
 def refuse_sensitive_keys(role: Role) -> None:
-    """Raises ConfigurationError if a key, which every surface shows, is made of what nobody is to see."""
+    """Raise ConfigurationError if a key, which every surface shows, is made of what is sensitive."""
     for option in KEYS:
         key = getattr(role, option)
         if shown := (parts_of(key) if isinstance(key, str) else set()) & set(role.sensitive or ()):
@@ -81,7 +83,7 @@ def refuse_sensitive_keys(role: Role) -> None:
 
 
 def refuse_unknown_parameters(role: Role, signature: Signature) -> None:
-    """Raises ConfigurationError if a key is made of what the handler does not take."""
+    """Raise ConfigurationError if a key is made of what the handler does not take."""
     for option in KEYS:
         key = getattr(role, option)
         key = key.key if isinstance(key, Hashed) else key

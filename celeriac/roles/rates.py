@@ -6,7 +6,7 @@ import re
 from decimal import Decimal
 from typing import Any
 
-#: A rate as a text: a count, and the period it is for.
+#: The pattern of a rate: a count, and the period it is for.
 WRITTEN = r"^ *[0-9]+(\.[0-9]+)?(/[smh])? *$"
 
 _RATE = re.compile(r" *([0-9]+(?:\.[0-9]+)?)(?:/([smh]))? *")
@@ -15,19 +15,21 @@ _PERIODS = {"s": 1, "m": 60, "h": 3600}
 
 _MOST = 1_000_000
 
-#: Seconds: a leap year.
+#: Seconds of a leap year.
 _YEAR = 366 * 86_400
 
 RIGHT = 'a number a second or a text such as "10/m" (s, m, h), from one a year to 1,000,000, or None'
 
 
 def is_rate(value: Any) -> bool:
-    """Celery's spellings: a number a second, or "10/s", "10/m", "10/h"; 0 and None for no limit."""
+    """Return whether the value is one of Celery's spellings: a number a second, or "10/s", "10/m", "10/h";
+    0 and None for no limit.
+    """
     return value is None or (not isinstance(value, bool) and _read(value) is not None)
 
 
 def rate(value: Any) -> str | None:
-    """As SQL reads it, every digit of it and no exponent; None for no limit."""
+    """Return the rate as SQL reads it, with every digit and no exponent; None for no limit."""
     count, period = (_read(value) or (Decimal(0), "")) if value is not None else (Decimal(0), "")
     return f"{_written(count)}/{period}" if count else None
 
@@ -38,7 +40,7 @@ def per_second(limit: str) -> float:
 
 
 def burst(limit: str) -> float:
-    """How many may begin at once after a rest: one period's."""
+    """Return how many may begin at once after a rest: one period's."""
     return max(1.0, float(limit.partition("/")[0]))
 
 

@@ -1,4 +1,4 @@
-"""Register: declared roles, for those who enqueue by name and for SQL itself."""
+"""Register declared roles, for those who enqueue by name and for SQL itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from celeriac.roles.role import KEYS
 #: A definition, the handler's parameters, and the release that declared them.
 Registered = tuple[dict[str, Any], list[dict[str, Any]], int]
 
-#: How long (seconds) one that has changed waits for somebody's open transaction that has its row.
+#: How long (seconds) writing a changed role waits for somebody's open transaction that has locked its row.
 PATIENCE = 0.5
 
 # INVARIANT: an older release never overwrites a newer one's definition, and a stub's release counts for nothing: who
@@ -41,7 +41,7 @@ WHERE roles.release <= excluded.release
         IS DISTINCT FROM (excluded.definition, excluded.parameters, excluded.release)
 """)
 
-# What an older release declares otherwise is kept beside what is in force.
+# An older release's different declaration is kept beside the one in force.
 OTHERWISE = text("""
 UPDATE celeriac.roles known SET otherwise =
     jsonb_build_object('definition', r.definition, 'release', CAST(:release AS bigint), 'at', statement_timestamp())
@@ -52,7 +52,7 @@ WHERE known.role = r.role AND known.release > :release AND known.definition <> r
 
 LOOK_UP = text("SELECT definition, parameters, release FROM celeriac.roles WHERE role = :role")
 
-# The row's key changes with the role's passes: an insert that meets it could make a second one.
+# An UPDATE, because the row's key changes with the role's passes: an upsert could make a second row.
 OBSERVE = text("""
 UPDATE celeriac.batchers
 SET seconds_per_task = coalesce(seconds_per_task, CAST(:seconds AS double precision)) * 0.5 + :seconds * 0.5
@@ -76,13 +76,13 @@ def register(connection: Connection, roles: Sequence[Mapping[str, Any]], release
 
 
 def look_up(connection: Connection, role: str) -> Registered | None:
-    """A registered role's definition, its handler's parameters, and the release that declared it."""
+    """Return a registered role's definition, its handler's parameters, and the release that declared it."""
     row = connection.execute(LOOK_UP, {"role": role}).one_or_none()
     return row and (row.definition, row.parameters, row.release)
 
 
 def observe(connection: Connection, role: str, seconds: float) -> None:
-    """A recent mean run time, which sizes the tickets of `chunk="auto"`; written seldom, not per task."""
+    """Write a recent mean run time, which sizes the tickets of `chunk="auto"`; called seldom, not per task."""
     observed = {"role": role, "seconds": seconds}
     if not connection.execute(OBSERVE, observed).rowcount:
         connection.execute(OBSERVE_FIRST, observed)

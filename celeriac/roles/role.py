@@ -16,12 +16,12 @@ from celeriac.roles.rates import burst, per_second, rate
 from celeriac.roles.rules import DURATIONS, RULES
 from celeriac.settings import SWITCH
 
-#: A window by measure is no wider, however little its tasks take; an older release takes it for the window.
+#: The widest window by measure, however short its tasks are; an older release takes it for the role's window.
 WIDEST = 2000
 
 
 def days(n: float) -> timedelta:
-    """For `keep=days(30)`."""
+    """Return `n` days, for `keep=days(30)`."""
     return timedelta(days=n)
 
 
@@ -106,9 +106,9 @@ class Role:
             object.__setattr__(self, "queue", self.name)
 
     def enabled(self, environ: Mapping[str, str] | None = None) -> bool:
-        """False only if `enabled_by` names a variable that is set to false, 0, no or off.
+        """Return False only if `enabled_by` names a variable that is set to false, 0, no or off.
 
-        What says neither is refused where the role is declared, not here: an enqueue that is written must not fail.
+        Any other value is refused where the role is declared, not here: an enqueue that is written must not fail.
         """
         if self.enabled_by is None:
             return True
@@ -117,34 +117,34 @@ class Role:
 
     @property
     def has_keys(self) -> bool:
-        """Whether a call's arguments give any key of its row."""
+        """True if a call's arguments give any key of its row."""
         return not (self.fair_by is None and self.lock_by is None and self.unique_by is None)
 
     @property
     def is_asked_for_keys(self) -> bool:
-        """Whether a function of its own, which may take its time, gives any of them."""
+        """True if any key comes from a function of the role's own, which may take its time."""
         return any(map(callable, (self.fair_by, self.lock_by, self.unique_by)))
 
     @property
     def is_measured(self) -> bool:
-        """Whether its tickets or its window follow from how long its tasks take."""
+        """True if its tickets or its window depend on how long its tasks take."""
         return self.chunk == "auto" or self.window is None
 
     @property
     def keeps_successes(self) -> bool:
-        """Whether a success leaves a row; else its workers count what their tasks come to."""
+        """True if a success leaves a row; else its workers count how its tasks ended."""
         return bool(self.keep)
 
     @property
     def time_limit(self) -> float | None:
-        """Seconds from a run's start to its deadline, where its row has no `timeout` of its own."""
+        """Seconds from a run's start to its deadline, if its row has no `timeout` of its own."""
         return min((limit for limit in (self.timeout, self.hard_timeout) if limit is not None), default=None)
 
     def grace(self, timeout: float | None, otherwise: float, hard: float | None = None) -> float:
-        """Seconds from the deadline of a row with this `timeout` of its own until its process is stopped.
+        """Return the seconds from the deadline of a row with this `timeout` of its own until its process is stopped.
 
-        `hard`: the row's own hard limit. `otherwise`: where there is none, or the row asks for longer than the role's.
-        0: the deadline is the hard limit.
+        `hard`: the row's own hard limit. `otherwise`: returned if there is no hard limit, or the deadline lies beyond
+        it. 0: the deadline is the hard limit.
         """
         deadline = self.time_limit if timeout is None else timeout
         hard = self.hard_timeout if hard is None else hard
@@ -153,7 +153,7 @@ class Role:
         return hard - deadline
 
     def definition(self) -> dict[str, Any]:
-        """What other code bases need to enqueue by name, and surfaces to explain it; stored in `roles`."""
+        """Return what other code bases need to enqueue by name, and surfaces to explain the role; stored in `roles`."""
         keep = self.keep.total_seconds() if isinstance(self.keep, timedelta) else self.keep
         plain = ("queue", "priority", "batch_size", "every", "prompt", "chunk", "max_retries", "max_rounds")
         more = ("round_delay", "timeout", "hard_timeout", "stale_after", "max_losses", "memory_per_task", "enabled_by",
@@ -167,7 +167,7 @@ class Role:
         }  # fmt: skip
 
 
-#: How a call's arguments give a row's keys.
+#: The options that say how a call's arguments give a row's keys.
 KEYS = ("fair_by", "lock_by", "unique_by")
 
 

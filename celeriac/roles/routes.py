@@ -52,7 +52,7 @@ def queue_of_key(conf: Any, key: Any, exchange: Any = None) -> str:
 
 
 def _name(task: Task, queue: Any) -> str:
-    """Of a kombu Queue or of a text."""
+    """Return the name of a kombu Queue, or of a queue given as text."""
     name = getattr(queue, "name", queue) or ""
     if not RULES["queue"].fits(name):
         raise ConfigurationError(f"task_routes: queue={name!r} for {task.name!r}: give {RULES['queue'].right}")

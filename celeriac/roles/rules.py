@@ -1,4 +1,4 @@
-"""What a role's options must be, and how to say so."""
+"""The rules for a role's options, and the texts that say what would be right."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ FOREVER: Literal["forever"] = "forever"
 #: The one task that is no role.
 TICKET = "celeriac.ticket"
 
-#: How the engine's own keys of Redis begin.
+#: The prefix of the engine's own keys in Redis.
 OURS = "celeriac:"
 
 DURATIONS = ("every", "chunk_target", "round_delay", "timeout", "hard_timeout", "stale_after", "wait_objective")
@@ -39,7 +39,7 @@ def _is_period(value: Any) -> bool:
 
 
 def _is_lease(value: Any) -> bool:
-    """Three heartbeats have to fit in."""
+    """Return whether a lease is long enough: three heartbeats have to fit in."""
     return is_duration(value) and value >= 1
 
 
@@ -50,7 +50,7 @@ def _is_range(value: Any) -> bool:
 
 
 def _is_name(value: Any) -> bool:
-    """The plain messages of a queue lie under its name, and may lie under none of the engine's."""
+    """Check a queue's name: its plain messages are under it in Redis, so it must be none of the engine's keys."""
     if not isinstance(value, str) or value.startswith(OURS):
         return False
     return value.isprintable() and "," not in value and 0 < len(value) <= LONGEST_NAME
@@ -77,7 +77,7 @@ _FLAG = Rule(_is_flag, "True or False")
 _PERIOD = Rule(_is_period, "seconds above 0 (at most 100 years) or a timedelta")
 _MAYBE = Rule(or_none(_is_period), f"{_PERIOD.right}, or None")
 
-#: What each option must be, and how to say so.
+#: The rule for each option.
 RULES: Mapping[str, Rule] = {
     "name": Rule(_is_name, _NAME),
     "queue": Rule(_or("", _is_name), _NAME),

@@ -29,7 +29,7 @@ class Signature:
 
     @classmethod
     def of(cls, handler: Callable[..., Any], *, role: str, bound: bool = False) -> Signature:
-        """`bound`: its first parameter is `self`."""
+        """Return a handler's signature. `bound`: its first parameter is `self`."""
         return cls(list(inspect.signature(handler).parameters.values())[int(bound) :], role=role)
 
     @classmethod
@@ -37,15 +37,15 @@ class Signature:
         return cls([_parameter(**p) for p in parameters], role=role)
 
     def describe(self) -> list[dict[str, Any]]:
-        """For `roles.parameters`. A default that is no plain JSON value is told as null."""
+        """Return the description for `roles.parameters`. A default that is no plain JSON value becomes null."""
         return [_description(p) for p in self.inner.parameters.values()]
 
     def bind(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
-        """All arguments by name, defaults included. Raises BadArguments."""
+        """Return all arguments by name, defaults included. Raises BadArguments."""
         if not kwargs and len(args) == len(self.names) and self.is_plain:
             return dict(zip(self.names, args, strict=True))
         try:
-            # From Python 3.13 on such a name goes to `**kwargs`; a row, which has arguments by name, cannot tell it.
+            # From Python 3.13 on such a name goes to `**kwargs`, which a row with arguments by name cannot express.
             if named := sorted(self.positional & kwargs.keys()):
                 raise TypeError(f"{', '.join(named)}: positional only, but passed as a keyword")
             bound = self.inner.bind(*args, **kwargs)
@@ -63,7 +63,7 @@ def _description(parameter: inspect.Parameter) -> dict[str, Any]:
 
 
 def _is_plain(default: object) -> bool:
-    """Postgres' JSON has no NaN, no infinity, no NUL and no half of a surrogate pair."""
+    """Return whether it is plain JSON: Postgres' has no NaN, no infinity, no NUL and no half of a surrogate pair."""
     if isinstance(default, str):
         return "\x00" not in default and not any("\ud800" <= c <= "\udfff" for c in default)
     return isinstance(default, int) or (isinstance(default, float) and math.isfinite(default))

@@ -1,1 +1,1 @@
-"""Ticket → outcomes: start, keep the lease, run, watch."""
+"""Turn tickets into outcomes: start, keep the lease, run, watch."""

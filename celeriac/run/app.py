@@ -1,4 +1,4 @@
-"""What runs need of the app: a ticket all of it, its tasks' handlers and what is told of them a part each."""
+"""The parts of the app that runs need: a ticket needs all of them, a handler's run and the reports about it some."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from celeriac.store.started import Started
 
 
 class Backend(Protocol):
-    """Celery's result backend: what it stores of the run under way is the run's outcome."""
+    """Celery's result backend: what it stores during a run is the run's outcome."""
 
     def succeed(self, run: Run, result: Any) -> None: ...
     def store_result(self, task_id: str, result: Any, state: str, *, request: Any = None) -> Any: ...
@@ -29,13 +29,15 @@ class Backend(Protocol):
 
 
 class Execute(Protocol):
-    """Runs a task's handler; the outcome is in its run. `direct`: what the direct calls of its ticket share."""
+    """A function that runs a task's handler and leaves the outcome in its run.
+    `direct`: what a ticket's direct calls share.
+    """
 
     def __call__(self, app: HandlerApp, run: Run, direct: Any = None) -> None: ...
 
 
 class TaskApp(Protocol):
-    """Celery's configuration and tasks, their roles, and where their rows are."""
+    """Celery's configuration and tasks, their roles, and the database with their rows."""
 
     @property
     def conf(self) -> Any: ...
@@ -48,7 +50,9 @@ class TaskApp(Protocol):
 
 
 class HandlerApp(TaskApp, Protocol):
-    """For the run of one handler: beside that, what Celery's tracer asks for and where its outcome goes."""
+    """The app as the run of one handler needs it: also what Celery's tracer uses,
+    and the backend that gets the outcome.
+    """
 
     @property
     def loader(self) -> Any: ...
@@ -57,14 +61,16 @@ class HandlerApp(TaskApp, Protocol):
 
 
 class ReporterApp(TaskApp, Protocol):
-    """For what others hear of a ticket's tasks: beside them, where events go."""
+    """The app as the event reporter of a ticket's tasks needs it: also the journal, which takes the events."""
 
     @property
     def journal(self) -> Journal: ...
 
 
 class RunApp(HandlerApp, ReporterApp, Protocol):
-    """For a whole ticket: its settings, and the parts that start it, go on after it and settle it."""
+    """The app as a whole ticket needs it: also its settings, and the parts that start it,
+    go on after it and settle it.
+    """
 
     settings: Settings
 

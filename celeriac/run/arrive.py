@@ -1,4 +1,4 @@
-"""Arrive: what a message comes to in a child process. A ticket is run; a kick asks for a pass, or names one."""
+"""Arrive: handle a message in a child process. A ticket is run; a wake-up requests a pass, or names a task to start."""
 
 from __future__ import annotations
 
@@ -29,15 +29,15 @@ from celeriac.store.started import Started
 
 logger = logging.getLogger(__name__)
 
-#: How long (seconds) a pass, or a look after a ticket, waits for a lock of somebody else's; the next one does the rest.
+#: How long (seconds) a pass, or a check after a ticket, waits for somebody else's lock; the next one does the rest.
 PASS = 0.5
 
-#: A process goes on with what it finds after a ticket for this long (seconds).
+#: How long (seconds) a process goes on with the tasks it finds after a ticket.
 ON_FOR = 0.05
 
 
 def run_ticket(app: RunApp, role_name: str, ids: list[int], token: str) -> dict[str, Any]:
-    """What became of the ticket, for its parent. One that is not won returns quietly."""
+    """Run a ticket and return what became of it, for the parent process. A ticket that is not won returns quietly."""
     return _run_ticket(app, role_name, ids, token) | COUNTERS.taken()
 
 
@@ -69,7 +69,7 @@ def _run_claimed(app: RunApp, role: Role, ids: list[int], token: str) -> dict[st
 
 
 def _run_asked(app: RunApp, role: Role, ids: list[int]) -> dict[str, Any]:
-    """What a kick asks for. One that names its task keeps no other from being sent."""
+    """Run what a wake-up requests. One that names its task does not keep others from being sent."""
     if not ids:
         app.publisher.take_up(role.name)
     if shared.alone() and (unheard := _run_unheard(app, role))["ran"]:
@@ -86,10 +86,10 @@ def _run_unheard(app: RunApp, role: Role) -> dict[str, Any]:
 
 
 def _go_on(app: RunApp, role: Role, done: dict[str, Any], until: float) -> int:
-    """Looks for more, and runs it here: a few without a pass, or a pass and the first of its tickets. A ticket's way
-    through Redis would take longer than tasks that are this quick.
+    """Look for more tasks and run them here: a few without a pass, or a pass and the first of its tickets. A ticket's
+    way through Redis would take longer than tasks this quick. Returns how many tasks ran in all.
 
-    Not for long, as others' tickets wait, too: a kick lines up behind them. How many ran in all.
+    It stops soon, because tickets of other roles wait, too: a wake-up is queued behind them.
     """
     over, total = _over(done), done["ran"]
     while over and role.prompt and not closed() and _has_more(app.dispatcher, role):
@@ -102,12 +102,12 @@ def _go_on(app: RunApp, role: Role, done: dict[str, Any], until: float) -> int:
 
 
 def _over(done: dict[str, Any]) -> int:
-    """How many of a ticket's tasks are: those that had expired did not run."""
+    """Return how many of a ticket's tasks are over, with those that had expired and did not run."""
     return int(done["ran"] + done.get("expired", 0))
 
 
 def _run_more(app: RunApp, role: Role, *, few: bool) -> dict[str, Any]:
-    """Errors are only logged: what it had is settled or released."""
+    """Run more tasks. Errors are only logged: the tasks concerned are settled or released."""
     with _excused(role):
         done = _run_few(app, role) if few else None
         return _run_pass(app, role) if done is None else done
@@ -115,7 +115,9 @@ def _run_more(app: RunApp, role: Role, *, few: bool) -> dict[str, Any]:
 
 
 def _has_more(dispatcher: Dispatcher, role: Role) -> bool:
-    """Errors are only logged: the tasks are settled, and the next look makes up for this one."""
+    """Return whether there is work and room. Errors are only logged:
+    the tasks are settled, and the next poll checks again.
+    """
     with _excused(role):
         return dispatcher.has_work_and_room(role)
     return False
@@ -139,7 +141,7 @@ def _excused(role: Role) -> Iterator[None]:
 
 
 def _run_few(app: RunApp, role: Role) -> dict[str, Any] | None:
-    """Runs all that is ready, where that needs no pass; None where it does."""
+    """Run all that is ready, if that needs no pass; None if it does."""
     most = start.most_without_pass(role)
     if not most or not role.enabled() or not app.publisher.lets_go_on:
         return None
@@ -163,7 +165,7 @@ def _run_few(app: RunApp, role: Role) -> dict[str, Any] | None:
 
 
 def _run_pass(app: RunApp, role: Role) -> dict[str, Any]:
-    """Runs the pass that was asked for; the first of its tickets stays here, started as it was claimed."""
+    """Run the requested pass; the first of its tickets stays in this process, started as it was claimed."""
 
     def read(connection: Connection, ticket: Held) -> list[Started]:
         return start.own(connection, role.name, ticket.ids, ticket.token)
@@ -185,9 +187,10 @@ def _run_pass(app: RunApp, role: Role) -> dict[str, Any]:
 
 
 def _dispatch_what_came(app: RunApp, role: Role) -> None:
-    """Who met the pass under way relies on a look after it, and no slot waits for its first ticket to end.
+    """Dispatch once more after a pass, before its first ticket runs: dispatchers that met the pass rely on that.
 
-    Where a rate bounds what begins, its next token asks for a pass: those of that ticket are not taken yet.
+    No slot waits for that ticket to end. Where a rate bounds what begins, the next token requests a pass instead: the
+    tokens for the ticket are not taken yet.
     """
     with _excused(role):
         if not shared.alone() and app.limited.of(role.name).rate_limit is None:
@@ -195,9 +198,10 @@ def _dispatch_what_came(app: RunApp, role: Role) -> None:
 
 
 def _asked_before(database: Database, role: Role, token: str) -> list[Started]:
-    """What was started under a token of this process's by what had no answer; its other tickets are found as lost ones.
+    """Return what a statement without an answer started under this process's token.
+    The pass's other tickets are found as lost ones.
 
-    Where it was nothing, the next look makes up for it.
+    If it started nothing so far, its ticket is handed back as soon as it appears.
     """
     with database.statement() as connection:
         mine = start.start(connection, role.name, [], token, again=True, **_me())

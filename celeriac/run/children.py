@@ -1,7 +1,7 @@
-"""Around a handler: what leaves it is its run's, and what it forks is not.
+"""Contain a handler: an exception that leaves it belongs to its run, and a process that it forks does not.
 
-A process that a handler forks is a caller of its own, and never its parent. It calls tasks like any other program, with
-connections of its own. It does not come back into the engine: where its copy of the handler ends, the process ends.
+A process that a handler forks is a caller of its own, not its parent. It calls tasks like any other program, with its
+own connections. It does not return into the engine: where its copy of the handler ends, the process ends.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ from celeriac.errors import HandlerEnded, LeaseLost, TaskCancelled
 from celeriac.run import run as running
 from celeriac.store import forks
 
-#: Signals that Celery's worker or its pool listens to.
+#: Signals that Celery's worker or its pool handles.
 SIGNALS = ("SIGTERM", "SIGQUIT", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
 
-#: Whose handlers of signals speak for the worker.
+#: Packages whose signal handlers are the worker's.
 WORKERS = ("billiard", "celery", "celeriac")
 
 _mask = threading.local()
@@ -33,11 +33,11 @@ _is_registered = False
 
 
 def contained(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """The handler; a process that it forks, and that returns or raises here, ends here.
+    """Wrap a handler so that a process it forks, and that returns or raises here, ends here.
 
-    What it raises is noted with its run, before Celery makes something of it that can be pickled. What is no Exception
-    (`asyncio.CancelledError`, `GeneratorExit`, a `SystemExit` of its own) comes as `HandlerEnded`: it is this attempt's
-    error, and ends neither the ticket nor the process.
+    What the handler raises is kept with its run, before Celery turns it into something that can be pickled. Exceptions
+    that are no `Exception` (`asyncio.CancelledError`, `GeneratorExit`, a `SystemExit` of its own) become
+    `HandlerEnded`: they are this attempt's error, and end neither the ticket nor the process.
     """
 
     @wraps(handler)
@@ -63,14 +63,14 @@ def contained(handler: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _is_from_outside(error: BaseException) -> bool:
-    """Whether it is meant to end more than the attempt: the worker stops, or the attempt was interrupted."""
+    """Return whether the error means more than the attempt: the worker stops, or the attempt was interrupted."""
     if isinstance(error, SystemExit):
         return isinstance(error, WorkerShutdown | WorkerTerminate) or terminate_handler_fired()
     return isinstance(error, TaskCancelled | LeaseLost | KeyboardInterrupt) or type(error).__name__ == "GreenletExit"
 
 
 def _end(error: BaseException | None) -> None:
-    """With the status that Python would give it. What Python runs at an exit is the parent's."""
+    """End the process with the status that Python would give it, without the exit hooks, which are the parent's."""
     code: object = 0
     if isinstance(error, SystemExit):
         code = error.code or 0
@@ -89,13 +89,13 @@ def _end(error: BaseException | None) -> None:
 
 
 def hear_signals_as_programs() -> None:
-    """From here on, in each process that this one forks: a signal is the child's, and does what it does to any program.
+    """Make processes that this one forks handle signals as any program does, instead of by the worker's handlers.
 
-    One that comes before the child is ready waits: the worker's handler would take it.
+    A signal that comes before the child is ready is held back: the worker's handler would take it.
     """
     global _is_registered
     if not _is_registered:
-        _is_registered = True  # in what is forked as well, which has these hooks, too
+        _is_registered = True  # also true in forked processes: they inherit the hooks
         os.register_at_fork(before=_hold, after_in_parent=_let, after_in_child=_hear)
 
 

@@ -1,4 +1,4 @@
-"""Coroutines: an `async def` handler runs in every pool, one at a time on an event loop that its thread keeps."""
+"""Coroutines: run `async def` handlers in every pool, one at a time on an event loop that their thread keeps."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ from celeriac.run.run import Run
 try:
     from greenlet import getcurrent as getcurrent
     from greenlet import greenlet
-except ImportError:  # without the extra `asyncio` there is no such pool
+except ImportError:  # without the extra `asyncio` there is no asyncio pool
 
     class greenlet:  # type: ignore[no-redef] # noqa: N801
-        """Nothing is one."""
+        """A stand-in that has no instances."""
 
     def getcurrent() -> Any:
         return None
@@ -39,15 +39,15 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-#: A coroutine that goes on although it was cancelled is asked again after so long (seconds).
+#: How long (seconds) until a coroutine that goes on although it was cancelled is cancelled again.
 AGAIN = 5.0
 
-#: What a handler returns when nothing, or not all, of it has run.
+#: Types of results which show that a handler's work was not done, or not all of it.
 UNFINISHED = (CoroutineType, GeneratorType, AsyncGeneratorType, asyncio.Future)
 
 
 def refuse_generators(name: str, handler: Callable[..., Any]) -> None:
-    """Raises ConfigurationError for a handler that yields: nobody would take what it yields."""
+    """Raise ConfigurationError for a handler that yields: nobody would take what it yields."""
     inner = inspect.unwrap(handler)
     if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
         raise ConfigurationError(
@@ -57,7 +57,7 @@ def refuse_generators(name: str, handler: Callable[..., Any]) -> None:
 
 
 def unfinished(name: str, result: Any) -> str | None:
-    """Why this result means that the handler has not done its work; None for any other result."""
+    """Return why this result means that the handler has not done its work; None for any other result."""
     if not isinstance(result, UNFINISHED):
         return None
     if isinstance(result, CoroutineType | GeneratorType):
@@ -73,7 +73,7 @@ def is_coroutine(task: Any) -> bool:
 
 
 def adapt(task: Any) -> None:
-    """From here on a call of an `async def` handler's task returns what the handler returns, in any thread."""
+    """Make calls of an `async def` handler's task return what the handler returns, in any thread."""
     handler = task.run
     if not inspect.iscoroutinefunction(inspect.unwrap(handler)):
         return
@@ -89,12 +89,14 @@ def adapt(task: Any) -> None:
 
 
 def _result_of(task: Any, awaitable: Any) -> Any:
-    """`await task(7)` in somebody's coroutine gets the coroutine; an eager call there runs it in another thread."""
+    """Run the awaitable and return its result. `await task(7)` inside a coroutine gets the awaitable itself; an eager
+    call there runs it in another thread.
+    """
     if not inspect.isawaitable(awaitable):
         return awaitable
     run = running.current()
     if run is not None and run.role.name != task.name:
-        run = None  # a task that another's handler calls
+        run = None  # another task's handler calls this one
     if run is not None:
         run.is_async = True
     if in_flight():
@@ -118,12 +120,12 @@ def loop_runs_here() -> bool:
 
 # -- Celery's stacks ---------------------------------------------------------------------------------------------------
 
-#: Whose entries of Celery's stacks (`self.request`, `current_task`) this context sees; None: its thread's own.
+#: The owner of the entries of Celery's stacks (`self.request`, `current_task`) in this context; None: its thread.
 _whose: ContextVar[Any] = ContextVar("celeriac stacks", default=None)
 
 
 def tell_apart(stack: Any) -> None:
-    """From here on the stack's entries belong to a context where one says so, else to a thread or greenlet."""
+    """Make the stack's entries belong to the context's owner if there is one, else to a thread or greenlet."""
     usual = getattr(stack, "__ident_func__", None)
     if usual is not None and not hasattr(usual, "usual"):
 
@@ -136,7 +138,7 @@ def tell_apart(stack: Any) -> None:
 
 
 def context_of_thread() -> Context:
-    """A copy of this context, for another thread, that sees the same entries."""
+    """Return a copy of this context, for another thread, that sees the same entries."""
     context = copy_context()
     context.run(_whose.set, _task_stack.__ident_func__())
     return context
@@ -154,20 +156,20 @@ class Awaited:
         self.asked = 0.0
 
     def stop(self, run: Run, error: BaseException) -> bool:
-        """Cancels the coroutine; whether it goes on although it was cancelled for this before."""
+        """Cancel the coroutine; return whether it goes on although it was cancelled for this before."""
         again = type(run.stopping) is type(error)
         if again and time.monotonic() - self.asked < AGAIN:
             return False
         run.stopping, self.asked = error, time.monotonic()
         if again:
             logger.warning("Task %s of %s goes on although it was cancelled: %s", run.task.id, run.role.name, error)
-        with suppress(RuntimeError):  # the loop is closed: it has ended
+        with suppress(RuntimeError):  # the loop is closed: the coroutine has ended
             self.loop.call_soon_threadsafe(self.task.cancel)
         return again
 
 
 def why_cancelled(run: Run | None) -> BaseException:
-    """What a CancelledError that leaves a handler stands for."""
+    """Return the error that a CancelledError leaving a handler stands for."""
     if run is not None and run.stopping is not None:
         return run.stopping
     return RuntimeError("the handler's coroutine was cancelled, and not by the worker")
@@ -177,7 +179,7 @@ def why_cancelled(run: Run | None) -> BaseException:
 
 
 class _Kept:
-    """A thread's loop: it is closed with the thread."""
+    """A thread's event loop, which is closed with the thread."""
 
     def __init__(self) -> None:
         self.pid = os.getpid()
@@ -191,7 +193,7 @@ class _Kept:
 
 _of_thread = threading.local()
 
-#: Loops of the parent's, in a forked process: to close one would take its files from the parent's poll.
+#: In a forked process, the parent's loops: closing one would remove its files from the parent's epoll.
 _parents: list[_Kept] = []
 
 
@@ -223,7 +225,7 @@ def _here(awaitable: Awaitable[Any], run: Run | None) -> Any:
 
 
 def _end(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
-    """After what was raised in the loop itself, as by a signal: the coroutine ends before its thread goes on."""
+    """Let the coroutine end before its thread goes on, after an exception in the loop itself, such as a signal's."""
     if not task.done():
         task.cancel()
         with suppress(asyncio.CancelledError, Exception):
@@ -248,7 +250,7 @@ def _in_thread(awaitable: Awaitable[Any], run: Run | None) -> Any:
 
 
 class Flying(greenlet):
-    """Runs synchronous code around a coroutine, in the context of the asyncio task that has begun it."""
+    """A greenlet for synchronous code around a coroutine, in the context of the asyncio task that began it."""
 
     def __init__(self, act: Callable[..., Any]) -> None:
         parent = getcurrent()
@@ -261,12 +263,12 @@ def in_flight() -> bool:
 
 
 def begin_apart() -> None:
-    """This asyncio task has Celery's stacks to itself."""
+    """Give this asyncio task Celery's stacks to itself."""
     _whose.set(object())
 
 
 async def spawn(act: Callable[..., Any], *args: Any) -> None:
-    """Runs `act`, which may wait for what is awaitable (`_await_here`) without blocking the loop."""
+    """Run `act`, which may wait for awaitables (`_await_here`) without blocking the loop."""
     flying = Flying(act)
     awaitable = flying.switch(*args)
     while not flying.dead:
@@ -286,7 +288,7 @@ def _await_here(awaitable: Awaitable[Any], run: Run | None) -> Any:
 
 
 def aside(act: Callable[[], T]) -> T:
-    """What may wait for Postgres, in another thread where it would block an asyncio pool's loop."""
+    """Call `act`, which may wait for Postgres; in another thread where it would block an asyncio pool's loop."""
     if not in_flight():
         return act()
     return _uncancelled(asyncio.get_running_loop().run_in_executor(None, copy_context().run, act))
@@ -311,12 +313,12 @@ def finish(coroutine: Coroutine[Any, Any, T], begun_on: asyncio.AbstractEventLoo
 
 
 def in_thread(act: Callable[[], T]) -> asyncio.Future[T]:
-    """For a handler's `await`."""
+    """Call `act` in another thread and return an awaitable, for a handler."""
     return asyncio.get_running_loop().run_in_executor(None, copy_context().run, act)
 
 
 def line_of(ident: int | None) -> str:
-    """Where a thread is."""
+    """Return the file, line and function at which a thread is."""
     frame = sys._current_frames().get(ident or 0)
     if frame is None:
         return "at an unknown line"
@@ -327,13 +329,13 @@ def line_of(ident: int | None) -> str:
 
 
 def in_greenlets() -> bool:
-    """A thread runs one loop at a time, and under gevent all greenlets are one thread."""
+    """Return whether gevent has patched threads: then all greenlets are one thread, which runs one loop at a time."""
     monkey = sys.modules.get("gevent.monkey")
     return monkey is not None and monkey.is_module_patched("threading")
 
 
 def _in_native_thread(awaitable: Awaitable[Any], run: Run | None) -> Any:
-    """What interrupts the greenlet that waits cancels the coroutine."""
+    """Run the awaitable in a native thread. An exception in the greenlet that waits cancels the coroutine."""
     from gevent import get_hub
 
     context = context_of_thread()

@@ -43,18 +43,18 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Who hears of a task that succeeds.
+#: Signals that Celery sends about a task that succeeds.
 SIGNALS = (signals.task_prerun, signals.task_postrun, signals.task_success)
 
-#: What Celery's tracer calls of the app's loader.
+#: Methods of the app's loader that Celery's tracer calls.
 LOADERS = ("on_task_init", "on_process_cleanup")
 
-#: What Celery calls around a task that succeeds, or around any.
+#: Methods of a task that Celery calls around each run, or after a success.
 HOOKS = ("before_start", "on_success", "after_return")
 
 
 def is_plain(task: Any) -> bool:
-    """Whether nobody could tell a direct call of the task from one through Celery's tracer."""
+    """Return whether nobody could tell a direct call of the task from one through Celery's tracer."""
     own_call = trace.task_has_custom(task, "__call__")
     loader = type(task.app.loader)
     return (
@@ -73,13 +73,15 @@ def logs_success() -> bool:
 
 
 def _is_celerys(tracer: Any) -> bool:
-    """What watches applications (Sentry and its like) puts a tracer of its own in its place."""
+    """Return whether the tracer is Celery's: Sentry and similar tools replace it with their own."""
     return type(tracer) is FunctionType and tracer.__code__.co_filename == trace.__file__
 
 
 @dataclass(frozen=True, slots=True)
 class Direct:
-    """What the direct calls of one ticket share: the task, what `self.request` says of each, where results go."""
+    """The objects that the direct calls of one ticket share:
+    the task, the context of `self.request`, and where results go.
+    """
 
     task: Any
     context: Context
@@ -91,7 +93,9 @@ class Direct:
 
 @contextmanager
 def directly(app: HandlerApp, role: str) -> Iterator[Direct | None]:
-    """Celery's stacks for the tasks of one ticket: what `self.request` and `current_task` say. None: trace them."""
+    """Set up Celery's stacks (`self.request`, `current_task`) for one ticket's direct calls.
+    None: trace the tasks instead.
+    """
     task = app.tasks[role]
     if not is_plain(task):
         yield None
@@ -107,7 +111,9 @@ def directly(app: HandlerApp, role: str) -> Iterator[Direct | None]:
 
 
 def execute(app: HandlerApp, run: Run, direct: Direct | None = None) -> None:
-    """Runs the handler; its outcome is in `run`. `direct`: for a direct call, of what belongs to no workflow."""
+    """Run the handler and leave its outcome in `run`.
+    `direct`: call it directly, unless the task belongs to a workflow.
+    """
     token = enter(run)
     if run.role.sensitive:
         run.secret = redaction.of_role(app.roles, run.role)
@@ -131,7 +137,9 @@ def execute(app: HandlerApp, run: Run, direct: Direct | None = None) -> None:
 
 
 def _attempt(app: HandlerApp, run: Run, direct: Direct | None) -> Any:
-    """What cannot have its arguments fails without its handler, and the others of its ticket never notice."""
+    """Run one attempt. A task whose arguments cannot be read fails without its handler,
+    and no other of its ticket does.
+    """
     if run.task.headers is not None and "fall_out" in run.canvas:
         return _spread(app, run, **run.canvas["fall_out"])
     task = run.task
@@ -151,7 +159,10 @@ def _attempt(app: HandlerApp, run: Run, direct: Direct | None) -> Any:
 
 
 def _arguments(app: HandlerApp, run: Run) -> tuple[Any, Any]:
-    """Those of a chord's body with the results of its members. Raises ChordError, LeaseLost, or what reading raises."""
+    """Return the arguments; a chord's body gets its members' results in them.
+
+    Raises ChordError, LeaseLost, or whatever reading them raises.
+    """
     args, kwargs = revived(run.task.args), revived(run.task.kwargs)
     if "awaits" not in run.canvas:
         return args, kwargs
@@ -160,7 +171,7 @@ def _arguments(app: HandlerApp, run: Run) -> tuple[Any, Any]:
 
 
 def _members(database: Database, backend: Backend, run: Run) -> list[Any]:
-    """Their results. Raises ChordError if they did not all complete: then no other attempt would help."""
+    """Return the members' results. Raises ChordError if not all of them completed: then no other attempt would help."""
 
     def read() -> join.Joined | join.Missing:
         with database.reading() as connection:
@@ -181,7 +192,7 @@ def _members(database: Database, backend: Backend, run: Run) -> list[Any]:
 
 
 def _error_of(backend: Backend, member: join.Missing) -> Any:
-    """What it failed with; its words if that cannot be read."""
+    """Return the exception the member failed with, or its text if the exception cannot be read."""
     try:
         return backend.exception_to_python(revived(member.error)) if member.error else member.message
     except Exception:
@@ -189,7 +200,7 @@ def _error_of(backend: Backend, member: join.Missing) -> Any:
 
 
 def _patiently(act: Callable[[], T], what: str) -> T:
-    """Outlasts Postgres being away. Raises LeaseLost if it stays away: the task runs again."""
+    """Retry while Postgres is away. Raises LeaseLost if it stays away: the task then runs again."""
     try:
         return coroutines.aside(lambda: retry_while_away(act, what))
     except DBAPIError as error:
@@ -199,7 +210,7 @@ def _patiently(act: Callable[[], T], what: str) -> T:
 
 
 def _spread(app: HandlerApp, run: Run, task_id: str, status: str, error: str | None) -> None:
-    """In the name of a task that ended without its worker: see `celeriac.fall_out`."""
+    """Tell the workflow of a task that ended without a worker that it is over: see `celeriac.fall_out`."""
     context = Context(request_of(app, run, legible) | {"id": task_id})
     kind = TaskRevokedError if status == row_states.CANCELLED else CeleriacError
 
@@ -220,13 +231,13 @@ def _spread(app: HandlerApp, run: Run, task_id: str, status: str, error: str | N
 
 
 def _fail(app: HandlerApp, run: Run, error: Exception) -> None:
-    """Without the handler, but with whatever Celery does about a task that failed."""
+    """Fail the task without its handler, with whatever Celery does about a task that failed."""
     task, context = app.tasks[run.role.name], Context(request_of(app, run, legible))
     context.args, context.kwargs = legible(run.task.args), legible(run.task.kwargs)
     _task_stack.push(task)
     task.request_stack.push(context)
     try:
-        raise error  # Celery wants its traceback
+        raise error  # Celery needs a traceback
     except Exception as raised:
         _handle(task, context, states.FAILURE, raised)
     finally:
@@ -235,7 +246,7 @@ def _fail(app: HandlerApp, run: Run, error: Exception) -> None:
 
 
 def _trace(app: HandlerApp, run: Run, args: Any, kwargs: Any, request: dict[str, Any]) -> Any:
-    """Runs it through Celery's tracer; returns the Ignore or Reject it raised, for which Celery stores no result."""
+    """Run it through Celery's tracer; return the Ignore or Reject it raised, for which Celery stores no result."""
     task = app.tasks[run.role.name]
     traced = trace.trace_task(
         task, run.task.task_id, args, kwargs, request, app=app, loader=app.loader, hostname=worker_id()
@@ -277,7 +288,7 @@ def _log_success(task: Any, request: dict[str, Any], result: Any, seconds: float
 
 
 def _handle(task: Any, context: Context, state: str, error: Exception) -> None:
-    """As Celery does in its tracer, within which a hook that fails is an error of its own."""
+    """Handle the error as Celery's tracer does, where a hook that fails is reported as an internal error."""
     try:
         trace.TraceInfo(state, error).handle_error_state(task, context, call_errbacks=state == states.FAILURE)
     except Exception as another:
@@ -285,7 +296,7 @@ def _handle(task: Any, context: Context, state: str, error: Exception) -> None:
 
 
 def _conclude(backend: Backend, run: Run, error: Any) -> None:
-    """Celery stores nothing for Ignore and Reject."""
+    """Set the outcome of a run for which Celery stored none: it stores nothing for Ignore and Reject."""
     if run.replaced and isinstance(error, Ignore):
         run.give_way()
     elif isinstance(error, Snooze):

@@ -1,4 +1,4 @@
-"""The filler: gives the free slots of a process work, by passes of its own and by tickets that Redis brings."""
+"""The filler: gives work to a process's free slots, by passes of its own and by tickets from Redis."""
 
 from __future__ import annotations
 
@@ -36,21 +36,21 @@ from celeriac.store.started import Started
 
 logger = logging.getLogger(__name__)
 
-#: Tasks of a ticket. One that is settled in pieces is rewritten with each.
+#: The most tasks of a ticket. A ticket that is settled in pieces is rewritten with each piece.
 PIECE = 250
 
-#: Free slots are filled once this share of them is free, or after so long (seconds).
+#: Slots are filled once one of `SHARE` is free, or after `PATIENCE` seconds.
 SHARE, PATIENCE = 8, 0.1
 
-#: How long (seconds) a start and a pass wait for a lock of somebody else's; then the next one comes.
+#: How long (seconds) a start and a pass wait for somebody else's lock before the next one gets its turn.
 LOCKED, PASS = 0.1, 0.5
 
-#: Another pass of the role is over after so long (seconds).
+#: How long (seconds) until another process's pass of the role is probably over.
 SOON = 0.01
 
 
 class Filler:
-    """Fills free slots. What Redis brings comes first; a pass needs no Redis."""
+    """Fills free slots: first with tickets from Redis, then by passes, which need no Redis."""
 
     def __init__(self, flights: InFlight) -> None:
         self.flights = flights
@@ -87,7 +87,7 @@ class Filler:
             self.woken.clear()
 
     def attempt(self) -> float:
-        """Fills what is free; how long (seconds) to wait for more."""
+        """Fill what is free, and return how long (seconds) to wait before the next attempt."""
         for ask in list(self.doubts):
             self._begin_unless_locked(ask)
         if shared.closed():
@@ -112,7 +112,7 @@ class Filler:
         return True
 
     def _look(self) -> None:
-        """Work that nobody has told of, as Redis is away or a wake-up was lost."""
+        """Poll for work of which no wake-up came, because Redis is away or the wake-up was lost."""
         with_work, now = SEEN.take(), time.monotonic()
         if not with_work and now < self.next_look:
             return
@@ -126,7 +126,7 @@ class Filler:
                 self.hot.add(role.name)
 
     def _is_ours(self, role: Role) -> bool:
-        """Whether its passes are made here; those of the others come from beat, by Redis."""
+        """Return whether the role's passes are run here; beat runs the others and sends tickets through Redis."""
         return role.prompt or places.alone
 
     def _fill(self) -> float:
@@ -146,7 +146,7 @@ class Filler:
         return rest
 
     def _pass(self, role: Role, most: int) -> tuple[int, bool]:
-        """How many have begun; whether another pass of the role was under way."""
+        """Run a pass; return how many tasks have begun, and whether another pass of the role was under way."""
         self._limits(role)
 
         def read(connection: Connection, ticket: Held) -> list[Started]:
@@ -168,7 +168,7 @@ class Filler:
         return len(done.started), done.busy
 
     def _begin_unless_locked(self, ask: Ask) -> None:
-        """One whose rows somebody has locked stays in doubt, and keeps no other from beginning."""
+        """Begin this ticket. One whose rows somebody has locked stays in doubt, and does not delay the others."""
         try:
             with patient(LOCKED):
                 self._begin(ask)
@@ -178,7 +178,7 @@ class Filler:
             self.held_up.say(in_a_line(error))
 
     def _begin(self, ask: Ask) -> None:
-        """Starts what a ticket holds; or asks what was started by what had no answer."""
+        """Start what a ticket holds, or read what an earlier statement without an answer has started."""
         self._limits(ask.role)
         again, ask.asked = ask.asked, True
         if not again:
@@ -199,7 +199,7 @@ class Filler:
         self._take(ask, started)
 
     def _take(self, ask: Ask, started: Sequence[Started]) -> None:
-        """They are in this process's hands from here on: each lands, whatever happens."""
+        """Take over these tasks. From here on each one lands, whatever happens."""
         limits = self.heeded[ask.role.name]
         task, role = self.app.tasks[ask.role.name], limits.role
         on_loop = self.flights.shares_loop(ask.role.name)
@@ -243,7 +243,7 @@ class Filler:
         return begin
 
     def _limits(self, role: Role) -> Heeded:
-        """Known before anything is claimed."""
+        """Return the role's limits, which have to be known before anything is claimed."""
         known = self.heeded.get(role.name)
         if known is None or not known.let_all():
             settings = self.app.settings
@@ -252,7 +252,7 @@ class Filler:
         return known
 
     def _give_back(self) -> None:
-        """Tickets that came, and that nobody has started."""
+        """Hand back tickets that came from Redis and were not started."""
         while self.brought:
             ask = self.brought[0]
             with self.app.database.transaction() as connection:

@@ -1,4 +1,6 @@
-"""A flight: a task of a pool whose slots share a process, from its start to its settle, and the ticket it came with."""
+"""A flight: one task in a pool whose slots share a process, from its start to its settle,
+and the ticket it came with.
+"""
 
 from __future__ import annotations
 
@@ -20,14 +22,14 @@ from celeriac.run.ticket import LEASE_USED
 
 
 def _nothing(_: int) -> None:
-    """Of a ticket that has not been asked for."""
+    """Do nothing: the default of a ticket whose tasks nobody notes."""
 
 
 @dataclass(eq=False, slots=True)
 class Ask:
-    """A ticket that may be this process's. It is in doubt from the first statement to the first answer.
+    """A ticket that may be this process's: it is in doubt from the first statement to the first answer.
 
-    `ended`: told what became of a ticket that Redis brought. `begin` notes each of its tasks as it begins.
+    `ended` is called with what became of a ticket from Redis. `begin` notes each of its tasks as it begins.
     """
 
     role: Role
@@ -56,12 +58,13 @@ class SharedTicket:
         return time.monotonic() - max(shared.renewed(), self.started_at) > self.role.stale_after * LEASE_USED
 
     def give_up_waiting(self) -> None:
-        """Nothing of it waits: all of it has begun."""
+        """Do nothing: no task of this ticket waits, all have begun."""
 
 
 @dataclass(eq=False, slots=True)
 class Flight:
-    """One task. `broke`: an error of the engine's own, or one that ends a process. `why_back`: it never began.
+    """One task in flight. `broke`: an error of the engine's own, or one that ends a process.
+    `why_back`: it never began.
 
     `is_late`: a thread writes its outcome, with what its handler wrote, once somebody's lock is gone.
     """
@@ -77,7 +80,7 @@ class Flight:
 
 
 class InFlight(Protocol):
-    """All of a process, as its filler and its watch know them."""
+    """All flights of a process, as its filler and its watch see them."""
 
     app: RunApp
     limit: int
@@ -96,5 +99,5 @@ class InFlight(Protocol):
 
 
 def by_role(flights: Iterable[Flight]) -> dict[str, int]:
-    """How many of each role."""
+    """Return how many flights each role has."""
     return dict(Counter(f.ticket.role.name for f in flights))

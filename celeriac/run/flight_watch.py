@@ -1,4 +1,4 @@
-"""The watch over an asyncio pool: limits, cancels and leases of its coroutines, and a loop that is blocked."""
+"""The watch over an asyncio pool: enforces limits, cancels and leases of coroutines, and reports a blocked loop."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from celeriac.store.failures import log_error
 
 logger = logging.getLogger(__name__)
 
-#: A loop that answers nobody for so long (seconds) is blocked; how often it is asked.
+#: How long (seconds) without an answer means that the loop is blocked, and how often (seconds) that is tested.
 BLOCKED, ASK_EVERY = 0.2, 0.05
 
 
 class FlightWatch:
-    """Looks after the coroutines under way, and after their loop."""
+    """Watches the coroutines under way, and their loop."""
 
     def __init__(self, flights: InFlight) -> None:
         self.flights = flights
@@ -81,7 +81,7 @@ class FlightWatch:
             self.lag = time.monotonic() - asked
 
     def _where(self) -> str:
-        """The task that runs there now, and its line."""
+        """Return which task runs on the loop now, and at which line."""
         current = asyncio.current_task(self.flights.loop)
         with self.flights.lock:
             flights = [f for f in self.flights.flights.values() if f.task is not None and f.task is current]

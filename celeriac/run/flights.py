@@ -1,8 +1,8 @@
-"""Flights: the tasks of a process with many slots, in threads, greenlets or on one event loop.
+"""Flights: the tasks of a process with many slots, in threads, in greenlets or on one event loop.
 
-None has a connection of its own. One thread fills free slots, by passes whose whole ticket begins here and by tickets
-that Redis brings; one settles what has landed, many in a statement. In an asyncio pool the loop has a thread, and
-another watches the coroutines.
+No slot has a connection of its own. One thread fills free slots, by passes whose whole ticket begins here and by
+tickets from Redis; another settles what has landed, many tasks in a statement. In an asyncio pool the loop has its own
+thread, and another watches the coroutines.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-#: Outcomes wait for one another so long (seconds).
+#: How long (seconds) outcomes are collected before they are written.
 SETTLE_EVERY = 0.01
 
-#: How long (seconds) an outcome waits for a lock of somebody else's; then the others come first.
+#: How long (seconds) an outcome waits for somebody else's lock before the others get their turn.
 LOCKED = 0.1
 
 #: Threads for handlers that are not `async def`.
@@ -55,10 +55,11 @@ THREADS = 32
 
 
 class Flights:
-    """Of one process, `limit` at once. `served()`: the roles that it takes; `ran` hears how many of a role have run.
+    """The flights of one process, at most `limit` at once.
+    `served()`: the roles it takes; `ran(role, n)` gets run counts.
 
-    `on_loop`: coroutines share an event loop, and the rest a few threads; otherwise each slot has a thread, or what
-    gevent makes of one.
+    `on_loop`: coroutines share an event loop, and other handlers a few threads;
+    otherwise each slot has a thread, or a greenlet under gevent.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class Flights:
             ]
 
     def resize(self, limit: int) -> None:
-        """How many at once from here on. The executor makes threads as it needs them, and keeps those it has."""
+        """Set how many tasks run at once. The executor makes threads as it needs them, and keeps those it has."""
         self.limit = limit
         self.places = min(THREADS, limit) if self.on_loop else limit
         self.executor._max_workers = self.places
@@ -111,7 +112,7 @@ class Flights:
             thread.start()
 
     def stop(self) -> None:
-        """Once all has landed and is settled."""
+        """Stop once every task has landed and is settled."""
         while self.flights or self.filler.brought or self.filler.doubts:
             time.sleep(SETTLE_EVERY)
         self.over.set()
@@ -124,7 +125,7 @@ class Flights:
         self.executor.shutdown(wait=False)
 
     def current(self) -> dict[int, shared.Current]:
-        """What runs, by task."""
+        """Return what runs now, by task id."""
         now, clock = time.monotonic(), time.time()
         with self.lock:
             flights = list(self.flights.items())
@@ -134,7 +135,7 @@ class Flights:
         return self.limit - len(self.flights)
 
     def free_for(self, role: Role) -> int:
-        """What does not share the loop needs a thread."""
+        """Return how many more tasks of the role fit; a task that does not share the loop needs a thread."""
         if not self.on_loop or self.shares_loop(role.name):
             return self.free()
         with self.lock:
@@ -147,7 +148,7 @@ class Flights:
     # -- the loop --------------------------------------------------------------------------------------------------
 
     def _run_loop(self) -> None:
-        """A task that a handler has made may raise what ends a loop."""
+        """Run the loop, again if it ends: an asyncio task made by a handler may raise what ends a loop."""
         asyncio.set_event_loop(self.loop)
         while not self.over.is_set():
             try:
@@ -157,7 +158,7 @@ class Flights:
         self.loop.close()
 
     def launch(self, flights: Sequence[Flight]) -> None:
-        """All of a ticket, and so of one role."""
+        """Launch these tasks, all of one ticket and so of one role."""
         if flights[0].run.on_loop:
             self.loop.call_soon_threadsafe(self._launch, flights)
         else:
@@ -197,7 +198,7 @@ class Flights:
                 run.awaited = None
 
     def _fly_in_thread(self, flight: Flight) -> None:
-        """One that waited for its thread until the worker was told to stop does not begin."""
+        """Run the task in this thread, unless the worker was told to stop while the task waited for it."""
         if shared.closed():
             flight.why_back = True
             self.land([flight])
@@ -213,7 +214,7 @@ class Flights:
 
     @contextmanager
     def _flying(self, flight: Flight) -> Iterator[None]:
-        """Whatever the handler does, it lands."""
+        """Run a flight inside this context: whatever the handler does, the flight lands."""
         run = flight.run
         flight.began = run.began = run.limited_since = time.monotonic()
         flight.ticket.ask.begin(run.task.id)
@@ -271,7 +272,7 @@ class Flights:
                 self.landing.set()
 
     def settle(self) -> None:
-        """Settles or releases what has landed. INVARIANT: what Postgres did not acknowledge is still in `landed`."""
+        """Settle or release what has landed. INVARIANT: what Postgres did not acknowledge is still in `landed`."""
         with self.lock:
             flights, self.landed = self.landed, []
         try:
@@ -285,7 +286,9 @@ class Flights:
                 self.land(rest)
 
     def _each(self, act: Callable[[T], None], parts: Iterable[T]) -> None:
-        """A lock that keeps one part from being done keeps no other; then its error propagates."""
+        """Call `act` for each part. A part that meets somebody's lock delays no other;
+        its error is raised at the end.
+        """
         locked: DBAPIError | None = None
         for part in parts:
             try:
@@ -298,7 +301,9 @@ class Flights:
             raise locked
 
     def _settle(self, flights: Sequence[Flight]) -> None:
-        """What Postgres refuses for good is released as what broke off. What somebody has locked waits by itself."""
+        """Settle these. Those that Postgres refuses for good are released as broken off;
+        locked ones are tried by themselves.
+        """
         try:
             self.app.settler.settle([f.run for f in flights])
         except DBAPIError as error:
@@ -315,7 +320,7 @@ class Flights:
             self._end([f for f in flights if f.run.settled])
 
     def _settle_later(self, flights: Iterable[Flight]) -> None:
-        """Somebody's lock kept outcomes, and what their handlers wrote, from being written: a thread waits for it."""
+        """Leave these outcomes, and what their handlers wrote, to a thread that waits for somebody's lock."""
         for flight in flights:
             flight.is_late = True
             what = f"the outcome of task {flight.run.task.id} of {flight.ticket.role.name}"
@@ -329,12 +334,12 @@ class Flights:
         return True
 
     def _give_up(self, flight: Flight, error: BaseException) -> None:
-        """Postgres refuses its outcome: it is released as what broke off."""
+        """Release this task as broken off: Postgres refuses its outcome."""
         flight.broke, flight.run.outcome, flight.is_late = error, None, False
         self.land([flight])
 
     def _release(self, flight: Flight) -> None:
-        """One that somebody has locked stays for another time."""
+        """Release this task; one that somebody has locked is tried another time."""
         token, only = flight.run.task.token, [flight.run.task.id]
         with self.app.database.transaction() as connection:
             if flight.why_back:
@@ -352,7 +357,7 @@ class Flights:
             self._end([flight])
 
     def _end(self, flights: Sequence[Flight]) -> None:
-        """They are no longer this process's."""
+        """Remove these flights: their tasks are no longer this process's."""
         if not flights:
             return
         with self.lock:
@@ -382,7 +387,7 @@ class Flights:
             ticket.ask.ended({"ran": ticket.ran, "expired": ticket.expired})
 
     def _note(self, role: Role, runs: Sequence[Run], seconds: float, ran: int) -> None:
-        """They are settled: what cannot be written now is of no great worth."""
+        """Note counts and durations. The tasks are settled, so failing here loses little."""
         now = time.monotonic()
         if not role.keeps_successes:
             self.app.tally.count(role.name, runs, seconds)

@@ -1,4 +1,4 @@
-"""Held up: this process says whose lock it met, as nothing else would tell that some of its work goes on later."""
+"""Held up: log whose lock this process met, because nothing else shows that some of its work is delayed."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from celeriac.store.patience import patient
 
 logger = logging.getLogger(__name__)
 
-#: Seconds from one line to the next.
+#: Seconds between two lines.
 SAY_EVERY = 10.0
 
 
 class HeldUp:
-    """Of one thread."""
+    """Logs the locks that one thread meets."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
         self._next = 0.0
 
     def say(self, what: str) -> None:
-        """A line at once, then one each `SAY_EVERY` seconds. Never raises."""
+        """Log a line at once, then at most one each `SAY_EVERY` seconds. Never raises."""
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + SAY_EVERY

@@ -1,4 +1,4 @@
-"""Interrupting one of many threads or greenlets of a process: in its handler, or not at all."""
+"""Interrupt one of many threads or greenlets of a process: in its handler, or not at all."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from typing import Any
 from celeriac.run.places import SharedPlace, places
 from celeriac.run.run import Run
 
-#: Where an exception from outside could leave a lock of the whole process taken for ever: `logging` takes its locks a
-#: bytecode before the `try` that frees them. It is tried again when the thread is elsewhere.
+#: Modules where an exception from outside could leave a lock of the whole process taken for ever: `logging` takes its
+#: locks a bytecode before the `try` that frees them. The interrupt is tried again when the thread is elsewhere.
 DELICATE = ("logging", "importlib", "_frozen_importlib", "sqlalchemy.pool", "sqlalchemy.util.queue")
 
 _raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
 
 class Thread(SharedPlace):
-    """CPython raises it at the thread's next bytecode: when a call into C has returned."""
+    """A thread as a place. CPython raises an interrupt at its next bytecode:
+    after a call into C only once that returns.
+    """
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -28,10 +30,10 @@ class Thread(SharedPlace):
         self.lock = threading.Lock()
 
     def call(self, run: Run, handler: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """INVARIANT: nothing is raised in this thread, nor will be, once this has returned.
+        """Run the handler. INVARIANT: once this has returned, nothing is raised in this thread by an earlier interrupt.
 
         CPython raises only at a function's start, after a call and at a loop's end: nothing comes between the handler's
-        end and `inside = None`. At that moment one exception may be pending, and `interrupt`, if it is under the lock,
+        end and `inside = None`. At that moment one exception may be pending, and `interrupt`, if it has the lock,
         may add one; from there on it adds none. `_forget` waits for the lock and takes back what is pending. If the
         first is raised in there, the outer `except` takes back the second, or that one is raised in its place.
         """
@@ -61,13 +63,17 @@ class Thread(SharedPlace):
 
 
 def _is_delicate(ident: int) -> bool:
-    """Where the thread is, an exception is raised: it waits for the interpreter's lock just there, or for its call."""
+    """Return whether the thread is in a delicate module. An exception is raised where the thread is seen here: there it
+    waits for the interpreter's lock, or for its call to return.
+    """
     frame = sys._current_frames().get(ident)
     return frame is not None and str(frame.f_globals.get("__name__")).startswith(DELICATE)
 
 
 def _carrying(error: BaseException) -> type[BaseException]:
-    """CPython raises a class and makes the instance itself: one that says what this error does."""
+    """Return a subclass whose instances carry this error's arguments:
+    CPython takes a class and makes the instance itself.
+    """
     kind = type(error)
 
     def init(self: BaseException) -> None:
@@ -81,7 +87,7 @@ def _carrying(error: BaseException) -> type[BaseException]:
 
 
 class Greenlet(SharedPlace):
-    """gevent raises it where the greenlet waits; one that computes without waiting is not interrupted."""
+    """A greenlet as a place. gevent raises where it waits; one that computes without waiting is not interrupted."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -105,13 +111,13 @@ class Greenlet(SharedPlace):
         return True
 
     def _throw(self, run: Run, error: BaseException) -> None:
-        """In the hub: no greenlet runs meanwhile, so that this one is still where it was seen."""
+        """Throw from the hub: no greenlet runs meanwhile, so this one is still where it was seen."""
         if self.inside is run:
             self.greenlet.throw(error)
 
 
 def guard(task: Any) -> None:
-    """From here on the task's handler can be interrupted, wherever it is called from."""
+    """Make the task's handler interruptible, wherever it is called from."""
     handler = task.run
 
     @wraps(handler)

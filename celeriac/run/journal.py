@@ -1,6 +1,6 @@
-"""The journal: what Celery's events say of rows, told by the process that knows.
+"""The journal: Celery's events about rows, sent by the process that knows of them.
 
-Flower and every other reader of events sees rows by their own ids. Nothing is told of tickets.
+Flower and every other reader of events sees rows by their own ids. There are no events about tickets.
 """
 
 from __future__ import annotations
@@ -34,23 +34,23 @@ logger = logging.getLogger(__name__)
 
 Event = dict[str, Any]
 
-#: While Redis is away, the last so many wait for it.
+#: How many events are kept, the latest ones, while Redis is away.
 MOST = 10_000
 
-#: How often (seconds) a process says that it leaves tasks out.
+#: How often (seconds) a process logs that it leaves tasks out.
 TELL_EVERY = 60.0
 
 #: Events in one message.
 MESSAGE = 500
 
-#: Characters of arguments and results that are told; Celery's own bound.
+#: How many characters of arguments and results an event has; Celery's own bound.
 SHOWN = 1024
 
 
 class Journal:
-    """Events on their way. `publish` sends some of them in one message, and says whether they went.
+    """Events on their way. `publish` sends some of them in one message and returns whether they were sent.
 
-    Thread-safe; a forked child begins with an empty one. `rate`: of how many tasks a second it tells.
+    Thread-safe; a forked child begins with an empty one. `rate`: how many tasks a second it sends events of.
     """
 
     def __init__(self, publish: Callable[[Sequence[Event]], bool], rate: float = math.inf) -> None:
@@ -66,7 +66,7 @@ class Journal:
         self._admitted = self._left_out = 0
 
     def admits(self) -> bool:
-        """Whether it tells of one more task in this second. That it leaves some out it says once a minute."""
+        """Return whether one more task in this second gets events. That some are left out is logged once a minute."""
         now = time.monotonic()
         if now - self._second >= 1:
             self._second, self._admitted = now, 0
@@ -86,7 +86,7 @@ class Journal:
         self._events.append(event)
 
     def flush(self) -> None:
-        """Sends what there is. If Redis does not take it, it waits for the next flush."""
+        """Send all events. What Redis does not take waits for the next flush."""
         with self._sending:
             while self._events:
                 some = [self._events.popleft() for _ in range(min(len(self._events), MESSAGE))]
@@ -96,14 +96,17 @@ class Journal:
 
 
 def ended(run: Run, seconds: float | None, secret: Sensitive | None = None) -> Event | None:
-    """What it came to, if that counted. None also where `release` decides, of which the herald tells."""
+    """Return the event for a run's outcome, if that counted.
+
+    None also for a loss: `release` decides what becomes of the task, and the worker's event reporter sends that.
+    """
     if run.outcome is None or run.became is None or run.outcome.status == LOST:
         return None
     return came_to(run.outcome, run.became, seconds, run.traceback, secret, run.error_repr)
 
 
 def stopped(outcome: Outcome, became: str, secret: Sensitive | None = None) -> Event:
-    """From outside: its own process tells nothing any more."""
+    """Return the event for a task that was stopped from outside: its own process sends nothing any more."""
     return came_to(outcome, became, seconds=0.0, secret=secret)
 
 
@@ -133,7 +136,7 @@ def _as_repr(encoded_error: Any) -> str | None:
 
 
 def _result(outcome: Outcome, secret: Sensitive | None) -> Any:
-    """Its result."""
+    """Return the result without secrets."""
     if secret is None:
         return outcome.result
     return without(secret.values(outcome.task.args, outcome.task.kwargs), secret.within(outcome.result))
@@ -150,9 +153,9 @@ def received(task: Started, secret: Sensitive | None = None) -> Event:
 def arguments(
     args: Any, kwargs: Any, headers: Mapping[str, Any] | None, secret: Sensitive | None = None
 ) -> dict[str, str]:
-    """As they are shown: as the call said (Celery's `argsrepr` and `kwargsrepr`), if it did.
+    """Return the arguments as they are shown: as the call says (Celery's `argsrepr` and `kwargsrepr`), if it does.
 
-    A row has all arguments by name, whichever way they were given: who masks some of them masks all.
+    A row has all arguments by name, whichever way they were given, so a call that masks some of them masks all.
     """
     if masked(headers):
         said = headers or {}
@@ -163,12 +166,14 @@ def arguments(
 
 
 def about(task: Started, kind: str, **fields: Any) -> Event:
-    """The name is in every event: Flower, started anew, may not have heard the first."""
+    """Return an event about this task. Each has the name, because a restarted Flower may have missed the first."""
     return event(kind, task.task_id, (task.headers or {}).get("shadow") or task.role, **fields)
 
 
 def event(kind: str, task_id: str, name: str, node: str | None = None, **fields: Any) -> Event:
-    """`node`: the worker it happened at, if not this one. Flower makes a worker of whatever name is said here."""
+    """Return an event. `node`: the worker where it happened, if not this one.
+    Flower lists any name given here as a worker.
+    """
     return {
         "type": kind, "uuid": task_id, "name": name, "hostname": node or shared.node(), "pid": os.getpid(),
         "timestamp": time.time(), "utcoffset": utcoffset(), **fields,
@@ -176,13 +181,13 @@ def event(kind: str, task_id: str, name: str, node: str | None = None, **fields:
 
 
 def _shown(value: Any) -> str:
-    """As `repr` where that is short, which costs a quarter of Celery's careful one."""
+    """Return the value's `repr` if that is short, which costs a quarter of Celery's careful one."""
     text = repr(value)
     return text if len(text) <= SHOWN else saferepr(value, SHOWN)
 
 
 def message(events: Sequence[Event], exchange: str) -> Mapping[str, Any]:
-    """The envelope of a batch of events, as kombu has it."""
+    """Return the message for a batch of events, in kombu's form."""
     body = base64.b64encode(json.dumps(list(events)).encode()).decode()
     return {
         "body": body, "content-encoding": "utf-8", "content-type": "application/json",
@@ -194,5 +199,5 @@ def message(events: Sequence[Event], exchange: str) -> Mapping[str, Any]:
     }  # fmt: skip
 
 
-#: Celery's routing key of a batch.
+#: Celery's routing key for a batch of events.
 BATCH = "task.multi"

@@ -1,7 +1,7 @@
-"""Late: what somebody's lock kept from being done is done by a thread, while its process takes the next ticket.
+"""Late writes: a thread writes what somebody's lock has delayed, while the process takes the next ticket.
 
-An outcome that is known is not lost for a lock, and its task does not run again: it is written once the lock is gone.
-Its lease counts from the worker's heartbeat meanwhile (decision 38).
+A known outcome is not lost to a lock, and its task does not run again: it is written once the lock is gone.
+Meanwhile its lease counts from the worker's heartbeat (decision 38).
 """
 
 from __future__ import annotations
@@ -24,20 +24,22 @@ from celeriac.store.patience import patient
 
 logger = logging.getLogger(__name__)
 
-#: How long (seconds) the first of a round waits for its lock, so that whoever looks sees whom it waits for, and how
-#: long each of the others does.
+#: How long (seconds) the first of a round waits for its lock, so that the lock's holder can be seen and logged, and how
+#: long each of the others waits.
 FIRST, OTHERS = 1.0, 0.05
 
 #: Seconds between two rounds.
 REST = 0.1
 
-#: How long (seconds) a process that ends waits for what it still has to write, at most.
+#: The longest time (seconds) that a process waits at its exit for what it still has to write.
 LAST = 10.0
 
 
 @dataclass(frozen=True, slots=True)
 class Delayed:
-    """`act`: what is tried until it is done; False: not yet. `give_up`: after an error that does not pass by itself."""
+    """Work that a lock delays. `act` is called until it returns True.
+    `give_up` is called after an error that is not passing.
+    """
 
     what: str
     database: Database
@@ -46,13 +48,13 @@ class Delayed:
 
 
 class Late:
-    """Of one process."""
+    """The delayed work of one process."""
 
     def __init__(self) -> None:
         self.forget()
 
     def forget(self) -> None:
-        """In a forked process: what its parent has is the parent's."""
+        """Start empty in a forked process: the parent's work stays the parent's."""
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._waiting: list[Delayed] = []
@@ -71,7 +73,7 @@ class Late:
         return self._pid != os.getpid() or not self._waiting
 
     def finish(self, seconds: float = LAST) -> None:
-        """Waits until all is done, or for so long."""
+        """Wait until all is done, at most `seconds`."""
         until = time.monotonic() + seconds
         while not self.is_empty() and time.monotonic() < until:
             time.sleep(REST)
@@ -89,12 +91,12 @@ class Late:
                 if self._try(one, FIRST if n == 0 else OTHERS, held_up):
                     with self._lock:
                         self._waiting.remove(one)
-            with self._lock:  # another one is the first of the next round
+            with self._lock:  # the next round begins with another one
                 self._waiting = self._waiting[1:] + self._waiting[:1]
             time.sleep(REST)
 
     def _try(self, one: Delayed, patience: float, held_up: HeldUp) -> bool:
-        """Whether there is nothing left of it to do."""
+        """Try once; return whether nothing of it is left to do."""
         saying = threading.Timer(patience / 2, held_up.say, (one.what,))
         saying.daemon = True
         if patience == FIRST:
@@ -114,7 +116,7 @@ class Late:
             saying.cancel()
 
 
-#: This process's.
+#: The delayed work of this process.
 late = Late()
 
 

@@ -1,4 +1,4 @@
-"""Heartbeat: a worker says it lives, renews its rows' leases and hears what is asked of them."""
+"""Leases: a worker's heartbeat reports it alive, renews its tickets' leases and returns requests made of it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from sqlalchemy import Connection, text
 from celeriac.run.start import COLUMNS
 from celeriac.store.started import Started
 
-# INVARIANT: who was asked to drain stays so until its process ends, whatever its own heartbeats say. A row of a worker
-# that lives is written to by its own reporter alone; a Celery worker, whom nobody reports, by nobody else.
+# INVARIANT: a worker that was asked to drain stays draining until its process ends, whatever its heartbeats say. Only
+# its own reporter writes to a live worker's row, and only itself to that of a Celery worker, which has no reporter.
 WORKER = text("""
 INSERT INTO celeriac.workers (worker_id, hostname, pid, queues, concurrency, status, resources, reported_by,
     version)
@@ -36,12 +36,12 @@ SELECT celeriac.note_gap(
     (SELECT last_heartbeat_at FROM celeriac.workers WHERE worker_id = :worker_id AND pid = :pid), :silence)
 """)
 
-# No process has this number: whoever reports under the name next is another.
+# No process has the pid 0, so whoever reports under this name next counts as another process.
 ENDED = text("UPDATE celeriac.workers SET status = 'stopped', pid = 0 WHERE worker_id = :worker_id")
 
-# INVARIANT: only tickets of processes that live are renewed; one whose process is gone goes stale by itself. One
-# that somebody has locked needs no renewal: waiting for it with others in hand could be a deadlock, and its lease
-# counts from its worker's heartbeat (`celeriac.heard_at`).
+# INVARIANT: only tickets of live processes are renewed; a ticket whose process is gone goes stale by itself. A locked
+# ticket needs no renewal: waiting for it while holding others could be a deadlock, and its lease counts from its
+# worker's heartbeat (`celeriac.heard_at`).
 RENEW = text("""
 UPDATE celeriac.tickets SET heartbeat_at = clock_timestamp()
 WHERE token = ANY (ARRAY(
@@ -60,8 +60,8 @@ FROM celeriac.tickets k, unnest(k.ids) AS i (id)
 WHERE k.token = ANY (CAST(:tokens AS uuid[]))
 """)
 
-# INVARIANT: ticket first, tasks after it, as in a settle, and locked until the caller's transaction ends: whoever
-# cancels one of these has been heard, or comes after that.
+# INVARIANT: the ticket first, then its tasks, as in a settle, all locked until the caller's transaction ends: a cancel
+# of one of these tasks is either seen here or comes after that.
 ASKED = text("""
 WITH held AS MATERIALIZED (
     SELECT ids FROM celeriac.tickets WHERE token = ANY (CAST(:tokens AS uuid[])) ORDER BY token FOR UPDATE
@@ -102,7 +102,8 @@ class WorkerState:
 
 
 def report(connection: Connection, worker: WorkerState, *, by: str | None = None) -> str | None:
-    """The status it has now: 'draining' though it said 'active' asks it to drain.
+    """Write the worker's heartbeat and return its status now:
+    'draining', though it reported 'active', asks it to drain.
 
     `by`: who reports it, where that is not the worker itself. None: that one may not, and nothing was written.
     """
@@ -114,48 +115,48 @@ def report(connection: Connection, worker: WorkerState, *, by: str | None = None
 
 
 def note_gap(connection: Connection, worker_id: str, pid: int, silence: float) -> None:
-    """Notes a gap in which nobody could renew a lease, before a heartbeat that comes after `silence` seconds."""
+    """Note a gap in which nobody could renew a lease, before a heartbeat that comes after `silence` seconds."""
     connection.execute(NOTE_GAP, {"worker_id": worker_id, "pid": pid, "silence": silence})
 
 
 def ended(connection: Connection, worker_id: str) -> None:
-    """Marks a dead worker of this name as stopped; its decommission request does not apply to its successor."""
+    """Mark a dead worker of this name as stopped; its decommission request does not apply to its successor."""
     connection.execute(ENDED, {"worker_id": worker_id})
 
 
 def renew(connection: Connection, worker_id: str, pids: Sequence[int]) -> int:
-    """Renews the leases of what these processes run; how many tickets."""
+    """Renew the leases of what these processes run; return how many tickets."""
     return connection.execute(RENEW, {"worker_id": worker_id, "pids": list(pids)}).rowcount
 
 
 def is_cancelled(connection: Connection, task: int, token: str) -> bool | None:
-    """Whether somebody asked the run to stop; None: the task is no longer this run's."""
+    """Return whether somebody asked the run to stop; None: the task is no longer this run's."""
     cancelled: bool | None = connection.execute(STANDING, {"id": task, "token": token}).scalar_one_or_none()
     return cancelled
 
 
 def asked_to_stop(connection: Connection, tasks: Sequence[Started]) -> set[int]:
-    """The ids of those that somebody has cancelled. Until the caller's commit nobody else does."""
+    """Return the ids of tasks that somebody has cancelled. Nobody can cancel the others before the caller's commit."""
     wanted = {"ids": [task.id for task in tasks], "tokens": sorted({task.token for task in tasks})}
     return set(connection.execute(ASKED, wanted).scalars()) if tasks else set()
 
 
 def standing(connection: Connection, tokens: Iterable[str]) -> dict[int, bool]:
-    """The tasks that these tickets still hold; whether each was asked to stop."""
+    """Return the tasks that these tickets still hold, and whether each was asked to stop."""
     rows = connection.execute(STANDINGS, {"tokens": sorted(tokens)}).all()
     return {row[0]: row[1] for row in rows}
 
 
 def progress(connection: Connection, task: int, token: str, value: Any) -> bool:
-    """Writes progress and renews the lease; False if the task is no longer this run's.
+    """Write progress and renew the lease; return False if the task is no longer this run's.
 
-    Asked twice: see `release.hold`.
+    It is tried twice: see `release.hold`.
     """
     wanted = {"id": task, "token": token, "progress": json.dumps(value)}
     return any(connection.execute(PROGRESS, wanted).rowcount for _ in range(2))
 
 
 def running(connection: Connection, task: int, worker_id: str, pid: int) -> Started | None:
-    """A task as the process that runs it has it, if it (still) does."""
+    """Return a task as the process that runs it has it; None if it does not run it (any more)."""
     row = connection.execute(RUNNING, {"id": task, "worker_id": worker_id, "pid": pid}).one_or_none()
     return None if row is None else Started(*row)

@@ -1,4 +1,4 @@
-"""The limits of roles as this process knows them: it reads them again when the worker's parent saw that one changed."""
+"""The limits of roles as this process knows them: it reads them again when the worker's parent saw a change."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from celeriac.run import shared
 from celeriac.store.connections import Database
 from celeriac.store.started import Started
 
-#: Tasks that a run takes tokens for at once begin within so long (seconds).
+#: A run takes tokens for as many tasks at once as begin within this time (seconds).
 AT_ONCE = 0.1
 
 _NONE = Limits()
 
 
 class Limited:
-    """Of all roles. Outside of a worker nobody watches for changes: there every question is asked of SQL."""
+    """The limits of all roles. Outside of a worker nobody watches for changes, so they are read from SQL each time."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -36,7 +36,7 @@ class Limited:
 
 
 class Tokens:
-    """What a run may begin, of a role with this rate."""
+    """The tokens with which one run begins tasks of a role with this rate."""
 
     def __init__(self, database: Database, role: Role, rate: str) -> None:
         self.rate = rate
@@ -46,7 +46,7 @@ class Tokens:
         self._left = 0
 
     def take(self, waiting: int) -> bool:
-        """Whether one of so many tasks may begin now."""
+        """Take a token; return whether one of `waiting` tasks may begin now."""
         if not self._left:
             with self._database.transaction() as connection:
                 self._left = limits.take(connection, self._role, min(waiting, self._most))
@@ -57,11 +57,11 @@ class Tokens:
 
 
 class Heeded:
-    """A role's limits while a ticket of it runs: what is changed meanwhile holds from the next task on.
+    """A role's limits while a ticket of it runs: a change applies from the next task on.
 
-    Where nothing has changed, and the role has no rate, a task costs a look at one number. `allowed`: seconds from the
-    start of a task that says nothing of its own until its process is stopped; `grace`: how many of them, where the role
-    does not say.
+    If nothing has changed, and the role has no rate, a task costs a look at one number. `allowed`: seconds from the
+    start of a task without a limit of its own until its process is stopped; `grace`: how many of them come after the
+    limit, if the role does not say.
     """
 
     def __init__(self, limited: Limited, database: Database, declared: Role, grace: float) -> None:
@@ -73,11 +73,11 @@ class Heeded:
         self._heed()
 
     def let_all(self) -> bool:
-        """Whether nothing has changed, and the role has no rate."""
+        """Return whether nothing has changed, and the role has no rate."""
         return self._tokens is None and shared.limits_as_of() == self._as_of
 
     def lets(self, waiting: Sequence[Started]) -> bool:
-        """Whether the first of them may begin now. What runs no handler needs no token."""
+        """Return whether the first of these may begin now. A task that runs no handler needs no token."""
         if shared.limits_as_of() != self._as_of:
             self._heed()
         if self._tokens is None or _falls_out(waiting[0]):
@@ -98,5 +98,5 @@ class Heeded:
 
 
 def _falls_out(task: Started) -> bool:
-    """Whether it is what `celeriac.fall_out` left."""
+    """Return whether `celeriac.fall_out` left this task."""
     return "fall_out" in ((task.headers or {}).get("canvas") or {})

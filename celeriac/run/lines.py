@@ -18,19 +18,19 @@ from celeriac.store.states import COMPLETED
 
 logger = logging.getLogger(__name__)
 
-#: Characters of a ticket's token that a line tells: who has all of it could end its tasks.
+#: How many characters of a ticket's token a line shows: whoever has all of it could end its tasks.
 TOKEN_SHOWN = 8
 
 _sparing = Sparing()
 
 
 def wanted() -> bool:
-    """Whether anybody reads them; asked once a ticket."""
+    """Return whether anybody reads these lines; called once a ticket."""
     return logger.isEnabledFor(logging.INFO)
 
 
 def claimed(task: Started, role: Role) -> None:
-    """Who has it now."""
+    """Log which worker has the task now."""
     about = _of(task, role)
     whose = "".join(f" for {what} {value}" for what, value in about.items())
     if task.account and not masked(task.headers) and task.account not in map(str, about.values()):
@@ -39,8 +39,8 @@ def claimed(task: Started, role: Role) -> None:
 
 
 def settled(run: Run, seconds: float | None) -> None:
-    """What became of it, once that is committed. What Celery itself logs of an error is not said again. Of those of a
-    role that ended alike a few are told each minute, and how many were not.
+    """Log what became of the task, once that is committed. An error that Celery itself logs is not repeated. Of tasks
+    of a role that ended alike a few are logged each minute, with the number of those left out.
     """
     if run.became == COMPLETED:
         took = {} if seconds is None else {"seconds": round(seconds, 6)}
@@ -56,13 +56,15 @@ def settled(run: Run, seconds: float | None) -> None:
 
 
 def refused(task: Started) -> None:
-    """It ended after somebody had taken it from its run."""
+    """Log that a run ended after its task had been taken from it."""
     message = f"[TaskWorker] Task {task.id} was no longer this run's: what it came to is refused"
     logger.warning("%s", message, extra=logged.of("settle.refused", **known(task)))
 
 
 def known(task: Started) -> dict[str, Any]:
-    """What every line of a run has. `attempt` and `round` count from 1; of the ticket's token no more than tells it."""
+    """Return the fields of every line about a run. `attempt` and `round` count from 1;
+    the ticket's token is shortened.
+    """
     who = {
         "task": task.id,
         "task_id": task.task_id,
@@ -81,20 +83,20 @@ def _say(event: str, task: Started, line: str, more: dict[str, Any]) -> None:
 
 
 def _traced(task: Started) -> dict[str, str]:
-    """Of a call whose headers say so (W3C Trace Context): what joins its lines with its caller's."""
+    """Return the ids of the caller's trace, if the call's headers have one (W3C Trace Context), to join their lines."""
     return ids_of(((task.headers or {}).get("headers") or {}).get("traceparent"))
 
 
 def ids_of(said: object) -> dict[str, str]:
-    """Of a `traceparent`, if it is one."""
+    """Return the trace and span id of a `traceparent`, if it is one."""
     parts = said.split("-") if isinstance(said, str) else []
     return {"trace_id": parts[1], "span_id": parts[2]} if len(parts) == 4 else {}
 
 
 def _of(task: Started, role: Role) -> dict[str, Any]:
-    """What it is about: the argument that gives its lock key, unique key or account, without its `_id`.
+    """Return what the task is about: the argument that gives its lock key, unique key or account, without its `_id`.
 
-    Nothing where the call masks its arguments.
+    Nothing if the call masks its arguments.
     """
     if masked(task.headers):
         return {}

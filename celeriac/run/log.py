@@ -1,6 +1,6 @@
 """A task's own log: what its handler writes to `self.log` is kept with the task, and goes to the process's log as well.
 
-Lines that differ in numbers and names alone are kept a few times; of the others it is said how many there were.
+Of lines that differ in numbers and names alone a few are kept, and the number of the others.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ SELECT :task, :attempt, at, level, line
 FROM jsonb_to_recordset(CAST(:lines AS jsonb)) AS l (at timestamptz, level text, line text)
 """)
 
-#: Lines of an attempt, characters of a line, and how many that are alike.
+#: The most lines of an attempt, the most characters of a line, and the most lines that are alike.
 MOST, LONGEST, ALIKE = 1_000, 2_000, 5
 
-#: Stands for whatever comes after `MOST`, which is only counted.
+#: Stands for all lines after `MOST`, which are only counted.
 REST = "\0 the rest"
 
 #: How long (seconds) a line waits for others before it is written.
@@ -44,7 +44,7 @@ EVERY = 1.0
 
 
 class TaskLog(logging.LoggerAdapter[logging.Logger]):
-    """Of one attempt. Debug lines are kept where the logger takes them. Where Postgres is away, lines are lost."""
+    """The log of one attempt. Debug lines are kept if the logger takes them. While Postgres is away, lines are lost."""
 
     def __init__(self, database: Database, task: int, attempt: int, fields: Mapping[str, Any]) -> None:
         super().__init__(logger, {})
@@ -59,7 +59,7 @@ class TaskLog(logging.LoggerAdapter[logging.Logger]):
         if level < logging.INFO and not self.isEnabledFor(level):
             return
         line = _message(level, msg, args)
-        if self.generation != forks.generation:  # in a process that the handler has forked
+        if self.generation != forks.generation:  # this process was forked by the handler
             self.logger.log(level, "%s", line, extra=self.fields)
             return
         same = REST if self.kept >= MOST else pattern_of(line[:LONGEST])
@@ -77,7 +77,7 @@ class TaskLog(logging.LoggerAdapter[logging.Logger]):
             self.write()
 
     def end(self) -> None:
-        """What was left out is counted, and all is written."""
+        """Write how many lines were left out, and all that waits."""
         for (level, same), n in self.left_out.items():
             said = f"and {n:,} more" if same == REST else f"and {n:,} more like: {same}"
             self._keep(level, said)
@@ -102,7 +102,7 @@ class TaskLog(logging.LoggerAdapter[logging.Logger]):
 
 
 def _message(level: int, msg: object, args: tuple[object, ...]) -> str:
-    """As logging makes it; arguments that do not fit raise in no handler."""
+    """Format the message as logging does; arguments that do not fit raise no error in the handler."""
     try:
         return logging.LogRecord(logger.name, level, "", 0, msg, args, None).getMessage()
     except (TypeError, ValueError, KeyError):

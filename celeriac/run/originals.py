@@ -1,6 +1,6 @@
-"""Whether Celery's own functions still stand where a shorter way of ours would pass them by.
+"""Check whether Celery's own functions are in place where a shortcut of ours would skip them.
 
-Tracers, agents and applications replace them or wrap them; whoever did so is called, as on Celery. They are compared by
+Tracers, agents and applications replace or wrap them; a replacement is called, as on Celery. They are compared by
 identity, at each call. A function that was replaced before this module was imported counts as replaced.
 """
 
@@ -19,7 +19,7 @@ from kombu.messaging import Producer
 
 
 def _celerys(owner: type, name: str) -> object:
-    """The function as its package defines it; what nothing is identical to if it has been replaced."""
+    """Return the function as its package defines it, or a new object, identical to nothing, if it was replaced."""
     function = vars(owner)[name]
     defined = sys.modules[owner.__module__].__file__
     return function if type(function) is FunctionType and function.__code__.co_filename == defined else object()
@@ -30,7 +30,7 @@ _SEND_TASK, _AS_TASK = _celerys(Celery, "send_task"), _celerys(AMQP, "as_task_v2
 _PUBLISH, _APPLY_ENTRY = _celerys(Producer, "publish"), _celerys(Scheduler, "apply_entry")
 _CALL = _celerys(Task, "__call__")
 
-# Views of the classes, not copies.
+# These are views of the classes' dicts, not copies.
 _task, _app, _amqp, _producer, _scheduler = map(vars, (Task, Celery, AMQP, Producer, Scheduler))
 
 
@@ -47,7 +47,7 @@ def apply_entry_is_celerys() -> bool:
 
 
 def sending_is_celerys() -> bool:
-    """All that a call goes through between `apply_async` and the message."""
+    """Return whether all that a call goes through, from `apply_async` to the message, is Celery's."""
     return (
         _task["apply_async"] is _APPLY_ASYNC
         and _app["send_task"] is _SEND_TASK
@@ -57,7 +57,7 @@ def sending_is_celerys() -> bool:
 
 
 def call_is_celerys() -> bool:
-    """`Task.__call__`; a worker of Celery's puts a function of its own around it."""
+    """Return whether `Task.__call__` is Celery's; a Celery worker wraps it in a function of its own."""
     call: Any = _task["__call__"]
     if call is _CALL:
         return True

@@ -1,4 +1,4 @@
-"""From how an attempt ended to what its row becomes: pure functions of the task, its role and what happened."""
+"""Work out what a row becomes from how its attempt ended: pure functions of the task, its role and what happened."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from celeriac.store.states import STAYS
 
 @dataclass(frozen=True, slots=True)
 class RetryAsked:
-    """Celery's `retry()` re-sends the task; here that is a wish for the settle."""
+    """The parameters of Celery's `retry()`, which re-sends the task; here the settle writes it."""
 
     delay: float | None
     at: str | None
@@ -36,26 +36,26 @@ def completed(task: Started, role: Role, result: Any) -> Outcome:
 
 
 def ignored(task: Started, role: Role, state: dict[str, Any] | None) -> Outcome:
-    """It has no result, and stays in the `state` of its own that its handler recorded last."""
+    """Return the outcome of an ignored task: it has no result, and keeps the `state` its handler recorded last."""
     if state is None:
         return completed(task, role, None)
     return _ended(task, states.COMPLETED, keep=role.keeps_successes, progress={**state, STAYS: True})
 
 
 def replaced(task: Started) -> Outcome:
-    """Another task comes in its place, under its id."""
+    """Return the outcome of a task whose place another one takes, under the same id."""
     return _ended(task, states.COMPLETED, kind=REPLACED, keep=False)
 
 
 def excused(task: Started, error: BaseException) -> Outcome | None:
-    """What becomes of a task whose handler met with Postgres being away, or letting nobody in; None if it did not."""
+    """Return the outcome if the handler met Postgres being away, or refusing connections; None if it did not."""
     if is_turned_away(error):
         return turned_away(task, error)
     return lost(task, error) if is_restart(error) else None
 
 
 def retried(task: Started, error: BaseException | None, asked: RetryAsked | None = None) -> Outcome:
-    """Celery's `retry()` or autoretry: within the round."""
+    """Return the outcome of Celery's `retry()` or autoretry: another attempt within the round."""
     asked = asked or _AT_ONCE
     return Outcome(
         task=task, status=states.PENDING, kind="retry", error=described(error),
@@ -67,9 +67,9 @@ def retried(task: Started, error: BaseException | None, asked: RetryAsked | None
 def failed(
     task: Started, role: Role, error: BaseException, encoded_error: Any = None, *, is_hopeless: bool = False
 ) -> Outcome:
-    """The round is used up, or the error is permanent: `Permanent`, or one the role does not retry for.
+    """Return the outcome when the round is used up, or the error is permanent: `Permanent`, or in `dont_retry_for`.
 
-    `encoded_error`: the error as JSON, for whoever asks for the result. `is_hopeless`: another attempt would fail too.
+    `encoded_error`: the error as JSON, for whoever fetches the result. `is_hopeless`: another attempt would fail too.
     """
     permanent = is_hopeless or isinstance(error, (Permanent, *role.dont_retry_for))
     verdict = after_failure(_attempt(task), permanent=permanent, round_delay=role.round_delay)
@@ -77,7 +77,7 @@ def failed(
 
 
 def timed_out(task: Started, role: Role) -> Outcome:
-    """Stopped from outside, past its time limit."""
+    """Return the outcome of a task that was stopped from outside, past its time limit."""
     delay = role.backoff.seconds(task.retry_count) if role.backoff else role.round_delay
     verdict = after_timeout(_attempt(task), delay=delay, round_delay=role.round_delay)
     limit = role.hard_timeout or task.timeout or role.timeout
@@ -88,38 +88,41 @@ def timed_out(task: Started, role: Role) -> Outcome:
 
 
 def snoozed(task: Started, seconds: float, why: str) -> Outcome:
-    """Later, without burning an attempt."""
+    """Return the outcome of a task that runs later, without using up an attempt."""
     return Outcome(
         task=task, status=states.PENDING, kind="snooze", error=_storable(str(why)) if why else None, delay=seconds,
         retry_count=task.retry_count, tries=task.tries,
     )  # fmt: skip
 
 
-#: When (seconds) a task is tried again for which there was no connection to Postgres.
+#: After how long (seconds) a task is tried again for which there was no connection to Postgres.
 ROOM_AFTER = 1.0
 
 
 def turned_away(task: Started, error: BaseException) -> Outcome:
-    """Its handler got no connection to Postgres: no doing of the task's, so no loss, however long it lasts."""
+    """Return the outcome if the handler got no connection to Postgres:
+    not the task's fault, so no loss, however long.
+    """
     return snoozed(task, ROOM_AFTER, str(described(error)))
 
 
 def lost(task: Started, error: BaseException) -> Outcome:
-    """It came to nothing, and no attempt is burnt: Postgres took its writes back, or went away.
+    """Return the outcome of a run that came to nothing because Postgres took its writes back, or went away.
 
-    It counts as a loss, as it may be the task that does this each time; not where Postgres was restarted meanwhile.
+    No attempt is used up, but it counts as a loss, as the task itself may cause this each time;
+    not if Postgres was restarted meanwhile.
     """
     why = "its worker could not keep it" if isinstance(error, LeaseLost) else "its writes were not committed"
     return Outcome(task=task, status=LOST, error=f"{why}: {described(error)}")
 
 
 def requeued(task: Started, error: BaseException) -> Outcome:
-    """Celery's `Reject(requeue=True)`: delivered again, which counts as a loss, as nothing else ends it."""
+    """Return the outcome of Celery's `Reject(requeue=True)`: it counts as a loss, as nothing else would ever end it."""
     return Outcome(task=task, status=LOST, error=f"rejected, to be delivered again: {described(error)}")
 
 
 def expired(task: Started) -> Outcome:
-    """It came to a worker too late to begin."""
+    """Return the outcome of a task that reached a worker too late to begin."""
     return _ended(task, states.CANCELLED, kind="expired", error="expired before it started")
 
 
@@ -127,12 +130,14 @@ def cancelled(task: Started) -> Outcome:
     return _ended(task, states.CANCELLED, kind="cancelled", error="cancelled while running")
 
 
-#: Characters that are stored of what an error says.
+#: How many characters of an error's text are stored.
 LONGEST_ERROR = 4_000
 
 
 def described(error: BaseException | None) -> str | None:
-    """`Kind: message`, as it can be stored, with more than is: it is cut once its secrets are hidden."""
+    """Return `Kind: message` in a form that can be stored.
+    It is cut to its length later, once its secrets are hidden.
+    """
     if error is None:
         return None
     try:
@@ -143,7 +148,7 @@ def described(error: BaseException | None) -> str | None:
 
 
 def _storable(message: str) -> str:
-    """Of what Postgres can store: neither NUL nor half a surrogate pair."""
+    """Escape what Postgres cannot store: NUL, and half a surrogate pair."""
     beginning = message[: LONGEST_ERROR + MARGIN]
     return beginning.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
 

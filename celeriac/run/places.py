@@ -23,14 +23,15 @@ STOPS = (signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
 
 
 class OpenTicket(Protocol):
-    """A ticket whose tasks run here, as the watch knows it."""
+    """A ticket whose tasks run here, as the watch sees it."""
 
     def lease_ends_soon(self) -> bool: ...
     def give_up_waiting(self) -> None: ...
 
 
 class Place(ABC):
-    """`number`: which of the slots that the worker's parent reads is this place's. `current`: what runs there.
+    """One place. `number`: its slot among those that the worker's parent reads. `current`: what runs there.
+
     `stopping`: nothing more begins there.
     """
 
@@ -40,17 +41,17 @@ class Place(ABC):
         self.stopping = False
 
     def stop(self, run: Run, error: BaseException) -> bool:
-        """Cancels a coroutine; interrupts any other handler, and a coroutine that blocks or takes no notice."""
+        """Cancel a coroutine; interrupt any other handler, and a coroutine that blocks or ignores the cancel."""
         awaited = run.awaited
         return self.interrupt(run, error) if awaited is None or awaited.stop(run, error) else True
 
     @abstractmethod
     def interrupt(self, run: Run, error: BaseException) -> bool:
-        """Raises the error in the run's handler, if that is still under way; False: not now, it may be tried again."""
+        """Raise the error in the run's handler, if that is still under way; False: not now, try again."""
 
 
 class Process(Place):
-    """A whole process: a signal interrupts its main thread."""
+    """A whole process as a place: a signal interrupts its main thread."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -60,8 +61,10 @@ class Process(Place):
         self.listen()
 
     def listen(self) -> None:
-        """Anew after a fork: Celery resets handlers. In tests the main thread and an embedded worker's take turns, and
-        whoever sets another handler for a while may put back none: then the signal would end the process.
+        """Install the signal handlers again, since Celery resets them after a fork.
+
+        In tests the main thread and an embedded worker's take turns, and a test that sets another handler for a while
+        may leave none: then the signal would end the process.
         """
         hears = threading.current_thread() is threading.main_thread()
         if hears and signal.getsignal(signal.SIGUSR2) != self._interrupted:
@@ -71,8 +74,8 @@ class Process(Place):
         self.hears = hears
 
     def _outlast_stops(self) -> None:
-        """In a pool's process: what asks it to end while it has a ticket (all of its group is asked) is heard once that
-        has ended. If it takes too long, its parent ends it.
+        """Delay signals that ask a pool's process to end until its ticket has ended: its whole group gets them. If that
+        takes too long, its parent ends it.
         """
         for number in STOPS:
             before = signal.getsignal(number)
@@ -89,19 +92,21 @@ class Process(Place):
             sys.exit(0)
 
     def interrupt(self, run: Run, error: BaseException) -> bool:
-        """Nothing where tasks run in another thread (an embedded worker's): there the signal would end the process."""
+        """Interrupt the handler. Do nothing if tasks run in another thread (an embedded worker's),
+        where the signal would end the process.
+        """
         if self.hears:
             self.interrupting = (run, error)
             os.kill(os.getpid(), signal.SIGUSR2)
         return True
 
     def leave(self) -> None:
-        """Ends the process, unless it has got another ticket meanwhile."""
+        """End the process, unless it has got another ticket meanwhile."""
         self.leaving = True
         os.kill(os.getpid(), signal.SIGUSR2)
 
     def _interrupted(self, *_: Any) -> None:
-        """In the main thread: raises in the handler, if it is still the one meant and has not ended."""
+        """Raise in the handler, in the main thread, if it is still the one meant and has not ended."""
         if self.leaving and places.idle_since is not None:
             sys.exit(EX_RECYCLE)
         self.leaving = False
@@ -112,7 +117,7 @@ class Process(Place):
 
 
 class SharedPlace(Place):
-    """One of many in a process, which none of them may end."""
+    """One of many places in a process, which none of them may end."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -120,15 +125,15 @@ class SharedPlace(Place):
 
     @abstractmethod
     def call(self, run: Run, handler: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Runs the handler so that whatever interrupts it is raised within this call or not at all."""
+        """Run the handler so that whatever interrupts it is raised within this call or not at all."""
 
 
 class Places:
-    """Of this process: one that is a process, or as many of a shared kind as there are tickets at once.
+    """The places of this process: one that is the process, or one of a shared kind for each ticket under way.
 
     `idle_since`: when the last ticket was over, if there is none. `orphans`: tokens of tickets whose tasks could not be
-    released, in a process that goes on. `wake`: makes a process look at a role that fills its slots by its own passes.
-    `alone`: Redis is away, and all that comes, comes by looks.
+    released, in a process that goes on. `wake`: makes a process that fills its slots by its own passes check a role.
+    `alone`: Redis is away, and work is found by polls only.
     """
 
     alone = False
@@ -141,13 +146,13 @@ class Places:
         self.forget()
 
     def forget(self) -> None:
-        """In a forked process."""
+        """Start with no places in a forked process."""
         self.only: Process | None = None
         self._lock = threading.Lock()
         self._taken: dict[int, SharedPlace] = {}
 
     def take(self) -> Place:
-        """This thread's, for a ticket."""
+        """Return this thread's place for a ticket."""
         if self.kind is None:
             if self.only is None:
                 self.only = Process(shared.place())
@@ -166,7 +171,7 @@ class Places:
                 self._taken.pop(threading.get_ident())
 
     def mine(self) -> SharedPlace | None:
-        """This thread's, where a process has many."""
+        """Return this thread's place, if the process has many."""
         return self._taken.get(threading.get_ident())
 
     def taken(self) -> list[Place]:
@@ -174,5 +179,5 @@ class Places:
             return [*filter(None, [self.only]), *self._taken.values()]
 
 
-#: This process's.
+#: The places of this process.
 places = Places()

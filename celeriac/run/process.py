@@ -1,4 +1,4 @@
-"""What an app has for the tasks that run in this process."""
+"""The part of an app that serves the tasks running in this process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from celeriac.store.started import Started
 
 
 class Process:
-    """Of an app, which has the rest."""
+    """A base class of the app, which supplies what is declared under TYPE_CHECKING."""
 
     if TYPE_CHECKING:
         settings: Settings
@@ -36,7 +36,7 @@ class Process:
 
     @property
     def execute(self) -> Execute:
-        """How each run is executed; asked once a ticket."""
+        """The function that executes each run; read once a ticket."""
         if self.settings.otel:
             from celeriac.run import tracing
 
@@ -46,7 +46,7 @@ class Process:
         return execute
 
     def receive(self, role: Role, ask: Callable[[bool], Sequence[Started]]) -> Callable[[bool], Sequence[Started]]:
-        """How a ticket's tasks are asked for."""
+        """Return the function that starts a ticket's tasks, traced if OpenTelemetry is on."""
         if self.settings.otel:
             from celeriac.run import tracing
 
@@ -80,7 +80,7 @@ class Process:
         return Journal(self._broadcast, self.settings.events_per_second)
 
     def _broadcast(self, some: Sequence[Event]) -> bool:
-        """Events to whoever listens; whether Redis took them."""
+        """Send events to whoever listens; return whether Redis took them."""
         publisher, exchange = self.publisher, self.conf.event_exchange
         return publisher.is_open and publisher.broadcast(exchange, BATCH, message(some, exchange))
 
@@ -91,5 +91,5 @@ class Process:
 
     @cached_property
     def tally(self) -> Tally:
-        """What tasks came to, to be counted."""
+        """Counts of how tasks ended, to be written."""
         return Tally(self.database)

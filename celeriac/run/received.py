@@ -1,4 +1,4 @@
-"""Celery's signal `task_received`, of rows: with a request that tells what Celery's own would."""
+"""Send Celery's signal `task_received` for rows, with a request that has what Celery's own would have."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from celeriac.run.run import Run
 from celeriac.store.encoding import legible
 from celeriac.store.started import Started
 
-#: What Celery has in a message's body beside the arguments.
+#: Fields that Celery has in a message's body beside the arguments.
 EMBEDDED = ("callbacks", "errbacks", "chain", "chord")
 
-#: What Celery's messages have always, if only to say that there is none.
+#: Fields that every message of Celery's has, if only to say that there is none.
 ALWAYS: Mapping[str, Any] = {
     "lang": "py", "group": None, "group_index": None, "expires": None, "replaced_task_nesting": 0,
     "stamped_headers": None, "stamps": {},
@@ -32,12 +32,14 @@ def is_heard() -> bool:
 
 
 def tell(app: TaskApp, role: Role, task: Started) -> None:
-    """In the process that is about to run it; Celery's own sender, the consumer, is in another."""
+    """Send the signal in the process that is about to run the task;
+    Celery's own sender, the consumer, is in another.
+    """
     signals.task_received.send(sender=app.tasks[role.name], request=request(app, role, task))
 
 
 def request(app: TaskApp, role: Role, task: Started) -> Request:
-    """It has no message to be acknowledged or rejected: to do so changes nothing."""
+    """Return the signal's request. It has no message: to acknowledge or reject it changes nothing."""
     said = dict(ALWAYS) | request_of(app, Run(task, role, app.database), legible)
     body = legible(task.args), legible(task.kwargs), {name: said[name] for name in EMBEDDED}
     properties = {"correlation_id": task.task_id, "reply_to": "", "priority": said["delivery_info"]["priority"]}

@@ -1,4 +1,4 @@
-"""What of a run nobody is shown: which arguments its role calls sensitive, and Celery's lines without them."""
+"""Hide a run's secrets: the arguments its role calls sensitive, also in Celery's log lines."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from celeriac.store.encoding import legible
 from celeriac.store.redact import without
 from celeriac.store.sensitive import Sensitive
 
-#: Where Celery's tracer logs how runs ended, with arguments, errors and results.
+#: The logger in which Celery's tracer writes how runs ended, with arguments, errors and results.
 TRACER = "celery.app.trace"
 
-#: Where a worker logs warnings: Celery warns of an error outside the handler, in a hook of its task's say.
+#: The logger for warnings: Celery warns of an error outside the handler, for example in a hook.
 WARNINGS = "py.warnings"
 
 
 def of_role(roles: Roles, role: Role) -> Sensitive | None:
-    """What this role calls sensitive."""
+    """Return what this role calls sensitive."""
     return of_name(roles, role.name) if role.sensitive else None
 
 
 def of_name(roles: Roles, role: str) -> Sensitive | None:
-    """The same; None also of a role that is not declared here."""
+    """Return what the role of this name calls sensitive; None if it is not declared here."""
     declared = roles.get(role)
     return None if declared is None else declared.sensitive
 
 
 def reprs(run: Run) -> dict[str, str]:
-    """What Celery shows of its arguments."""
+    """Return what Celery shows of the run's arguments."""
     if run.secret is None:
         return {}
     args, kwargs = run.secret.call(run.task.args, run.task.kwargs)
@@ -39,7 +39,7 @@ def reprs(run: Run) -> dict[str, str]:
 
 
 def veil(run: Run, error: BaseException) -> None:
-    """Takes a run's secrets out of an error that ends its whole process: its ticket, rows and parent quote it."""
+    """Mask a run's secrets in an error that ends its whole process: its ticket, rows and parent quote it."""
     if run.secret is None:
         return
     error.args = tuple(
@@ -51,7 +51,7 @@ def veil(run: Run, error: BaseException) -> None:
 
 
 class Redacting(logging.Filter):
-    """Of a run under way, whose role has secrets: a line keeps its words, an error its traceback as a text."""
+    """A log filter for runs of roles with secrets: they are masked in the message, and a traceback becomes text."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         run = running.current()

@@ -1,4 +1,6 @@
-"""Workers that are no Celery worker report over HTTP; each of their rows is its reporter's own while it lives."""
+"""Heartbeats over HTTP from workers that are no Celery worker;
+while one lives, only its own reporter writes to its row.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,9 @@ KNOWN = text("SELECT hostname, pid, reported_by FROM celeriac.workers WHERE work
 
 
 def report(connection: Connection, worker: lease.WorkerState, *, by: str) -> str:
-    """The status it has now. Audited where it is new, or another than before.
+    """Write the worker's heartbeat and return its status now. It is audited if it is new, or another than before.
 
-    Raises IllegalMove for the row of a worker that lives and somebody else reports.
+    Raises IllegalMove for the row of a worker that lives and that somebody else reports.
     """
     row = connection.execute(KNOWN, {"worker_id": worker.worker_id}).mappings().one_or_none()
     before = None if row is None else dict(row)

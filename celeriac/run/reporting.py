@@ -1,4 +1,4 @@
-"""What others hear of a ticket's tasks as they run. Of an outcome after its commit, and only if it counted."""
+"""Report a ticket's tasks to others as they run; an outcome only after its commit, and only if it counted."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from celeriac.store.encoding import legible
 from celeriac.store.started import Started
 from celeriac.store.states import CANCELLED, COMPLETED
 
-#: Who hears of each run of this process once it is settled: tests.
+#: Called with each run of this process once it is settled; for tests.
 witnesses: list[Callable[[Run], None]] = []
 
 
 class Reporter:
-    """What is told of one ticket's rows: events, where somebody listens, lines of the log, signals of Celery's."""
+    """The reports about one ticket's rows: events, if somebody listens, log lines, and Celery's signals."""
 
     def __init__(self, app: ReporterApp, role: Role, *, listened: bool, logs: bool) -> None:
         self.app = app
@@ -52,17 +52,17 @@ class Reporter:
         self._seconds[task.id] = seconds
 
     def parted(self, tasks: Iterable[Started]) -> None:
-        """Handed back before they began."""
+        """Report tasks that were handed back before they began."""
         for task in tasks:
             self._seconds.pop(task.id, None)
             self._write(task, lambda: journal.about(task, "task-rejected", requeue=True))  # noqa: B023
 
     def settled(self, runs: Iterable[Run]) -> None:
-        """Of each that is settled, once."""
+        """Report each of these runs that is settled, once."""
         for run in runs:
             if run.settled and run.task.id in self._seconds:
                 seconds = self._seconds.pop(run.task.id)
-                if run.became != COMPLETED:  # that is told of every task
+                if run.became != COMPLETED:  # reported even if the task's other events were left out
                     self._left_out.discard(run.task.id)
                 self._write(run.task, lambda: journal.ended(run, seconds, self.secret))  # noqa: B023
                 if self.logs:
@@ -89,7 +89,7 @@ class Reporter:
 
 
 def reporter(app: ReporterApp, role: Role) -> Reporter | None:
-    """None while nobody wants to hear of tasks: then a run costs nothing more."""
+    """Return a reporter; None while nobody listens, so that a run costs nothing more."""
     listened, logs = shared.telling(), lines.wanted()
     if listened or logs or signals.task_revoked.receivers or witnesses or is_heard():
         return Reporter(app, role, listened=listened, logs=logs)

@@ -1,4 +1,4 @@
-"""What Celery's `self.request` says of a run."""
+"""Build Celery's `self.request` for a run."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from celeriac.run.run import Run
 from celeriac.run.shared import node, worker_id
 from celeriac.store.encoding import revived
 
-#: What of a row's headers its request says.
+#: The fields of a row's headers that its request has.
 SAID = ("root_id", "parent_id", "ignore_result", "shadow", "argsrepr", "kwargsrepr", "eta")
 
 
 class Requests:
-    """Those of one ticket's tasks, whose role changes with the limits that operators set."""
+    """Builds the requests of one ticket's tasks, whose role changes with the limits that operators set."""
 
     def __init__(self, app: TaskApp) -> None:
         self._app = app
@@ -27,22 +27,24 @@ class Requests:
         self._common: dict[str, Any] = {}
 
     def of(self, run: Run) -> dict[str, Any]:
-        """As `request_of`."""
+        """Return the run's request; see `request_of`."""
         if run.role is not self._role:
             self._role, self._common = run.role, _common(self._app.conf.enable_utc, run.role)
         return _request_of(self._app.roles.priorities, run, self._common, revived)
 
 
 def request_of(app: TaskApp, run: Run, read: Callable[[Any], Any] = revived) -> dict[str, Any]:
-    """What Celery's own requests say of a task. Raises what `read` raises of the links of its workflow."""
+    """Return a request with what Celery's own say about a task.
+    Raises what `read` raises about its workflow's links.
+    """
     return _request_of(app.roles.priorities, run, _common(app.conf.enable_utc, run.role), read)
 
 
 def _common(utc: bool, role: Role) -> dict[str, Any]:
-    """A request with all that a role's tasks have in common, to be copied: that costs a fourth of making one."""
+    """Return a request with all that a role's tasks have in common. To copy it costs a fourth of making one."""
     return {
         "id": None, "task": role.name, "retries": 0, "root_id": None, "parent_id": None,
-        "hostname": node() or worker_id(), "is_eager": False, "ignore_result": None,  # as its task says
+        "hostname": node() or worker_id(), "is_eager": False, "ignore_result": None,  # the task's own setting applies
         "correlation_id": None, "timelimit": None, "time_limit": role.hard_timeout, "soft_time_limit": None,
         "shadow": None, "argsrepr": None, "kwargsrepr": None, "eta": None, "delivery_info": None,
         "utc": utc, "properties": None, "origin": None, "reply_to": None,

@@ -1,4 +1,4 @@
-"""The run under way: what a handler may ask of its task, and what it asked for."""
+"""The run under way: what a handler may use of its task, and what it has requested."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Cancellable(Protocol):
 
 logger = logging.getLogger(__name__)
 
-#: How long (seconds) progress waits for a lock of somebody else's.
+#: How long (seconds) progress waits for somebody else's lock.
 PATIENCE = 0.5
 
 
@@ -64,7 +64,7 @@ class Run:
     what it has written through its session; what its hooks enqueue afterwards belongs to its outcome.
     """
 
-    # What most runs never have stands here: an attribute of its own costs each.
+    # What most runs never set is a class attribute, because an instance attribute costs each run.
     retry_asked: outcomes.RetryAsked | None = None
     raised: BaseException | None = None
     outcome: Outcome | None = None
@@ -101,31 +101,31 @@ class Run:
 
     @property
     def log(self) -> TaskLog:
-        """Made at first use."""
+        """The task's own log, made at first use."""
         if self.logged is None:
             fields = {"task_id": self.task.task_id, "role": self.role.name}
             self.logged = TaskLog(self.database, self.task.id, self.task.retry_count + 1, fields)
         return self.logged
 
     def restart_limit(self) -> None:
-        """The time limit counts from now."""
+        """Count the time limit from now."""
         self.limited_since = time.monotonic()
         if self.on_limit is not None:
             self.on_limit(self)
 
     @property
     def canvas(self) -> dict[str, Any]:
-        """What its message said of the workflow it belongs to; empty for most."""
+        """Its part in a workflow, as its message had it; empty for most."""
         return {} if self.task.headers is None else self.task.headers.get("canvas", {})
 
     @property
     def workflow(self) -> str | None:
-        """The label of the workflow it belongs to, and what it enqueues."""
+        """The id of the workflow that it, and what it enqueues, belongs to."""
         return None if self.task.headers is None else self.task.headers.get("workflow")
 
     @property
     def links(self) -> set[str]:
-        """The ids of what its message names to come after it: its chain's next link, and callbacks."""
+        """The ids of the tasks that its message names to come after it: its chain's next link, and callbacks."""
         canvas = self.canvas
         named = [*canvas.get("chain", ())[-1:], *canvas.get("callbacks", ())] if canvas else []
         return {link["options"]["task_id"] for link in named if link["options"].get("task_id")}
@@ -140,7 +140,9 @@ class Run:
 
     @property
     def timelimit(self) -> tuple[float | None, float | None]:
-        """Hard and soft, as Celery's requests have them. A call that says a hard one alone has no soft one."""
+        """The hard and the soft limit (seconds), as Celery's requests have them.
+        A call with a hard one alone has no soft one.
+        """
         own = self._own_hard
         return own or self.role.hard_timeout, None if own and own == self.task.timeout else self.timeout
 
@@ -154,18 +156,18 @@ class Run:
         return self.role.time_limit if self.task.timeout is None else self.task.timeout
 
     def allowed(self, otherwise: float) -> float:
-        """Seconds from its start until its process is stopped."""
+        """Return the seconds from its start until its process is stopped."""
         return (self._limit or 0.0) + self.grace(otherwise)
 
     def grace(self, otherwise: float) -> float:
-        """Seconds from its deadline until its process is stopped; see `Role.grace`."""
+        """Return the seconds from its deadline until its process is stopped; see `Role.grace`."""
         return self.role.grace(self.task.timeout, otherwise, self._own_hard)
 
     @property
     def session(self) -> Session:
-        """Opened at first use; commits with the task's outcome or not at all.
+        """The handler's session, opened at first use; it commits with the task's outcome or not at all.
 
-        Raises CeleriacError once the outcome is known: a hook's writes would go nowhere.
+        Raises CeleriacError once the outcome is known, since a hook's writes would never be committed.
         """
         self.refuse_session()
         if self.opened is None:
@@ -182,7 +184,7 @@ class Run:
 
     @contextmanager
     def early_commit(self) -> Iterator[Session]:
-        """A transaction of its own. Raises LeaseLost, and nothing is written, if the row is no longer this run's."""
+        """Open a transaction of its own. Raises LeaseLost, and writes nothing, if the row is no longer this run's."""
         with Session(self.database.engine) as session, session.begin():
             yield session
             self.hold(session)
@@ -195,7 +197,9 @@ class Run:
             raise LeaseLost(f"task {self.task.id} is no longer this worker's")
 
     def progress(self, value: Any, *, restarts_limit: bool = True) -> None:
-        """Raises BadValue, or LeaseLost if the row is no longer this run's. Left out while somebody has that locked."""
+        """Write progress. Raises BadValue, or LeaseLost if the row is no longer this run's.
+        Skipped while the row is locked.
+        """
         try:
             stored = encoded(value, MOST_BYTES)
         except Unfit as error:
@@ -214,7 +218,7 @@ class Run:
             self.restart_limit()
 
     def raise_if_cancelled(self) -> None:
-        """Raises TaskCancelled or LeaseLost if so; for handlers that block where no signal reaches them."""
+        """Raise TaskCancelled or LeaseLost if so; for handlers that block where no signal reaches them."""
         with self.database.statement() as connection:
             cancelled = lease.is_cancelled(connection, self.task.id, self.task.token)
         if cancelled is None:
@@ -225,29 +229,31 @@ class Run:
     # -- how it ends ---------------------------------------------------------------------------------------------------
 
     def succeed(self, result: Any) -> None:
-        """`result`: encoded as it is stored. The session stays open: it commits with the outcome."""
+        """End with this result, encoded as it is stored. The session stays open: it commits with the outcome."""
         self.outcome = outcomes.completed(self.task, self.role, result)
 
     def ignore(self) -> None:
-        """Celery's `Ignore`: what it has enqueued counts, what it wrote through its session does not."""
+        """End by Celery's `Ignore`: what it has enqueued counts, what it wrote through its session does not."""
         self.drop_session()
         self.outcome = outcomes.ignored(self.task, self.role, self.own_state)
 
     def give_way(self) -> None:
-        """Another task comes in its place; what it has enqueued is that one."""
+        """End because another task takes its place; what it has enqueued is that task."""
         self.drop_session()
         self.outcome = outcomes.replaced(self.task)
 
     def fail(self, error: BaseException, encoded_error: Any = None) -> None:
-        """Failed, or tried again in another round. What the handler raised itself is what is judged, and told."""
+        """End in failure, or in another round. The handler's own exception is what is judged and reported."""
         error = self.raised or error
-        if isinstance(error, Reject) and isinstance(error.reason, Exception):  # of a `retry()` that was not accepted
+        if isinstance(error, Reject) and isinstance(error.reason, Exception):  # a `retry()` was not accepted
             error = error.reason
         self.take_back()
         self._end(outcomes.excused(self.task, error) or self._failed(error, encoded_error))
 
     def fail_in_spreading(self, error: BaseException) -> None:
-        """It was to tell others that a task has failed, and could not tell all; what it has enqueued tells the rest."""
+        """End in failure to tell all of a failed task's workflow;
+        what it has enqueued so far is kept and tells the rest.
+        """
         self.drop_session()
         self._end(replace(self._failed(error), is_spread=True))
 
@@ -255,7 +261,7 @@ class Run:
         return outcomes.failed(self.task, self.role, error, encoded_error, is_hopeless=self.is_hopeless)
 
     def note_spread(self) -> None:
-        """Whoever waits for it in its workflow has been told that it failed."""
+        """Note that whoever waits for it in its workflow has been told that it failed."""
         if self.outcome is not None:
             self.outcome = replace(self.outcome, is_spread=True)
 
@@ -265,7 +271,7 @@ class Run:
         self._end(outcomes.excused(self.task, error) or outcomes.retried(self.task, error, self.retry_asked))
 
     def _wrapped_by_retry(self, error: BaseException) -> BaseException:
-        """What Celery's `Retry` was raised for, where that says it in pickled form only."""
+        """Return the error that Celery's `Retry` was raised for, where Celery passes it on in pickled form only."""
         if self.raised is None or not isinstance(error, UnpickleableExceptionWrapper):
             return error
         return self.raised.__cause__ or self.raised.__context__ or error
@@ -282,42 +288,42 @@ class Run:
         self.outcome = outcomes.expired(self.task)
 
     def requeue(self, error: BaseException) -> None:
-        """Celery's `Reject(requeue=True)`."""
+        """End by Celery's `Reject(requeue=True)`."""
         self.take_back()
         self._end(outcomes.requeued(self.task, error))
 
     def lose(self, error: BaseException) -> None:
-        """It runs again, and no attempt is burnt."""
+        """End as lost: the task runs again, and no attempt is used up."""
         self.take_back()
         self._end(outcomes.lost(self.task, error))
 
     def _end(self, outcome: Outcome) -> None:
-        """What its error says is cut once its secrets are hidden: the cut would leave pieces that are not found."""
+        """Set the outcome. Its error is cut only once its secrets are masked: pieces of them would not be found."""
         if outcome.error is not None:
             outcome.error = self.without_secrets(outcome.error, outcomes.LONGEST_ERROR)
         self.outcome = outcome
 
     def without_secrets(self, text: str, most: int = MOST_TEXT) -> str:
-        """The text, or its beginning, without what nobody is shown of its call."""
+        """Return the text, or its beginning, without the secrets of its call."""
         return text[:most] if self.secret is None else self.secrets.without(text, most)
 
     @cached_property
     def secrets(self) -> Secrets:
-        """What nobody is shown of its call, where its role says so."""
+        """The secret values of its call, if its role has any."""
         return Secrets([]) if self.secret is None else self.secret.values(self.task.args, self.task.kwargs)
 
     def reopen(self) -> None:
-        """Its success could not be committed, by the handler's own doing: it is to end in another way."""
+        """Drop its success, which could not be committed, by the handler's own fault: it is to end in another way."""
         self.outcome = None
 
     def take_back(self) -> None:
-        """What it has enqueued, and what it has written through its session."""
+        """Drop what it has enqueued, and what it has written through its session."""
         self.follow_ups.clear()
         self.tombstones.clear()
         self.drop_session()
 
     def drop_session(self) -> None:
-        """Rolls back what it has not committed."""
+        """Roll back what it has not committed."""
         opened, self.opened = self.opened, None
         if opened is not None:
             opened.within(opened.end)
@@ -327,23 +333,23 @@ _current: ContextVar[Run | None] = ContextVar("celeriac run", default=None)
 
 
 def current() -> Run | None:
-    """The run this thread is in, if any. A process that a handler has forked is in none: it is a caller of its own."""
+    """Return this thread's run, if any. A process that a handler has forked has none: it is a caller of its own."""
     run = _current.get()
     return run if run is None or run.generation == forks.generation else None
 
 
 def inherited() -> Run | None:
-    """As `current`, and in a process that a handler has forked the handler's: to be read, and nothing more."""
+    """Return this thread's run; in a process that a handler has forked the handler's, to be read only."""
     return _current.get()
 
 
 def enter(run: Run) -> Token[Run | None]:
-    """The run is this thread's from here on."""
+    """Make the run this thread's from here on."""
     return _current.set(run)
 
 
 def leave(run: Run, token: Token[Run | None]) -> None:
-    """Nothing of the run's session stays open, whoever used it."""
+    """Leave the run. Nothing of its session stays open, whoever used it."""
     _current.reset(token)
     if run.opened is not None:
         run.drop_session()

@@ -1,4 +1,4 @@
-"""Samples: what a worker used, a row for each of its minutes, so that an hour of it can be shown."""
+"""Samples: a worker's use of memory and CPU, a row for each minute, so that an hour of it can be shown."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-# A minute has the figures it was first sampled with, and whether the worker backed off in it at all.
+# A minute has the figures of its first sample, or of the first in which the worker backed off.
 SAMPLE = text("""
 INSERT INTO celeriac.worker_samples (worker_id, minute, memory_percent, cpu_percent, backoff_reason)
 VALUES (:worker_id, date_trunc('minute', clock_timestamp()), :memory, :cpu, :reason)
@@ -18,25 +18,25 @@ SET backoff_reason = excluded.backoff_reason, memory_percent = excluded.memory_p
 WHERE worker_samples.backoff_reason IS NULL AND excluded.backoff_reason IS NOT NULL
 """)
 
-#: Characters of a reason that are kept.
+#: How many characters of a reason are kept.
 LONGEST = 300
 
 
 def sample(connection: Connection, worker_id: str, resources: Mapping[str, Any]) -> None:
-    """`resources`: as its heartbeat tells them, which of a worker in another language may be anything."""
+    """Write a sample. `resources`: from the heartbeat; those of a worker in another language may be anything."""
     usage = {"memory": _percent(resources.get("memory_percent")), "cpu": _percent(resources.get("cpu_percent"))}
     connection.execute(SAMPLE, usage | {"worker_id": worker_id, "reason": backoff(resources)})
 
 
 def backoff(resources: Mapping[str, Any]) -> str | None:
-    """Why it takes nothing new; None: it does not back off."""
+    """Return why the worker takes nothing new; None: it does not back off."""
     if not resources.get("is_backing_off"):
         return None
     return str(resources.get("backoff_reason") or "no reason told")[:LONGEST].replace("\x00", "")
 
 
 def _percent(value: Any) -> float | None:
-    """What can be drawn."""
+    """Return the value if it can be drawn, within bounds; else None."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return round(min(max(float(value), 0.0), 1000.0), 1)

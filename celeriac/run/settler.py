@@ -1,4 +1,4 @@
-"""Settles runs: outcome, follow-ups and the handler's own writes in one transaction, then the kicks they call for."""
+"""Settle runs: outcome, follow-ups and the handler's own writes in one transaction, then the wake-ups they call for."""
 
 from __future__ import annotations
 
@@ -28,43 +28,47 @@ logger = logging.getLogger(__name__)
 
 
 def _are_simple(runs: Sequence[Run]) -> bool:
-    """Whether one statement writes what they came to: else a refused one would leave the others written and unknown."""
+    """Return whether one statement writes all outcomes:
+    with several, the first might count although a later is refused.
+    """
     kinds = {is_plain(run.outcome) for run in runs if run.outcome is not None}
     return len(kinds) == 1 and all(map(_is_simple, runs))
 
 
 def _is_simple(run: Run) -> bool:
-    """Whether there is nothing beside its row that has to commit with it."""
+    """Return whether nothing but its row has to be committed with it."""
     return not (run.follow_ups or run.tombstones or run.outcome is None or run.outcome.status == LOST)
 
 
 def _parts(run: Run) -> list[NewTask]:
-    """What it has enqueued of its workflow: its links, and what its handler did."""
+    """Return what it has enqueued of its workflow: its links, and its handler's tasks."""
     return [task for task in run.follow_ups if task.workflow is not None]
 
 
 class _Unwritten(Exception):
-    """Postgres refused an outcome; its cause says why."""
+    """Postgres refused an outcome; the cause of this error says why."""
 
 
 class _HeldUp(Exception):
-    """Somebody has locked what an outcome concerns; the session is as before."""
+    """Somebody has locked rows that an outcome concerns; the session is as before."""
 
 
-#: How long (seconds) an outcome waits for a lock of somebody else's before it is written later.
+#: How long (seconds) an outcome waits for somebody else's lock before it is left to be written later.
 PATIENCE = 0.5
 
-#: Around what is written of an outcome in a handler's session: a lock that is not given ends that alone.
+#: A savepoint around an outcome in a handler's session: a lock that is not granted undoes the outcome alone.
 _BEGIN = f"SAVEPOINT celeriac_settle; SET LOCAL lock_timeout = '{PATIENCE * 1000:.0f} ms'"
 _UNDO = "ROLLBACK TO SAVEPOINT celeriac_settle"
 
-#: What the handler has said of locks itself counted until its outcome; its COMMIT waits as the server says.
+#: The handler's own lock_timeout applied until its outcome; its COMMIT waits by the server's default.
 _DONE = "RELEASE SAVEPOINT celeriac_settle; SET LOCAL lock_timeout TO DEFAULT"
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What became of each, by id, if it counts; what was enqueued with them; the ids of late finishes."""
+    """The result of a write: what became of each task whose outcome counts, by id; the follow-ups;
+    the late finishes' ids.
+    """
 
     mine: dict[int, str]
     follow_ups: Sequence[NewTask] = ()
@@ -72,7 +76,7 @@ class Written:
 
 
 class Settler:
-    """`on_enqueued` hears of the roles of committed follow-ups."""
+    """Settles runs. `on_enqueued` is called with the roles of committed follow-ups."""
 
     def __init__(self, database: Database, by: str, on_enqueued: Callable[[Iterable[str]], None]) -> None:
         self.database = database
@@ -80,10 +84,10 @@ class Settler:
         self.on_enqueued = on_enqueued
 
     def settle(self, runs: Sequence[Run]) -> None:
-        """Writes the outcome of each that has one and is not settled yet; a refused one's follow-ups are dropped.
+        """Write the outcome of each run that has one and is not settled yet; follow-ups of refused ones are dropped.
 
-        Where somebody has locked what it concerns, nothing is written, and what Postgres said is raised. Raises
-        NotSettled if Postgres stays away: whoever calls must then let the runs be lost.
+        If somebody has locked the rows concerned, nothing is written, and Postgres' error is raised. Raises NotSettled
+        if Postgres stays away: the caller must then let the runs be lost.
         """
         open_runs = [run for run in runs if run.outcome is not None and not run.settled]
         if not open_runs:
@@ -106,7 +110,9 @@ class Settler:
             self._tell_refused([run for run in runs if run.task.id in written.refused])
 
     def _settle_apart(self, runs: Sequence[Run]) -> None:
-        """Postgres refused one of them: the others' outcomes count. Raises what it said of the last it refused."""
+        """Settle one by one, because Postgres refused one: the others' outcomes count.
+        Raises the error of the last refused.
+        """
         refused: Exception | None = None
         for run in runs:
             try:
@@ -117,7 +123,7 @@ class Settler:
             raise refused
 
     def _settle(self, runs: Sequence[Run], *, again: bool = False) -> Written:
-        """Said before, it may have been committed although no answer came."""
+        """Write these outcomes. If they were sent before, they may have been committed although no answer came."""
         again = again or any(run.said for run in runs)
         for run in runs:
             run.said = True
@@ -134,7 +140,7 @@ class Settler:
         mine = settle(
             connection, outcomes, self.by, again=again, follow_ups=follow_ups, tombstones=tombstones, refused=refused
         )
-        # Whether it heard in time or ended before: what was cancelled has no successors.
+        # What was cancelled has no successors, whether it heard of that in time or had ended before.
         stopped = {run.task.id: _parts(run) for run in runs if run.task.id in asked & mine.keys()} if asked else {}
         if ids := [task.task_id for parts in stopped.values() for task in parts]:
             outbox.drop(connection, ids, list(stopped))
@@ -142,11 +148,11 @@ class Settler:
         return Written(mine, [task for i, tasks in follow_ups.items() if i in mine for task in tasks], refused)
 
     def settle_with_session(self, run: Run, session: HandlersSession) -> None:
-        """The handler's writes commit with the outcome, or, if the row is no longer this run's, not at all.
+        """Commit the handler's writes with the outcome, or, if the row is no longer this run's, not at all.
 
-        An error of its commit is the attempt's error: it propagates, and the tracer records the failure. If Postgres
-        went away, ended the transaction for another's sake, or cut the COMMIT short by a limit on statements or locks,
-        it raises LeaseLost: the task runs again. Where somebody has locked what its outcome concerns, its session stays
+        An error of the commit is the attempt's error: it propagates, and the tracer records the failure. Raises
+        LeaseLost, so that the task runs again, if Postgres went away, ended the transaction for another's sake, or cut
+        the COMMIT short by a limit on statements or locks. If somebody has locked the rows concerned, the session stays
         open as `run.late_session`, for `settle_late`.
         """
         try:
@@ -177,7 +183,9 @@ class Settler:
         return written, keys
 
     def settle_late(self, run: Run) -> bool:
-        """Settles one that a lock kept from it; whether it is settled now. An error of its commit is its failure."""
+        """Settle a run that a lock has delayed; return whether it is settled now.
+        An error of the commit is the run's failure.
+        """
         session, run.late_session = run.late_session, None
         if session is not None:
             run.opened = session
@@ -192,7 +200,9 @@ class Settler:
         return run.settled
 
     def _write_in(self, connection: Connection, run: Run) -> tuple[Written, set[str]]:
-        """Raises _Unwritten: what keeps the engine's own statements from being done is no failure of the handler's."""
+        """Write the outcome in the handler's transaction.
+        Raises _Unwritten: an error of the engine's own statements is not the handler's failure.
+        """
         try:
             connection.exec_driver_sql(f"{end_silent()}; {_BEGIN}")
             look.asked(connection)
@@ -206,7 +216,7 @@ class Settler:
         return written, look.asked(connection)
 
     def _lose(self, run: Run, error: BaseException | None) -> None:
-        """Raises LeaseLost, unless the row says that the commit was done and only its answer was lost.
+        """Raise LeaseLost, unless the row says that the commit was done and only its answer was lost.
 
         If Postgres stays away, the outcome waits for the next settle, which raises NotSettled if it must.
         """

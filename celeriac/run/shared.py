@@ -1,4 +1,4 @@
-"""What parent and children of one worker share."""
+"""Memory that the parent and the children of one worker share."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from dataclasses import dataclass
 
 from billiard.process import current_process
 
-# Made before the pool forks: bytes both sides see. Threads and solo pools share them trivially.
+# Made before the pool forks, so that both sides see the same bytes. Threads and solo pools share them trivially.
 _flags = mmap.mmap(-1, 5)
 _owner = os.getpid()
 _DRAINING, _BACKING_OFF, _REPLACING_IDLE, _TELLING, _ALONE = range(5)
 
-#: Neither draining nor backing off.
+#: The flags of a worker that neither drains nor backs off.
 _OPEN = bytes(2)
 
 #: When the parent last renewed the leases of what runs here, on the machine's monotonic clock.
 _renewed = mmap.mmap(-1, 8)
 
-#: What the parent last saw of the limits of roles: one number, which is looked at before each task.
+#: The version of the roles' limits that the parent saw last: one number, which is read before each task.
 _as_of = memoryview(mmap.mmap(-1, 8)).cast("q")
 
-# What a child runs under a hard limit: its process, its task, and when (monotonic) the process has to be stopped.
+# An entry for a task under a hard limit: the process, the task, and when (monotonic) the process has to be stopped.
 _LIMIT = struct.Struct("qqd")
 PROCESSES = 4096
 _limits = mmap.mmap(-1, _LIMIT.size * PROCESSES)
 
 
 def make_own() -> None:
-    """Memory of this worker alone, before its children are forked: a parent of several may have made it for all."""
+    """Make memory for this worker alone, before it forks: a parent of several workers may have made some for all."""
     global _flags, _renewed, _as_of, _limits, _currents, _owner
     _owner = os.getpid()
     _flags, _renewed = mmap.mmap(-1, len(_flags)), mmap.mmap(-1, len(_renewed))
@@ -42,7 +42,9 @@ def make_own() -> None:
 
 
 def fresh_name(roles: Sequence[str] = ()) -> str:
-    """A worker's name in SQL, such as worker-product_resync-a1b2c3d4: who serves a single role is named for it."""
+    """Return a worker's name for SQL, such as worker-product_resync-a1b2c3d4:
+    one that serves a single role has its name.
+    """
     role = f"{roles[0]}-" if len(roles) == 1 else ""
     return f"worker-{role}{secrets.token_hex(4)}"
 
@@ -61,7 +63,7 @@ def name_worker(name: str) -> None:
 
 
 def node() -> str:
-    """Celery's name for this worker; empty where there is none."""
+    """Return Celery's name for this worker; empty if it has none."""
     return _node
 
 
@@ -71,7 +73,7 @@ def name_node(name: str) -> None:
 
 
 def closed() -> bool:
-    """Whether nothing new may begin: the worker stops or backs off."""
+    """Return whether nothing new may begin: the worker stops or backs off."""
     return _flags[: len(_OPEN)] != _OPEN
 
 
@@ -80,7 +82,9 @@ def draining() -> bool:
 
 
 def drain(on: bool = True) -> None:
-    """The worker's own process alone says so: a signal that reaches a child of it is about that child."""
+    """Set or clear the draining flag, in the worker's own process only:
+    a signal that reaches a child is about that child.
+    """
     if os.getpid() == _owner:
         _flags[_DRAINING] = int(on)
 
@@ -94,7 +98,7 @@ def back_off(on: bool = True) -> None:
 
 
 def replacing_idle() -> bool:
-    """Whether a child that ran tasks and runs none is to make room for a fresh one."""
+    """Return whether a child that ran tasks and runs none should make room for a fresh one."""
     return _flags[_REPLACING_IDLE] == 1
 
 
@@ -103,7 +107,7 @@ def replace_idle(on: bool = True) -> None:
 
 
 def telling() -> bool:
-    """Whether somebody wants Celery's events of tasks."""
+    """Return whether somebody wants Celery's events of tasks."""
     return _flags[_TELLING] == 1
 
 
@@ -121,7 +125,7 @@ def be_alone(on: bool = True) -> None:
 
 
 def renewed() -> float:
-    """When leases were last renewed (monotonic seconds); 0 before the first time."""
+    """Return when leases were last renewed (monotonic seconds); 0 before the first time."""
     return float(struct.unpack("d", _renewed[:8])[0])
 
 
@@ -130,7 +134,7 @@ def renew(when: float) -> None:
 
 
 def limits_as_of() -> int:
-    """Changes with the limits of roles; 0 where nobody looks for changes."""
+    """Return a number that changes with the limits of roles; 0 where nobody watches for changes."""
     return _as_of[0]
 
 
@@ -140,7 +144,7 @@ def note_limits(as_of: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class HardLimit:
-    """A process that has to be stopped when the clock (monotonic) says so, unless it has ended that task by then."""
+    """A process that has to be stopped at a time (monotonic), unless it has ended that task by then."""
 
     pid: int
     task: int
@@ -148,29 +152,30 @@ class HardLimit:
 
 
 def limiting(number: int) -> Callable[[int, float], None]:
-    """A function that tells the parent which task this slot runs and its hard deadline; 0 and 0: none under a limit.
+    """Return a function that shows the parent which task this slot runs and its hard deadline; 0, 0.0:
+    none under a limit.
 
-    It is this process's for as long as it has the slot of that number.
+    It is this process's for as long as the process has the slot of that number.
     """
     at, pid = number % PROCESSES * _LIMIT.size, os.getpid()
     return lambda task, ends: _LIMIT.pack_into(_limits, at, pid, task, ends)
 
 
 def limits(processes: Iterable[int]) -> list[HardLimit]:
-    """What these processes run under a hard limit."""
+    """Return what these processes run under a hard limit."""
     wanted = set(processes)
     written = (HardLimit(*place) for place in _LIMIT.iter_unpack(_limits) if place[0] in wanted)
     return [limit for limit in written if limit.ends > 0]
 
 
-# What a place runs now: its process, its task, and since when (seconds of the epoch).
+# An entry for what a place runs now: the process, the task, and since when (seconds of the epoch).
 _CURRENT = struct.Struct("qqd")
 _currents = mmap.mmap(-1, _CURRENT.size * PROCESSES)
 
 
 @dataclass(frozen=True, slots=True)
 class Current:
-    """The one task a place runs; of its ticket's others none has begun."""
+    """The one task that a place runs; no other of its ticket has begun."""
 
     pid: int
     task: int
@@ -178,17 +183,17 @@ class Current:
 
 
 def noting(number: int) -> Callable[[int], None]:
-    """For as long as the place of that number has a ticket: what notes the task that begins, 0 for none."""
+    """Return a function that notes the task that begins in this place (0: none), while the place has a ticket."""
     at, pid = number % PROCESSES * _CURRENT.size, os.getpid()
     return lambda task: _CURRENT.pack_into(_currents, at, pid, task, time.time())
 
 
-#: In an asyncio pool, what runs in this process, by task.
+#: In an asyncio pool, returns what runs in this process, by task.
 in_flight: Callable[[], dict[int, Current]] | None = None
 
 
 def current(processes: Iterable[int]) -> dict[int, Current]:
-    """What these processes run now, by task."""
+    """Return what these processes run now, by task."""
     if in_flight is not None:
         return in_flight()
     wanted = set(processes)
@@ -197,5 +202,5 @@ def current(processes: Iterable[int]) -> dict[int, Current]:
 
 
 def place() -> int:
-    """This process's number. A pool numbers its processes from 0 on, and one that shrank keeps high numbers."""
+    """Return this process's number. A pool numbers its processes from 0 on, and one that shrank keeps high numbers."""
     return int(getattr(current_process(), "index", 0) or 0) % PROCESSES

@@ -1,11 +1,11 @@
-"""Sparing: of what is said again and again a few are said each minute, and then how many were not. Pure."""
+"""Sparing: log a few of many equal lines each minute, then how many were left out. Pure."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-#: How many are said, within how long (seconds); of so many different ones at a time.
+#: How many of a kind are logged, within how long (seconds), and how many kinds are tracked at once.
 FEW, WITHIN, KEYS = 5, 60.0, 1_000
 
 
@@ -17,13 +17,13 @@ class _Said:
 
 
 class Sparing:
-    """Of one process. `now` is any clock of seconds that only goes on."""
+    """Counts the lines of one process. `now` is any clock of seconds that never goes back."""
 
     def __init__(self) -> None:
         self._said: dict[Hashable, _Said] = {}
 
     def admit(self, what: Hashable, now: float) -> int | None:
-        """None: leave it out. Else how many like it were left out since it was last said."""
+        """Return None to leave it out, else how many like it were left out since it was last logged."""
         known = self._said.get(what)
         if known is None:
             if len(self._said) >= KEYS:

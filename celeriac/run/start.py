@@ -12,13 +12,13 @@ from celeriac.roles.role import WIDEST, Role
 from celeriac.store.prepared import Prepared
 from celeriac.store.started import Started
 
-#: What is read of a task, in the order of `Started`; its role and its token, which are the ticket's, come after them.
+#: The columns read of a task, in the order of `Started`; the ticket's role and token come after them.
 COLUMNS = """
     t.id, t.task_id, t.account, t.args, t.kwargs, t.headers, t.retry_count, t.max_retries, t.tries,
     t.max_rounds, t.losses, t.priority, t.timeout, t.parent_id, t.lock_key,
     t.enqueued_by, t.expires_at <= statement_timestamp() AS expired"""
 
-# :again: an earlier ask may have been answered on a connection that broke; what it started is this process's already.
+# :again: an earlier start may have been answered on a connection that broke; what it started is already this process's.
 START = text(f"""
 WITH mine AS (
     UPDATE celeriac.tickets
@@ -41,14 +41,14 @@ WHERE role = :role AND worker_id IS NULL AND claimed_at < statement_timestamp() 
 ORDER BY role, claimed_at LIMIT 20
 """)
 
-# What a pass of this process has claimed for it, in the pass's transaction.
+# Reads what a pass of this process has claimed for it, in the pass's transaction.
 OWN = text(f"""
 SELECT {COLUMNS}
 FROM celeriac.tasks t WHERE t.id = ANY (CAST(:ids AS bigint[]))
 """)
 
-# INVARIANT: these are all of the role that is ready, or would be after a pass, few are active, and neither role nor
-# accounts are paused or bounded: a pass would claim these tasks, and nothing else. Claimed and started at once.
+# INVARIANT: these are all of the role's tasks that are ready, or would be after a pass; few are active, and neither
+# role nor accounts are paused or capped. So a pass would claim just these tasks. They are claimed and started at once.
 START_FEW = text(f"""
 WITH ripe AS MATERIALIZED (
     SELECT role, account, priority, due_at, id FROM celeriac.ready WHERE role = :role ORDER BY account LIMIT :most + 1
@@ -93,26 +93,28 @@ _START_FEW = Prepared(
     START_FEW, _ME | {"most": "integer", "worth": "double precision", "few": "integer", "suspect": "integer"}
 )
 
-#: A role with fewer active tasks than this is idle, and so many, or fewer, may start without a pass: those that take
-#: less time (seconds, measured) in all than the pass would.
+#: A role with fewer than `FEW` active tasks is idle, and up to `FEW` of its tasks may start without a pass if they take
+#: less time (`WORTH` seconds, measured) in all than the pass would.
 FEW, WORTH = 16, 0.01
 
 
 def start(
     connection: Connection, role: str, ids: Sequence[int], token: str, *, worker_id: str, pid: int, again: bool = False
 ) -> list[Started]:
-    """What this ticket of this role holds, in the order of `ids`; a ticket that is not, or was started, starts nothing.
+    """Start this ticket and return its tasks in the order of `ids`.
+    A ticket that does not exist, or was started, gives none.
 
-    `again`: asked before, without an answer.
+    `again`: it was sent before, without an answer.
     """
     wanted = {"role": role, "token": token, "worker_id": worker_id, "pid": pid, "again": again}
     return _in_order(_START.rows(connection, wanted), ids, role, token)
 
 
 def ticket(connection: Connection, token: str) -> Row[Any] | None:
-    """Who has it, if anybody, and the ids of its tasks; locked until the end of the caller's transaction.
+    """Lock the ticket until the caller's transaction ends; return who holds it, if anybody, and its tasks' ids.
 
-    Who waited for an UPDATE of `worker_tasks` finds the row gone that it has replaced; another statement sees the new.
+    It asks twice: a statement that waited for an UPDATE of `worker_tasks` finds that its row was replaced,
+    and another sees the new one.
     """
     looks = (connection.execute(TICKET, {"token": token}).one_or_none() for _ in range(2))
     return next(filter(None, looks), None)
@@ -124,15 +126,15 @@ def unheard(connection: Connection, role: str) -> list[tuple[list[int], str]]:
 
 
 def own(connection: Connection, role: str, ids: Sequence[int], token: str) -> list[Started]:
-    """What a pass has claimed and started for this process, in the order of `ids`."""
+    """Return what a pass has claimed and started for this process, in the order of `ids`."""
     return _in_order(connection.execute(OWN, {"ids": list(ids)}), ids, role, token)
 
 
 def start_few(
     connection: Connection, role: str, most: int, token: str, *, worker_id: str, pid: int
 ) -> list[Started] | None:
-    """All of an idle role that is ready, claimed and started under this token: no pass could do otherwise. What others
-    start just now is left to them. None: a pass has to choose, or to look further.
+    """Claim and start, under this token, all ready tasks of an idle role: a pass could do nothing else. Tasks that
+    others are just starting are left to them. None: a pass has to choose, or to look further.
     """
     me = {"role": role, "token": token, "worker_id": worker_id, "pid": pid}
     bounds = {"most": most, "worth": WORTH, "few": FEW, "suspect": SUSPECT}
@@ -143,9 +145,10 @@ def start_few(
 
 
 def most_without_pass(role: Role) -> int:
-    """How many of a role may start without a pass: several processes that do so at once do not overrun its window.
+    """Return how many tasks of a role may start without a pass,
+    so that several processes doing so do not overrun its window.
 
-    A window by measure is not overrun by idle processes: it is wider than they are many.
+    A window by measure is wider than there are idle processes, so they cannot overrun it.
     """
     window = role.window or WIDEST
     if window < 4 * FEW:
@@ -155,6 +158,6 @@ def most_without_pass(role: Role) -> int:
 
 
 def _in_order(rows: Iterable[Sequence[Any]], ids: Sequence[int], role: str, token: str) -> list[Started]:
-    """Of this ticket; what `ids` does not name comes last."""
+    """Return the tasks of this ticket in the order of `ids`; those it does not name come last."""
     tasks = {row[0]: Started._make((*row, role, token)) for row in rows}
     return [tasks.pop(task) for task in ids if task in tasks] + list(tasks.values())

@@ -1,7 +1,7 @@
-"""Strays: tickets that may yet come to be this process's, as the answer to what claims them was lost.
+"""Unconfirmed starts: tickets that may yet become this process's, because the answer to their claim was lost.
 
-The server may still be about to commit it, behind a slow disk or a standby. Nobody runs what a ticket holds that comes
-then, and its process, which lives, would keep it from going stale: so it is handed back as it comes.
+The server may still be about to commit the claim, behind a slow disk or a standby. Nobody would run such a ticket's
+tasks, and its live process would keep it from going stale: so it is handed back as soon as it appears.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from celeriac.store.connections import Database
 
 logger = logging.getLogger(__name__)
 
-#: As a rule it comes at once or never: looks (seconds apart) become rarer, up to this.
+#: The longest time (seconds) between two attempts. They become rarer, as a ticket usually appears at once or never.
 SELDOM = 10.0
 
 
 def look_after(database: Database, token: str, seconds: float) -> None:
-    """Hands back, in a thread, what comes under this token within so many seconds."""
+    """Hand back, in a thread, a ticket that appears under this token within so many seconds."""
     until = time.monotonic() + seconds
     threading.Thread(target=_look_after, args=(database, token, until), name="celeriac-stray", daemon=True).start()
 

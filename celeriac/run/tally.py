@@ -1,4 +1,4 @@
-"""The tally: a process counts what its tasks came to, and writes it down once a second."""
+"""The tally: a process counts how its tasks ended, and writes the counts once a second."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ EVERY = 1.0
 
 
 class Tally:
-    """What a process has not written down when it ends is lost."""
+    """The counts of one process. What it has not written when it ends is lost."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -32,7 +32,7 @@ class Tally:
         self._later: threading.Timer | None = None
 
     def count(self, role: str, runs: Sequence[Run], seconds: float) -> None:
-        """Those of the runs that have been settled, which took so long together."""
+        """Count those of these runs that have been settled; `seconds`: how long all took together."""
         if not runs:
             return
         ended = Counter((run.became, bool(run.task.retry_count or run.task.tries)) for run in runs)
@@ -43,7 +43,7 @@ class Tally:
             self._counts[role] = _sum(self._counts.get(role, Counts()), some)
 
     def write_in_time(self) -> None:
-        """Now, if the last time is long enough ago; else soon, whether another ticket comes or not."""
+        """Write now, if the last time is long enough ago; else soon, whether another ticket comes or not."""
         if time.monotonic() - self._written > EVERY:
             self.write()
         elif self._later is None:
@@ -52,7 +52,7 @@ class Tally:
             self._later.start()
 
     def write(self) -> None:
-        """Where Postgres does not take it now, the next time does."""
+        """Write the counts; if Postgres is away, the next call does."""
         with self._lock:
             counts, self._counts, self._later, self._written = self._counts, {}, None, time.monotonic()
         if not counts:

@@ -1,4 +1,4 @@
-"""A ticket in a child process: start its rows in one statement, run them, settle them in few."""
+"""Run a ticket in a child process: start its rows in one statement, run them, settle them in few."""
 
 from __future__ import annotations
 
@@ -44,19 +44,19 @@ from celeriac.store.started import Started
 
 logger = logging.getLogger(__name__)
 
-#: Outcomes of small tasks wait for one another at most this long (seconds).
+#: How long (seconds) outcomes of small tasks are collected at most before they are written.
 SETTLE_EVERY = 0.1
 
 #: A role's measured run time is written at most this often by each process (seconds).
 OBSERVE_EVERY = 0.5
 
-#: How long (seconds) a start waits for a lock of somebody else's, and an outcome, before they are done later.
+#: How long (seconds) a start and an outcome wait for somebody else's lock before they are left for later.
 START, PATIENCE = 0.2, 0.5
 
-#: How often a ticket that broke off tries to release rows that somebody has locked.
+#: How many attempts a ticket that broke off makes to release rows that somebody has locked.
 LOOKS = 8
 
-#: A run whose lease nobody renews is stopped when this share of it is over.
+#: A run whose lease is not renewed is stopped when this share of the lease is over.
 LEASE_USED = 0.8
 
 _observed: dict[str, float] = {}
@@ -65,7 +65,7 @@ _observed: dict[str, float] = {}
 def hand_back(
     connection: Connection, tokens: Sequence[str], *, started: bool, only: Sequence[int] | None = None
 ) -> list[release.Freed]:
-    """Nobody ran these: they wait again, no attempt burnt. Not those of tickets that somebody has locked."""
+    """Hand back tasks that nobody ran: they wait again, and no attempt is used up. Locked tickets are skipped."""
     return release.release(
         connection, tokens, only=only, started=started, kind="handed_back", why="its worker had no time for it",
         by=worker_id(), loss=False,
@@ -75,12 +75,11 @@ def hand_back(
 class TicketRun:
     """The tasks of one ticket in this process.
 
-    `ask` claims or starts them under the token and says which are this process's to run; asked `again` where an answer
-    was lost. Tasks are taken one by one under a lock, so that the watch can hand the rest back while one takes long:
-    small tasks share a ticket, long ones never wait for one another.
-
-    INVARIANT: the lock is held until Postgres has answered, and a task leaves `waiting` or `finished` only then. What
-    Postgres did not acknowledge is sent again by the watch or at the end of the run.
+    `ask` claims or starts them under the token and returns those that are this process's to run; it is called with
+    `again` if an answer was lost. Tasks are taken one by one under a lock, so that the watch can hand the rest back
+    while one takes long: small tasks share a ticket, long ones never wait for one another. INVARIANT: the lock is held
+    until Postgres has answered, and a task leaves `waiting` or `finished` only then. What Postgres did not acknowledge
+    is sent again by the watch or at the end of the run.
     """
 
     def __init__(self, app: RunApp, role: Role, token: str, ask: Callable[[bool], Sequence[Started]]) -> None:
@@ -89,10 +88,10 @@ class TicketRun:
         self.token = token
         self.ask = app.receive(role, ask)
         self.started_at = time.monotonic()
-        self.owned: set[int] | None = None  # nothing says which, until the start is answered
+        self.owned: set[int] | None = None  # unknown until the start is answered
         self.waiting: list[Started] = []
         self.finished: list[Run] = []
-        self.late: set[int] = set()  # whose outcomes somebody's lock keeps from being written
+        self.late: set[int] = set()  # tasks whose outcomes wait for somebody's lock
         self.settled_at = time.monotonic()
         self.seconds = self.counted = 0.0
         self.asked = self.handing_back = False
@@ -106,7 +105,7 @@ class TicketRun:
         self.limit: Callable[[int, float], None]
 
     def run(self, wanted: int = 0) -> dict[str, Any]:
-        """What became of it; `wanted`: how many tasks it named."""
+        """Run the ticket and return what became of it; `wanted`: how many tasks its message names."""
         ran = 0
         try:
             with watch.place() as self.place:
@@ -136,7 +135,7 @@ class TicketRun:
         return {name: n for name, n in done.items() if n or name == "ran"}
 
     def _note(self, ran: int) -> None:
-        """What its tasks took. They are settled: what cannot be written now is of no great worth."""
+        """Note how long its tasks took. They are settled, so failing here loses little."""
         try:
             with patient(START):
                 self._observe(ran)
@@ -146,11 +145,11 @@ class TicketRun:
             logger.warning("%s: what a ticket's tasks took was not noted: %s", self.role.name, error)
 
     def lease_ends_soon(self) -> bool:
-        """Whether nobody has renewed the ticket's lease for most of it: its tasks may start elsewhere before long."""
+        """Return whether nobody renewed the ticket's lease for most of it: its tasks may soon start elsewhere."""
         return time.monotonic() - max(renewed(), self.started_at) > self.role.stale_after * LEASE_USED
 
     def _start(self) -> tuple[int, int]:
-        """How many are this process's, and how many of those have expired."""
+        """Start the ticket; return how many tasks are this process's, and how many of those have expired."""
         with patient(START):
             self.limits = retry_while_away(
                 lambda: Heeded(self.app.limited, self.app.database, self.role, self.app.settings.time_limit_grace),
@@ -167,13 +166,13 @@ class TicketRun:
         return len(own), len(self.finished)
 
     def _start_later(self) -> None:
-        """Somebody has locked the ticket, or what a pass needs: once that is over it is sent again, if there is one."""
+        """Send the ticket again later, if it still exists: somebody has locked it, or what a pass needs."""
 
         def send() -> bool:
             with self.app.database.transaction() as connection:
                 row = start.ticket(connection, self.token)
                 if row is not None and (row.worker_id, row.worker_pid) == (worker_id(), os.getpid()):
-                    hand_back(connection, [self.token], started=True)  # an earlier ask that had no answer
+                    hand_back(connection, [self.token], started=True)  # an earlier start had no answer
                     row = None
             if row is not None and row.worker_id is None:
                 self.app.publisher.publish([Ticket(self.role.name, self.role.queue, row.ids, self.token)])
@@ -200,7 +199,9 @@ class TicketRun:
         return self.handing_back or self.place.stopping or closed()
 
     def _may_begin(self) -> bool:
-        """By the role's rate, if it has one: what may not waits again, for a pass that may give it out."""
+        """Return whether the role's rate, if any, lets a task begin;
+        else it waits again, for a pass that has a token for it.
+        """
         try:
             with patient(PATIENCE):
                 lets = retry_while_away(lambda: self.limits.lets(self.waiting), "keep to a role's limits")
@@ -212,7 +213,7 @@ class TicketRun:
         return lets
 
     def _part_with_waiting(self) -> None:
-        """What cannot be handed back stays, and none of it begins now."""
+        """Hand back what waits. Tasks that cannot be handed back stay, and none of them begins now."""
         retry_while_away(lambda: retry_deadlocks(self._hand_back_waiting), "hand a ticket back")
         self._settle()
         if self.waiting:
@@ -227,7 +228,7 @@ class TicketRun:
         if self.reporter is not None:
             self.reporter.started(task)
         try:
-            with patient(None):  # what a handler does waits as it says
+            with patient(None):  # a handler's own statements wait as long as it wants
                 self.execute(self.app, run, direct)
         finally:
             self.place.current = None
@@ -242,7 +243,7 @@ class TicketRun:
             self._settle()
 
     def _limit(self, run: Run) -> None:
-        """The parent knows until when it may run, at the latest; without a time limit there is nothing to know."""
+        """Show the parent until when the run may last, if it has a time limit."""
         if (self.limits.allowed is not None or run.task.timeout is not None) and places.kind is None:
             run.on_limit = self._tell_limit
             self._tell_limit(run)
@@ -258,7 +259,7 @@ class TicketRun:
         self.limit(run.task.id, run.limited_since + allowed)
 
     def _settle(self) -> None:
-        """What somebody has locked is left to a thread: this one goes on."""
+        """Settle what is finished. Outcomes that somebody's lock delays are left to a thread, and this one goes on."""
         with self.lock:
             self.settled_at = time.monotonic()
             if self.late or any(run.late_session is not None for run in self.finished):
@@ -272,7 +273,7 @@ class TicketRun:
                     raise
                 self._settle_later()
                 return
-            finally:  # one that Postgres refused keeps none of the others from being told
+            finally:  # the others are reported even if Postgres refused one
                 self._tell_settled(self.finished)
             self._count(self.finished)
             self.finished = []
@@ -301,7 +302,7 @@ class TicketRun:
         return True
 
     def _give_up(self, run: Run, error: BaseException) -> None:
-        """Postgres refuses its outcome: it runs again."""
+        """Release this task, so that it runs again: Postgres refuses its outcome."""
         with self.lock, self.app.database.transaction() as connection:
             release.release(
                 connection, [self.token], only=[run.task.id], started=True, kind="abandoned", by=worker_id(),
@@ -315,7 +316,7 @@ class TicketRun:
             self.reporter.flush()
 
     def give_up_waiting(self) -> None:
-        """Hands back what has not begun and settles what is done. The watch calls this, again and again."""
+        """Hand back what has not begun and settle what is done. The watch calls this repeatedly."""
         with self.lock:
             self._hand_back_waiting()
             try:
@@ -324,7 +325,9 @@ class TicketRun:
                 logger.warning("The end of the run settles what its watch could not: %s", error)
 
     def _hand_back_waiting(self) -> None:
-        """What somebody has locked stays. Without an answer nothing says whose the tasks are: none may begin then."""
+        """Hand back what waits, but for locked tasks. Until Postgres answers it is unknown whose they are:
+        none may begin.
+        """
         if not self.waiting:
             return
         self.handing_back = True
@@ -347,10 +350,10 @@ class TicketRun:
             self.owned.difference_update(ids)
 
     def _abandon(self, error: BaseException) -> None:
-        """After an error of the engine's own: releases the ticket's tasks.
+        """Release the ticket's tasks after an error of the engine's own.
 
-        If it cannot, a forked process exits, and its parent releases them; one shared with other tickets leaves this
-        one to the lifeline.
+        If that fails, a forked process exits, and its parent releases them; a process shared with other tickets leaves
+        this one to the lifeline.
         """
         logger.error("A ticket of %s broke off: %s", self.role.name, in_a_line(error))
         with self.lock, suppress(Exception):
@@ -362,7 +365,7 @@ class TicketRun:
         places.orphans.put(self.token)
 
     def _released(self, error: BaseException) -> bool:
-        """Whether none of the tasks is this process's any more: False without asking if Postgres stayed away."""
+        """Return whether no task is this process's any more; False without an attempt if Postgres stayed away."""
         if isinstance(error, NotSettled) or is_gone(error):
             return False
         try:
@@ -372,7 +375,9 @@ class TicketRun:
             return False
 
     def _release(self, error: BaseException) -> bool:
-        """Whether somebody has it locked just now. Unbegun is no loss, nor what Postgres refused for now."""
+        """Release the tasks; return whether somebody has some locked just now. A task that had not begun counts no
+        loss, nor does any if Postgres refused an outcome only for now.
+        """
         why, loss = f"its process broke off: {in_a_line(error)}"[:500], not is_refused_for_now(error)
         with self.lock, self.app.database.transaction() as connection:
             mine = None if self.owned is None else list(self.owned - self.late)

@@ -1,7 +1,7 @@
-"""Traces: which tasks a process has begun, in a file in memory that survives it, however it ends.
+"""Traces: a file in memory with the tasks a process has begun, which survives the process, however it ends.
 
 What a lost process had begun, or may have begun, counts a loss; its tickets' other tasks wait again without one. A
-trace is read on its own machine alone (in Kubernetes: its pod). Where there is none, each task may have begun.
+trace is read on its own machine only (in Kubernetes: its pod). Without a trace, each task may have begun.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ from celeriac.store.connections import Database
 
 logger = logging.getLogger(__name__)
 
-#: Whose trace it is stands in the first page, as JSON.
+#: The size (bytes) of the header, which has the process's identity as JSON.
 HEADER = 1024
 
-#: What a process notes last: the mark of a ticket with 0, then the same mark with each of its tasks as it begins.
-#: INVARIANT: where a ticket's 0 is still there, so are all of its tasks that have begun; where it is not, any may have.
+#: The latest entries of a process: a ticket's mark with 0, then the same mark with each of its tasks as it begins.
+#: INVARIANT: if a ticket's 0 is still there, so are all of its tasks that have begun; if not, any may have begun.
 _ENTRY = struct.Struct("qq")
 ENTRIES = 1024
 SIZE = HEADER + _ENTRY.size * ENTRIES
 
-#: A dead process' trace that nobody has read goes after so long (seconds), in which it is read-only.
+#: How long (seconds) a dead process's unread trace is kept. It is made read-only (`SEEN`) when it is first found.
 FORGOTTEN = 3600.0
 SEEN = 0o400
 
-#: Files in memory where there are some: who dies with its container is read by its successor in the same pod.
+#: A folder of files in memory, if there is one: a successor in the same pod reads a dead container's traces there.
 MEMORY = Path("/dev/shm")
 
 WHY = "its process was lost before it began"
@@ -57,7 +57,7 @@ WHERE token = ANY (CAST(:tokens AS uuid[])) AND worker_pid IS NOT NULL
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """What one process has noted. `path`: its file."""
+    """The notes of one process. `path`: its file."""
 
     path: Path
     worker_id: str
@@ -65,20 +65,20 @@ class Trace:
     begun: Mapping[int, frozenset[int]]
 
     def unbegun(self, token: str, ids: Iterable[int]) -> list[int]:
-        """Which of a ticket's tasks have certainly not begun."""
+        """Return those of a ticket's tasks that have certainly not begun."""
         begun = self.begun.get(_mark(token))
         return [] if begun is None else [task for task in ids if task not in begun]
 
 
 class Traces:
-    """What this process leaves behind. Only workers do: `keep` is called before their processes are forked."""
+    """The traces of this process. Only workers leave any: they call `keep` before their processes are forked."""
 
     def __init__(self) -> None:
         self._keeps = False
         self._open: dict[tuple[int, str, str], _File] = {}
 
     def keep(self, *, on: bool) -> None:
-        """Begins, or ends and removes the traces of this process."""
+        """Begin to keep traces, or stop and remove this process's."""
         self._keeps = on
         for file in self._open.values():
             file.remove()
@@ -88,7 +88,9 @@ class Traces:
                 _forget_the_old()
 
     def opened(self, database: Database, token: str) -> Callable[[int], None]:
-        """Notes that this process asks for a ticket; the function notes each of its tasks as it begins."""
+        """Note that this process is about to take a ticket;
+        return a function that notes each of its tasks as it begins.
+        """
         if not self._keeps:
             return _nothing
         key = (os.getpid(), worker_id(), database.url)
@@ -109,8 +111,8 @@ class _File:
             logger.warning("No trace of what begins here is kept: %s; whatever a lost process held is a loss", error)
 
     def _create(self, path: Path) -> mmap.mmap:
-        """Under its name once it is whole: who can lock a trace takes its process for dead. A file that has no room
-        would end the process that writes to it, so it has it from the beginning.
+        """Create the file, and give it its name once it is whole: whoever can lock a trace takes its process for dead.
+        Its space is allocated at once, because a write to a file without room would end the process.
         """
         temporary = path.with_suffix(".new")
         self._file = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
@@ -148,11 +150,11 @@ class _File:
 
 
 def _nothing(_: int) -> None:
-    """No trace is kept."""
+    """Do nothing: no trace is kept."""
 
 
 def _mark(token: str) -> int:
-    """Never 0; a token that is none has its ticket refused."""
+    """Return a ticket's mark, never 0; a string that is no token gets -1, and its ticket is refused."""
     try:
         return int(token[-12:], 16) + 1
     except ValueError:
@@ -160,7 +162,7 @@ def _mark(token: str) -> int:
 
 
 def folder() -> Path:
-    """Of this user's traces. Raises OSError where it is somebody else's."""
+    """Return the folder of this user's traces. Raises OSError if it is somebody else's."""
     base = MEMORY if os.access(MEMORY, os.W_OK) else Path(tempfile.gettempdir())
     path = base / f"celeriac-{os.getuid()}"
     path.mkdir(mode=0o700, exist_ok=True)
@@ -179,7 +181,7 @@ def _digest(name: str) -> str:
 
 
 def read(path: Path) -> Trace | None:
-    """None where there is none, or none that can be read."""
+    """Return the trace in this file; None if there is none, or it cannot be read."""
     try:
         content = path.read_bytes()
         header = json.loads(content[:HEADER].rstrip(b"\0"))
@@ -196,7 +198,7 @@ def read(path: Path) -> Trace | None:
 
 
 def dead(url: str) -> Iterator[Trace]:
-    """Of processes that worked on this database and are gone."""
+    """Yield the traces of processes that worked on this database and are gone."""
     mine = f"{_digest(url)}-"
     for path in folder().iterdir():
         if path.name.startswith(mine) and not path.suffix and _is_dead(path) and (trace := read(path)) is not None:
@@ -204,7 +206,7 @@ def dead(url: str) -> Iterator[Trace]:
 
 
 def _is_dead(path: Path) -> bool:
-    """Nobody holds its lock, which ends with the process, in whichever namespace that was."""
+    """Return whether nobody holds the file's lock, which ends with its process, in whichever namespace that was."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     except OSError:
@@ -219,7 +221,7 @@ def _is_dead(path: Path) -> bool:
 
 
 def _forget_the_old() -> None:
-    """Removes what was seen to be dead long ago, whichever database it is of."""
+    """Remove traces that were found dead long ago, of any database."""
     for path in filter(_is_dead, folder().iterdir()):
         seen = path.stat()
         if stat.S_IMODE(seen.st_mode) != SEEN:
@@ -230,9 +232,9 @@ def _forget_the_old() -> None:
 
 
 def spare_neighbours(database: Database) -> None:
-    """Hands back what processes of this machine that are gone held and had not begun, whichever worker's they were.
+    """Hand back tasks that lost processes of this machine held and had not begun, whichever worker's they were.
 
-    What they had begun goes when its lease is over. A trace is kept until its process holds nothing.
+    Tasks they had begun are rescued when their lease is over. A trace is kept until its process holds nothing.
     """
     try:
         gone = {(trace.worker_id, trace.pid): trace.path for trace in dead(database.url)}
@@ -248,7 +250,7 @@ def spare_neighbours(database: Database) -> None:
 
 
 def spare(connection: Connection, url: str, tokens: Sequence[str]) -> list[release.Freed]:
-    """Hands back those tasks of lost processes' tickets that had not begun; which."""
+    """Hand back and return those tasks of lost processes' tickets that had not begun."""
     held = connection.execute(HELD, {"tokens": list(tokens)}).all() if tokens else []
     try:
         known = {key: read(path_of(url, *key)) for key in {(row.worker_id, row.worker_pid) for row in held}}
@@ -266,11 +268,11 @@ def spare(connection: Connection, url: str, tokens: Sequence[str]) -> list[relea
 
 
 def forget(url: str, worker: str) -> None:
-    """Removes the traces of a worker that has ended in order."""
+    """Remove the traces of a worker that has ended in order."""
     with suppress(OSError):
         for path in folder().glob(f"{_digest(url)}-{_digest(worker)}-*"):
             path.unlink(missing_ok=True)
 
 
-#: This process's.
+#: The traces of this process.
 traces = Traces()

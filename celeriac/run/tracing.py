@@ -1,8 +1,7 @@
-"""Spans of OpenTelemetry (the extra `otel`; `CELERIAC_OTEL=true`): of each enqueue, pass, start, run and settle.
+"""OpenTelemetry spans (the extra `otel`; `CELERIAC_OTEL=true`) for each enqueue, pass, start, run and settle.
 
-The provider is the application's: this asks the API for a tracer, and where no SDK is set up nothing is recorded. A row
+The provider is the application's: this gets a tracer from the API, and without an SDK nothing is recorded. A row
 keeps its enqueue's span in its headers, as `traceparent` and `tracestate` (W3C Trace Context).
-
 Names and attributes are those of the semantic conventions for messaging, v1.44: a first attempt belongs to its caller's
 trace; a later one begins a trace of its own, with a link to that.
 """
@@ -41,7 +40,7 @@ SCHEMA = "https://opentelemetry.io/schemas/1.44.0"
 
 SYSTEM = {"messaging.system": "celeriac"}
 
-#: What a span says of an error at most (characters).
+#: How many characters of an error a span has at most.
 MOST = 500
 
 _tracer = trace.get_tracer("celeriac", __version__, schema_url=SCHEMA)
@@ -50,7 +49,7 @@ _w3c = TraceContextTextMapPropagator()
 
 
 def traced(insert: Callable[[list[NewTask], Any], T]) -> Callable[[list[NewTask], Any], T]:
-    """An insert with a span around it, which its rows name as where they come from."""
+    """Wrap an insert in a span, which its rows keep as their origin."""
 
     def inserting(tasks: list[NewTask], bound: Any) -> T:
         with _sending(tasks):
@@ -62,7 +61,7 @@ def traced(insert: Callable[[list[NewTask], Any], T]) -> Callable[[list[NewTask]
 
 
 def executed(app: HandlerApp, run: Run, direct: Direct | None = None) -> None:
-    """`execute` in a span, which is the current one of the handler and of what it enqueues."""
+    """Call `execute` in a span, which is the current one for the handler and what it enqueues."""
     parent, links = _origin(run.task)
     about = _of_run(run)
     name = f"process {run.role.name}"
@@ -72,9 +71,9 @@ def executed(app: HandlerApp, run: Run, direct: Direct | None = None) -> None:
 
 
 def received(role: Role, ask: Callable[[bool], Sequence[Started]]) -> Callable[[bool], Sequence[Started]]:
-    """An ask for a ticket's tasks with a span around it, which is linked with where each comes from.
+    """Wrap the start of a ticket's tasks in a span that is linked to each task's origin.
 
-    None where there were none: many kicks find that others have taken what they are about.
+    There is no span without tasks, because many wake-ups find that others have taken theirs.
     """
 
     def asking(again: bool) -> Sequence[Started]:
@@ -89,7 +88,7 @@ def received(role: Role, ask: Callable[[bool], Sequence[Started]]) -> Callable[[
 
 
 class TracedSettler(Settler):
-    """Each settle of a ticket's tasks, or of one with a session, is a span."""
+    """A settler with a span for each settle of a ticket's tasks, or of a run with a session."""
 
     def _settle_together(self, runs: Sequence[Run]) -> None:
         with _settling(runs):
@@ -101,7 +100,7 @@ class TracedSettler(Settler):
 
 
 class TracedDispatcher(Dispatcher):
-    """Each pass is a span, which belongs to whatever made it."""
+    """A dispatcher with a span for each pass, inside the span that caused it."""
 
     def run_pass(self, role: Role, own: Own | None = None) -> Pass:
         with _tracer.start_as_current_span(f"dispatch {role.name}", kind=SpanKind.INTERNAL) as span:
@@ -143,7 +142,7 @@ def _sending(tasks: Sequence[NewTask]) -> Iterator[None]:
 
 
 def _callers(tasks: Sequence[NewTask]) -> Context | None:
-    """The current span's; where there is none, what the call's own headers say."""
+    """Return the context of the call's own headers; None if there is a current span."""
     if trace.get_current_span().get_span_context().is_valid or not tasks:
         return None
     return _w3c.extract(_own(tasks[0].headers))
@@ -154,13 +153,13 @@ def _with(task: NewTask, carrier: Mapping[str, Any]) -> NewTask:
 
 
 def _own(headers: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Those of the call, among what the row keeps of its message."""
+    """Return the call's own headers, among those the row keeps of its message."""
     own = (headers or {}).get("headers")
     return dict(own) if isinstance(own, Mapping) else {}
 
 
 def _origin(task: Started) -> tuple[Context, Sequence[Link]]:
-    """What its span belongs to, and what it is linked with."""
+    """Return the context that the run's span belongs to, and its links."""
     if not (task.retry_count or task.tries or task.losses):
         return _callers_of(task), ()
     return Context(), _links([task])
@@ -172,7 +171,7 @@ def _callers_of(task: Started) -> Context:
 
 
 def _links(tasks: Iterable[Started]) -> list[Link]:
-    """With the spans that enqueued them, each once."""
+    """Return links to the spans that enqueued these tasks, each once."""
     contexts: dict[tuple[int, int], SpanContext] = {}
     for task in tasks:
         origin = trace.get_current_span(_callers_of(task)).get_span_context()
@@ -193,7 +192,7 @@ def _of_run(run: Run) -> dict[str, Any]:
 
 
 def _tell_end(span: Span, run: Run) -> None:
-    """What it came to. An error that is tried again is one of this attempt all the same."""
+    """Write the outcome to the span. An error that is retried still counts as this attempt's."""
     outcome = run.outcome
     if outcome is None:
         return
@@ -209,7 +208,7 @@ def _tell_end(span: Span, run: Run) -> None:
 
 @signals.worker_process_shutdown.connect(weak=False)
 def _flush(**_: Any) -> None:
-    """A process of a pool ends without what Python runs at an exit."""
+    """Flush spans: a process of a pool ends without Python's exit hooks."""
     flush = getattr(trace.get_tracer_provider(), "force_flush", None)
     if flush is not None:
         flush(2_000)

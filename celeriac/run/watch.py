@@ -1,8 +1,7 @@
-"""The watch: a thread in each child that looks after the one task running there, or after all of a pool of threads.
+"""The watch: a thread in each child that supervises the one task running there, or all of a pool of threads.
 
-It enforces the time limit without asking anybody, hears of cancellation and of a lost lease, stops what nobody renews
-the lease of, and hands a ticket's other tasks back while one takes long. Short tasks never notice it: it looks a few
-times a second.
+It enforces the time limit by itself, notices cancellation and a lost lease, stops runs whose lease nobody renews, and
+hands a ticket's other tasks back while one takes long. Short tasks never notice it: it checks a few times a second.
 """
 
 from __future__ import annotations
@@ -26,18 +25,18 @@ from celeriac.store.failures import log_error
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two looks; also how long a task may run before its ticket's other rows go elsewhere.
+#: Seconds between two checks; also how long a task may run before its ticket's other rows are handed back.
 LOOK_EVERY = 0.25
 
 
 class RunWatch:
-    """One a process."""
+    """The watch of one process."""
 
     def __init__(self) -> None:
         self.pid = 0
 
     def start(self) -> None:
-        """Anew after a fork, which no thread survives."""
+        """Start the threads, again after a fork, which no thread survives."""
         if self.pid == os.getpid():
             return
         self.pid = os.getpid()
@@ -48,7 +47,7 @@ class RunWatch:
 
     @contextmanager
     def place(self) -> Iterator[Place]:
-        """Where this thread runs the tasks of a ticket."""
+        """Take a place where this thread runs the tasks of a ticket."""
         self.start()
         place = places.take()
         try:
@@ -82,14 +81,14 @@ class RunWatch:
             place.stop(run, error)
 
     def _limit(self, place: Place) -> None:
-        """At the soft limit the handler is told, once; at the hard one the parent stops this process."""
+        """Interrupt the handler once at the soft limit; at the hard one the parent stops this process."""
         if place.current is not None and _limit_reached(run := place.current[1]):
             run.stopped = place.stop(run, SoftTimeLimitExceeded(run.timeout))
 
     def make_room(self) -> None:
-        """Ends a pool's process that ran tasks and runs none, if those are to be replaced, or it was told to end.
+        """End a pool's process that ran tasks and runs none, if such are to be replaced, or it was told to end.
 
-        Its last ticket is over for so long that the pool knows.
+        It waits until the pool must know that the process's last ticket is over.
         """
         since, process = places.idle_since, places.only
         if process is None or process.leaving or since is None:
@@ -111,20 +110,22 @@ def _reason_to_stop(run: Run) -> BaseException | None:
 
 
 def _limit_reached(run: Run) -> bool:
-    """Where nothing can be stopped, a hard limit that an operator has set later is as a soft one."""
+    """Return whether to interrupt the handler for its time limit. In threads, which nothing can stop, a hard limit that
+    an operator has set later counts as a soft one.
+    """
     left = run.left
     if run.outcome is not None or left is None or left > 0 or run.stopped:
         return False
     return places.kind is not None or run.grace(math.inf) > 0
 
 
-#: This process's.
+#: The watch of this process.
 watch = RunWatch()
 
 
 @contextmanager
 def at_work() -> Iterator[None]:
-    """Around all of a ticket: its process is not idle."""
+    """Mark the process as not idle, for the whole of a ticket."""
     places.idle_since = None
     try:
         yield

@@ -1,4 +1,4 @@
-"""Instants → tasks, passes and sweeps. A beat config takes `batcher`, `sweeping` and `enqueuing` from here."""
+"""Instants become tasks, passes and sweeps. A beat config imports `batcher`, `sweeping` and `enqueuing` from here."""
 
 from celeriac.schedules.beat import PassesAndSweeps, Scheduler
 from celeriac.schedules.listed import batcher, enqueuing, sweeping

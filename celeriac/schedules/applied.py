@@ -1,6 +1,6 @@
-"""What others do to an entry of Celery's timetable as it is due: its row keeps what they say of its call.
+"""Listeners on an entry of Celery's timetable as it comes due: its row keeps what they add to the call.
 
-Cron monitors replace `Scheduler.apply_entry`, and tracers listen on a call's way. The row itself is the tick's.
+Cron monitors replace `Scheduler.apply_entry`, and tracers listen where a call is sent. The tick writes the row itself.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class Applied:
         self.app, self.scheduler = app, scheduler
 
     def headers(self, job: PlannedJob) -> Any:
-        """What the row of one instant keeps beside its arguments; None where nobody listens and its entry says nothing.
+        """Return what an instant's row keeps beside its arguments; None without listeners and options in its entry.
 
-        As on Celery, an error is logged, and costs only what would have been said.
+        As in Celery, an error is logged, and only the listeners' additions are lost.
         """
         said = original(self.app.conf, job.name)
         options = _of_messages((said or {}).get("options"))
@@ -56,5 +56,5 @@ class Applied:
 
 
 def _of_messages(options: Any) -> dict[str, Any]:
-    """Those that concern the message alone: the row has the others from its schedule."""
+    """Return the options that concern the message alone; the row has the others from its schedule."""
     return {name: dict(options[name]) for name in ("headers",) if (options or {}).get(name)}

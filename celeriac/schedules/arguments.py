@@ -1,4 +1,4 @@
-"""A schedule's arguments: kept as a task's row keeps its own, and given to each of its tasks as a call would."""
+"""A schedule's arguments: kept as a task's row keeps its own, and passed to each of its tasks as in a call."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from celeriac.store.encoding import MOST_BYTES, Unfit, encoded, revived
 
 
 def kept(value: Any, of: str = "") -> Any:
-    """As JSON, with dates and the like in kombu's notation. Raises ConfigurationError; `of` begins its message."""
+    """Return JSON, with dates and the like as kombu writes them. Raises ConfigurationError, which begins with `of`."""
     try:
         return encoded(value, MOST_BYTES)
     except Unfit as error:
@@ -21,7 +21,7 @@ def kept(value: Any, of: str = "") -> Any:
 
 
 def task_of(role_named: RoleNamed, limit: float, schedule: Entry | PlannedJob, task_id: str, **more: Any) -> NewTask:
-    """What an instant enqueues; `limit`: bytes of its arguments. Raises EnqueueRefused."""
+    """Build the task that an instant enqueues; `limit`: bytes of its arguments. Raises EnqueueRefused."""
     role, signature = role_named(schedule.target)
     args, fields = call_of(schedule.options)
     said = revived(arguments_of(role.name, {"args": list(args), "kwargs": dict(schedule.kwargs)}, limit))

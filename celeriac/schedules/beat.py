@@ -39,21 +39,21 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: Beat looks at least this often (seconds), so that a change in SQL takes effect soon; and tells that it lives.
+#: Beat polls at least this often (seconds), so that a change in SQL takes effect soon; and reports that it lives.
 LOOK_EVERY = 1.0
 
-#: And this long it waits (seconds) for what is due but held by somebody: another beat, or an open transaction.
+#: So soon (seconds) it polls again for a due schedule that another beat, or an open transaction, has locked.
 LOOK_AGAIN = 0.01
 
-#: How soon (seconds) it reads a beat config again that met somebody's lock.
+#: So soon (seconds) it reads the beat config again after meeting somebody's lock.
 INSTALL_AGAIN = 5.0
 
-#: Passes and sweeps at once, and how long (seconds) a beat that ends waits for them.
+#: Passes and sweeps at once; when beat ends it waits for them.
 ACTS = 4
 
 
 class Acts:
-    """What runs beside the ticks: of each schedule one at a time. `keep` writes what each came to."""
+    """Passes and sweeps beside the ticks, one at a time of each schedule. `keep` writes each one's report."""
 
     def __init__(self, keep: Callable[[PlannedJob, Mapping[str, Any]], None]) -> None:
         self.keep = keep
@@ -117,10 +117,10 @@ class Beat(StockBeat):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.quiet = self.quiet or self.app.settings.log_format == "json"  # a banner is no object
+        self.quiet = self.quiet or self.app.settings.log_format == "json"  # a banner is no JSON object
 
     def init_loader(self) -> None:
-        """What tasks there are is known now. Raises ClickException, told in a line, for what cannot be."""
+        """Load the app's tasks. Raises ClickException, of one line, for a configuration that cannot work."""
         try:
             super().init_loader()
             scheduler = scheduler_class(self.scheduler_cls)
@@ -131,7 +131,7 @@ class Beat(StockBeat):
 
 
 class Scheduler(StockScheduler):
-    """Celery's service drives it: `tick()` returns how long to sleep."""
+    """The scheduler, driven by Celery's service: `tick()` returns how long to sleep (seconds)."""
 
     app: Celeriac
 
@@ -153,24 +153,24 @@ class Scheduler(StockScheduler):
         self.closed = threading.Event()
         self.late_by = 0.0
         self.is_watched = False
-        #: When (monotonic) its loop went on, and when a tick was over.
+        #: Times (monotonic) at which its loop last advanced, and a tick ended.
         self.moved_at = self.ticked_at = -math.inf
         super().__init__(app, *args, **kwargs)
 
     @classmethod
     def check(cls, app: Celeriac) -> None:
-        """Raises ConfigurationError for servers or a beat config that cannot be."""
+        """Check the servers' addresses and the beat config. Raises ConfigurationError."""
         _ = app.redis_url, app.database
         entries(app, celerys=cls.keeps_celerys)
 
     def setup_schedule(self) -> None:
-        """Raises ConfigurationError for a beat config that cannot be; Postgres may come later."""
+        """Check the configuration, as Postgres may come later. Raises ConfigurationError."""
         self.check(self.app)
         for note in self.app.notes():
             logger.warning(note)
 
     def _install(self) -> None:
-        """Where an open transaction of somebody's keeps a row of it, what is installed already goes on meanwhile."""
+        """Install the beat config. While somebody's open transaction locks a row of it, installed schedules run on."""
         if self.installed or time.monotonic() < self.install_at:
             return
         self._refuse_old_schema()
@@ -188,10 +188,10 @@ class Scheduler(StockScheduler):
             )  # fmt: skip
 
     def _be_watched(self) -> None:
-        """Figures are told on a port, where one is set: they stand above beat. Probes are answered without Postgres."""
+        """Start the watch, and the port for figures if one is set, which is a layer above. Probes need no Postgres."""
         if self.is_watched:
             return
-        from celeriac.schedules.watch import ScheduleWatch  # the worker's part, which an app that enqueues does without
+        from celeriac.schedules.watch import ScheduleWatch  # the worker's part, which an enqueuing app does not load
 
         self.is_watched = True
         ScheduleWatch(self).start()
@@ -200,7 +200,7 @@ class Scheduler(StockScheduler):
             above.load(above.BEAT_PORT)(self).start()
 
     def _refuse_old_schema(self) -> None:
-        """Raises SystemExit, told in a line."""
+        """Refuse to start without the current schema: raises SystemExit after a one-line message."""
         try:
             with self.app.database.statement() as connection:
                 missing = unapplied(connection, self.app.migrations)
@@ -213,9 +213,9 @@ class Scheduler(StockScheduler):
             raise SystemExit(EX_FAILURE)
 
     def tick(self, *_: Any, **__: Any) -> float:
-        """Never raises for what goes away and comes back: an exception out of here ends beat.
+        """Run one tick. Never raises for outages that pass: an exception out of here ends beat.
 
-        Raises SystemExit once it was closed: the one a signal's handler raises can get lost in a callback.
+        Raises SystemExit once it was closed: the one that a signal's handler raises can get lost in a callback.
         """
         if self.closing:
             raise SystemExit
@@ -230,7 +230,7 @@ class Scheduler(StockScheduler):
     def _tick(self) -> float:
         try:
             self._install()
-            self._report()  # first: it notes a gap, and a rescue of this round goes by it
+            self._report()  # first: it notes a gap, which a rescue of this round depends on
             self._round()
             self.ticks += 1
             self.ticked_at = time.monotonic()
@@ -246,7 +246,7 @@ class Scheduler(StockScheduler):
             return LOOK_EVERY
 
     def _round(self) -> None:
-        """Each due schedule once: one that has a day of instants to make up for keeps no other waiting."""
+        """Run each due schedule once, so that one with a day of instants to make up for delays no other."""
         had_its_turn: list[int] = []
         while (ticked := self.timetable.tick(had_its_turn)) is not None:
             self.moved_at = time.monotonic()
@@ -264,7 +264,7 @@ class Scheduler(StockScheduler):
             self.acts.start(ticked)
 
     def apply_async(self, entry: Any, producer: Any = None, **_: Any) -> Any:
-        """Celery's, which its `apply_entry` calls. The call ends at the `producer`."""
+        """Send an entry, called by Celery's `apply_entry`. The call ends at the `producer`."""
         task = self.app.tasks.get(entry.task)
         send = partial(self.app.send_task, entry.task) if task is None else task.apply_async
         return send(entry.args, entry.kwargs, producer=producer, **entry.options)
@@ -282,11 +282,7 @@ class Scheduler(StockScheduler):
         return False
 
     def close(self) -> None:
-        """Nothing to write: the rows are the schedule.
-
-        Celery calls it in a signal's handler, too. A tick that is interrupted so may hold locks a sweep waits for: then
-        nothing is closed, and it is called again once the tick is over.
-        """
+        """Stop the passes and sweeps. Nothing is to be written: the rows are the schedule."""
         self.closing = True
         self.ending.set()
         if self.ticking:

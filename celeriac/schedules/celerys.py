@@ -1,7 +1,7 @@
 """Celery's schedules (`beat_schedule`, `add_periodic_task`) as entries of the timetable.
 
-As with Celery an entry enqueues whether or not its last task has finished, and what was missed is made up for by one
-run. What cannot be kept is refused by the entry's name.
+As in Celery an entry enqueues whether or not its last task has finished, and one run makes up for all that was missed.
+An entry that cannot be kept is refused by name.
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from celeriac.roles.routes import queue_of_key
 from celeriac.schedules.arguments import kept
 from celeriac.schedules.decide import CALL_OPTIONS, Entry, every
 
-#: What an entry may say, and stock Celery knows.
+#: Parts of an entry in stock Celery.
 _PARTS = {"task", "schedule", "args", "kwargs", "options", "relative"}
 
-#: Options of a call that no schedule can have: they are of one task, not of one after the other.
+#: Options of a call that no schedule can have, as they belong to a single task.
 _ONCE = {"task_id", "eta", "link", "link_error", "chain", "chord", "group_id", "session", "connection"}
 
 _KINDS = "give seconds, a timedelta, a crontab, a solar or an expression such as '@every 5m'"
 
 
 def entries(conf: Configuration, roles: Roles) -> Iterator[Entry]:
-    """Raises ConfigurationError naming the entry."""
+    """Yield the entries. Raises ConfigurationError naming the entry."""
     listed = conf.beat_schedule or {}
     if not isinstance(listed, Mapping):
         raise ConfigurationError(f"beat_schedule={listed!r:.100}: give a dict of entries by name")
@@ -51,7 +51,7 @@ def entry(conf: Configuration, roles: Roles, name: str, said: Mapping[str, Any])
 
 
 def original(conf: Configuration, name: str) -> Mapping[str, Any] | None:
-    """What `beat_schedule` says of the entry that a schedule of this name was made of."""
+    """Return the entry of `beat_schedule` from which the schedule of this name was made."""
     listed = conf.beat_schedule or {}
     return next((_said(said, entry) for said, entry in listed.items() if _short(str(said)) == name), None)
 
@@ -66,7 +66,7 @@ def _said(name: Any, entry: Any) -> Mapping[str, Any]:
 
 
 def _short(name: str) -> str:
-    """One that Celery made of a call may be long."""
+    """Shorten a name, as one that Celery made of a call may be long."""
     if len(name) <= LONGEST_NAME:
         return name
     return f"{name[: LONGEST_NAME - 12]}… {sha256(name.encode()).hexdigest()[:10]}"
@@ -98,7 +98,7 @@ def _is_by_name(value: Any) -> bool:
     return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
 
 
-#: What the parts of an entry must be, and how to say so.
+#: The type of each part of an entry, with the words for it.
 _TYPES: Mapping[str, Rule] = {
     "task": Rule(lambda value: isinstance(value, str) and bool(value), "the name of a task"),
     "args": Rule(lambda value: isinstance(value, list | tuple), "a list or a tuple"),
@@ -110,7 +110,7 @@ _TYPES: Mapping[str, Rule] = {
 def _arguments(
     roles: Roles, role: str, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[dict[str, Any], tuple[Any, ...]]:
-    """By name where the handler's names are known, so that an operator can change one."""
+    """Return arguments by name if the handler's names are known, so that an operator can change one."""
     declared = roles.get(role)
     if not args or declared is None or not declared.signature.nameable or len(args) > len(declared.signature.names):
         return kwargs, args
@@ -119,7 +119,7 @@ def _arguments(
 
 
 def _options(conf: Configuration, roles: Roles, role: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Those of a call that a row keeps. What only concerns a message changes nothing here, as at a call."""
+    """Return the options that a row keeps. Those that only concern a message change nothing here, as in a call."""
     if refused := sorted(options.keys() & _ONCE):
         raise ConfigurationError(f"options[{refused[0]!r}] is of a single task; a schedule cannot have it")
     if unknown := sorted(options.keys() - CELERYS - CALL_OPTIONS.keys() - {"priority"}):
@@ -168,7 +168,7 @@ def _period(conf: Configuration, period: Any) -> dict[str, Any]:
 
 
 def _rounded(seconds: float) -> str:
-    """`relative`: at the full second, minute, hour or day of the app's time zone."""
+    """Return the pattern for `relative`: at the full second, minute, hour or day of the app's time zone."""
     for unit, most, expression in (
         (86_400, 1, "0 0 * * *"), (3600, 24, "0 */{} * * *"), (60, 60, "*/{} * * * *"), (1, 60, "*/{} * * * * *"),
     ):  # fmt: skip
@@ -196,7 +196,7 @@ def _is_said(values: Collection[int], most: int) -> bool:
 
 
 def _field(values: Collection[int], written: Any, most: int) -> str:
-    """As written where that is a plain step, else what it matches: Celery's ranges may go round."""
+    """Return a plain step as written, else the matching values: Celery's ranges may wrap around."""
     if not _is_said(values, most):
         return "*"
     if isinstance(written, str) and written.startswith("*/") and written[2:].isdigit():

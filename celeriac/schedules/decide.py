@@ -1,7 +1,7 @@
-"""Schedules as values: what is declared, and what a tick makes of it. Pure: gets `now`, returns a plan.
+"""Schedules as values: a declaration, and what a tick decides from it. Pure: gets `now`, returns a plan.
 
-An instant that is more than the grace late is *missed*; Quartz calls that a misfire. What comes in time runs, each
-instant once. What was missed is left out (`skip`), made up for by one run (`once`) or by a run each (`all`).
+An instant that is more than the grace late is *missed*, which Quartz calls a misfire. Instants in time run, each once.
+Missed ones are left out (`skip`), made up for by one run (`once`) or by a run each (`all`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from celeriac.schedules.expressions import Expression, parse
 
 Kind = Literal["task", "pass", "sweep"]
 
-#: How many instants a tick takes of one schedule; the rest is due at the next.
+#: A tick takes at most so many instants of one schedule; the rest is due at the next.
 AT_ONCE = 1000
 
 _INSTANT = timedelta(microseconds=1)
@@ -26,9 +26,9 @@ _INSTANT = timedelta(microseconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """One schedule. `target` is the role a task or a pass is of, or the sweep; `misfire_grace` is seconds.
+    """One schedule. `target` is the role of a task or a pass, or the sweep; `misfire_grace` is in seconds.
 
-    `options`: what each call says besides its arguments (`CALL_OPTIONS`). `overlap`: whether a task is enqueued while
+    `options`: those of each call besides its arguments (`CALL_OPTIONS`). `overlap`: whether a task is enqueued while
     the last one is unfinished. `priority` None: the role's own.
     """
 
@@ -47,7 +47,7 @@ class Entry:
     description: str | None = None
 
     def check(self) -> None:
-        """Raises ConfigurationError saying what is wrong and what would be right."""
+        """Check the values. Raises ConfigurationError with what is wrong and what would be right."""
         self.check_name()
         try:
             parse(self.cron_expression, self.timezone)
@@ -71,13 +71,13 @@ class Entry:
             raise ConfigurationError(f"schedule {self.name!r:.100}: give a name of {right}")
 
     def declared(self) -> dict[str, Any]:
-        """What an operator may change, as the beat config has it."""
+        """Return the beat config's values of the fields that an operator may change."""
         return {name: _plain(getattr(self, name)) for name in CHANGEABLE}
 
 
 _CHOICES = {"kind": ("task", "pass", "sweep"), "misfire": ("skip", "once", "all"), "overlap": ("skip", "allow")}
 
-#: What a schedule may say of each of its calls, and what a task to be calls that.
+#: Options that a schedule may set for each call, with the name of each in a new task.
 CALL_OPTIONS: Mapping[str, str] = {
     "args": "args", "account": "account", "lock_key": "lock_key", "unique_key": "unique_key", "timeout": "timeout",
     "max_retries": "max_retries", "countdown": "delay", "expires": "expires_in",
@@ -113,12 +113,12 @@ class PlannedJob:
 
     @property
     def plan_key(self) -> str:
-        """What `planned_as` is when `next_run_at` follows the row's present expression."""
+        """The value of `planned_as` when `next_run_at` follows the row's present expression."""
         return f"{self.timezone}|{self.cron_expression}"
 
 
 def call_of(options: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Positional arguments, and what else a task to be has of a schedule's options."""
+    """Return a schedule's positional arguments, and its other options as fields of a new task."""
     fields = {CALL_OPTIONS[option]: value for option, value in options.items()}
     if isinstance(fields.get("expires_in"), str):
         fields["expires_at"] = fields.pop("expires_in")
@@ -135,7 +135,7 @@ class Plan:
 
 
 def decide(job: PlannedJob, now: datetime) -> Plan:
-    """Raises BadExpression. An expression that was changed rules from `now` on; until then the old one did."""
+    """Plan a schedule's instants. Raises BadExpression. A changed expression applies from `now`, the old one before."""
     expression = parse(job.cron_expression, job.timezone)
     if job.planned_as is None:
         return Plan(expression.first(now))
@@ -160,14 +160,14 @@ def _due(job: PlannedJob, expression: Expression, now: datetime) -> Plan:
 
 
 def _missed(job: PlannedJob, expression: Expression, until: datetime) -> tuple[list[datetime], int]:
-    """Of the instants from `next_run_at` up to `until`: those to make up for, and whether any were left out."""
+    """Return which missed instants, from `next_run_at` to `until`, to make up for; and 1 if any were left out."""
     if job.misfire == "all":
         return expression.instants(job.next_run_at, until - _INSTANT, AT_ONCE), 0
     return ([job.next_run_at], 0) if job.misfire == "once" else ([], 1)
 
 
 def why_left_out(job: PlannedJob, due: Plan, plan: Plan) -> str | None:
-    """Why instants were left out: of what was `due`, and what the `plan` made of it. None if none was."""
+    """Return why instants that were `due` are not in the `plan`, None if all are."""
     whys = [_no_beat(job)] if due.skipped else []
     if plan.skipped > due.skipped:
         whys.append(_overlap(job, plan))
@@ -185,7 +185,7 @@ def _overlap(job: PlannedJob, plan: Plan) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """What became of an instant: a task, new or one that was there already; or nothing, of so many from it on."""
+    """The outcome of an instant: a task, new or existing; or nothing, for `left_out` instants from it on."""
 
     due_at: datetime
     task_id: str | None = None
@@ -195,7 +195,7 @@ class Tick:
 
 
 def ticks(job: PlannedJob, due: Plan, plan: Plan, tasks: Sequence[tuple[str, bool]]) -> list[Tick]:
-    """What became of what was `due`, of which the `plan` ran some: `tasks`, each with whether it is new."""
+    """Return the outcomes of the instants `due`. `tasks`: of those the `plan` ran, and whether each is new."""
     outcomes = [Tick(at, task_id, is_new) for at, (task_id, is_new) in zip(plan.run, tasks, strict=True)]
     if due.skipped:
         outcomes.append(Tick(job.next_run_at, left_out=due.skipped, why=_no_beat(job)))
@@ -206,9 +206,9 @@ def ticks(job: PlannedJob, due: Plan, plan: Plan, tasks: Sequence[tuple[str, boo
 
 
 def merged(entry: Entry, row: Mapping[str, Any] | None) -> dict[str, Any]:
-    """The fields a row gets when the beat config is read: the config's, but what an operator changed stays.
+    """Return a row's fields when the beat config is read: the config's, except those that an operator changed.
 
-    An operator changed what differs from what the config said when it was last read.
+    Changed by an operator are those that differ from the config as last read.
     """
     fresh = entry.declared()
     if row is None or row["declared"] is None:
@@ -219,12 +219,12 @@ def merged(entry: Entry, row: Mapping[str, Any] | None) -> dict[str, Any]:
 
 
 def variable(name: str) -> str:
-    """The environment variable that changes a default schedule: an expression, `on` or `off`."""
+    """Return the environment variable that changes a default schedule: an expression, `on` or `off`."""
     return "CELERIAC_SCHEDULE_" + re.sub(r"\W+", "_", name).upper()
 
 
 def overridden(entry: Entry, environ: Mapping[str, str]) -> dict[str, Any]:
-    """What its environment variable changes of it."""
+    """Return the changes that the entry's environment variable makes."""
     value = environ.get(variable(entry.name), "").strip()
     if value.lower() in ("on", "off"):
         return {"enabled": value.lower() == "on"}
@@ -232,5 +232,5 @@ def overridden(entry: Entry, environ: Mapping[str, str]) -> dict[str, Any]:
 
 
 def every(seconds: float) -> str:
-    """`@every` so many seconds."""
+    """Return the `@every` expression for so many seconds."""
     return f"@every {seconds:.6f}".rstrip("0").rstrip(".") + "s"

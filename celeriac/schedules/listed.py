@@ -1,4 +1,4 @@
-"""What is to run when: the app's list of schedules, with what each makes where the list says nothing."""
+"""The app's list of schedules, with the defaults for what it does not list."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def batcher(role: str, every: str | float | None = None, **options: Any) -> Callable[[Celeriac], Entry]:
-    """The pass of one role, at an expression or every so many seconds; by default the role's own."""
+    """List the pass of a role, at an expression or every so many seconds; by default as often as the role says."""
 
     def entry(app: Celeriac) -> Entry:
         declared = app.roles.get(role)
@@ -34,7 +34,7 @@ def batcher(role: str, every: str | float | None = None, **options: Any) -> Call
 
 
 def sweeping(name: str, every: str | float | None = None, **options: Any) -> Callable[[Celeriac], Entry]:
-    """One sweep, at an expression or every so many seconds; by default each CELERIAC_SWEEP_INTERVAL_MS.
+    """List a sweep, at an expression or every so many seconds; by default each CELERIAC_SWEEP_INTERVAL_MS.
 
     The review runs each CELERIAC_MASTER_INTERVAL_MS.
     """
@@ -54,7 +54,7 @@ def enqueuing(
     name: str, expression: str | float, role: str, kwargs: Mapping[str, Any] | None = None, *,
     enabled_by: str | None = None, **options: Any,
 ) -> Callable[[Celeriac], Entry]:  # fmt: skip
-    """A task of a role, at an expression or every so many seconds. `enabled_by` names a variable that switches it.
+    """List a task of a role, at an expression or every so many seconds. `enabled_by` names a variable that switches it.
 
     `options`: `priority`, `timezone`, `misfire`, `misfire_grace`, `overlap`, `description`, `enabled`.
     """
@@ -68,7 +68,7 @@ def enqueuing(
 
 
 def _act(**fields: Any) -> Entry:
-    """Passes and sweeps look at what there is: one makes up for all that were missed."""
+    """Build the entry of a pass or sweep. These work on whatever there is, so one run makes up for all missed."""
     completed: dict[str, Any] = {"misfire": "once", "misfire_grace": 0.0} | fields
     return Entry(**completed)
 
@@ -96,7 +96,7 @@ def entries(app: Celeriac, environ: Mapping[str, str] | None = None, *, celerys:
 
 
 def _refuse_shared(names: Iterable[str]) -> None:
-    """Raises ConfigurationError for two schedules whose names make one variable: it could not tell which it means."""
+    """Raise ConfigurationError for two schedules whose names make the same variable, which cannot serve both."""
     named: dict[str, str] = {}
     for name in names:
         other = named.setdefault(variable(name), name)
@@ -107,7 +107,7 @@ def _refuse_shared(names: Iterable[str]) -> None:
 
 
 def _listed(app: Celeriac, *, celerys: bool) -> Iterator[Entry]:
-    """The beat config's, then Celery's. Raises ConfigurationError for a name that is given twice."""
+    """Yield the beat config's entries, then Celery's. Raises ConfigurationError for a name that is given twice."""
     seen: set[str] = set()
     for entry in (*(make(app) for make in app.schedules), *(timetable.entries(app.conf, app.roles) if celerys else ())):
         if entry.name in seen:

@@ -1,6 +1,6 @@
-"""What operators do with schedules, for every surface: refused where a tick could not run it, and audited.
+"""Operators' changes to schedules, for every surface: audited, and refused where a tick could not run the result.
 
-Each raises DBAPIError (LockNotAvailable) where somebody's open transaction keeps its row for longer than `PATIENCE`.
+Each raises DBAPIError (LockNotAvailable) if somebody's open transaction locks the row for longer than `PATIENCE`.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 Name = str | int
 
-#: What the audit trail keeps of a row.
+#: The columns of a row that the audit trail keeps.
 _AUDITED = ("name", "target", *CHANGEABLE)
 
 
 def create(app: Celeriac, entry: Entry, *, by: str, why: str = "") -> RowMapping:
-    """A schedule of an operator's. Raises BadValue, EnqueueRefused, or IllegalMove if the name is taken."""
+    """Create an operator's schedule. Raises BadValue, EnqueueRefused, or IllegalMove if the name is taken."""
     refuse_what_cannot_run(app.role_named, app.settings.max_argument_bytes, entry)
     with _taken(entry.name, entry.kwargs), app.database.transaction(patience=PATIENCE) as connection:
         row = written.planned(connection, written.create(connection, entry, by))
@@ -50,9 +50,9 @@ def change(
     app: Celeriac, name: Name, changes: Mapping[str, Any], *, action: str = "update", by: str, why: str = "",
     seen: str | None = None,
 ) -> RowMapping:  # fmt: skip
-    """`seen`: its `updated_at`, in ISO 8601, as whoever changes it has read it. One of the beat config keeps its name.
+    """Change a schedule. `seen`: its `updated_at` (ISO 8601) when read. One of the beat config keeps its name.
 
-    Raises Unknown, BadValue, EnqueueRefused, or IllegalMove, also where somebody changed it since it was seen.
+    Raises Unknown, BadValue, EnqueueRefused, or IllegalMove, also if somebody changed it since it was seen.
     """
     called, kwargs = str(changes.get("name", name)), changes.get("kwargs", {})
     with _taken(called, kwargs), app.database.transaction(patience=PATIENCE) as connection:
@@ -71,12 +71,12 @@ def change(
 
 
 def toggle(app: Celeriac, name: Name, enabled: bool, *, by: str, why: str = "") -> RowMapping:
-    """On or off. One that is switched on again has missed nothing. Raises Unknown."""
+    """Switch it on or off. One that is switched on again has missed nothing. Raises Unknown."""
     return change(app, name, {"enabled": enabled}, action="toggle", by=by, why=why)
 
 
 def delete(database: Database, name: Name, *, by: str, why: str = "") -> RowMapping:
-    """What it was. Raises Unknown, or IllegalMove for one of the beat config."""
+    """Delete a schedule and return its row. Raises Unknown, or IllegalMove for one of the beat config."""
     with database.transaction(patience=PATIENCE) as connection:
         row = get(connection, name, lock=True)
         if row["declared"] is not None:
@@ -89,9 +89,9 @@ def delete(database: Database, name: Name, *, by: str, why: str = "") -> RowMapp
 
 
 def run_now(app: Celeriac, name: Name, *, by: str) -> RunNow:
-    """Once, beside its instants, switched on or not, unless its last task is unfinished. Raises Unknown.
+    """Run it once, beside its instants, switched on or not, unless its last task is unfinished. Raises Unknown.
 
-    One of the beat config needs no beat for it.
+    One of the beat config can run before any beat has.
     """
     with _taken(str(name), {}), app.database.transaction(patience=PATIENCE) as connection:
         if isinstance(name, str) and written.find(connection, name) is None and (entry := entries(app).get(name)):
@@ -105,7 +105,7 @@ def run_now(app: Celeriac, name: Name, *, by: str) -> RunNow:
 
 
 def get(connection: Connection, name: Name, *, lock: bool = False) -> RowMapping:
-    """A text is its name, a number its id. Raises Unknown."""
+    """Return a schedule by name (a text) or id (a number). Raises Unknown."""
     row = written.find(connection, name, lock=lock)
     if row is None:
         raise Unknown(f"there is no schedule {name!r}; nothing was changed")
@@ -113,7 +113,7 @@ def get(connection: Connection, name: Name, *, lock: bool = False) -> RowMapping
 
 
 def refuse_what_cannot_run(role_named: RoleNamed, limit: float, entry: Entry) -> None:
-    """What its tick would only find out later. Raises BadValue naming the field, or EnqueueRefused."""
+    """Refuse what a tick could not run. Raises BadValue naming the field, or EnqueueRefused."""
     _try("name", entry.name, entry.check_name)
     _try("cron_expression", entry.cron_expression, lambda: parse(entry.cron_expression, "UTC"))
     _try("timezone", entry.timezone, lambda: parse(entry.cron_expression, entry.timezone))
@@ -131,7 +131,7 @@ def _try(field: str, value: object, act: Callable[[], object]) -> None:
 
 @contextmanager
 def _taken(name: str, kwargs: Mapping[str, Any]) -> Iterator[None]:
-    """Raises IllegalMove where the name is taken, BadValue for what a constraint of the application's refuses."""
+    """Raise IllegalMove if the name is taken, BadValue if a constraint of the application refuses the row."""
     try:
         yield
     except IntegrityError as error:

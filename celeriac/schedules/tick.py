@@ -1,4 +1,4 @@
-"""Tick: one due schedule, taken by one beat, enqueued and advanced in one transaction on the database's clock."""
+"""A tick: one beat takes one due schedule, enqueues and advances it, in one transaction by the database's clock."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlalchemy import Connection, text
 
 from celeriac.schedules.decide import Plan, PlannedJob, ticks, why_left_out
 
-# INVARIANT: whoever holds the row's lock decides on what it says now; another beat passes over it.
+# INVARIANT: whoever has locked the row decides on its present values; another beat skips it.
 TAKE = text("""
 SELECT id, name, kind, target, kwargs, options, cron_expression, timezone, priority, misfire, misfire_grace, overlap,
     next_run_at, last_run_at, planned_as, last_task_id, statement_timestamp() AS now
@@ -21,7 +21,7 @@ WHERE owner IN (:owner, 'api') AND enabled AND quarantined IS NULL AND id <> ALL
 ORDER BY next_run_at LIMIT 1 FOR UPDATE SKIP LOCKED
 """)
 
-# What became of each instant, in the statement that goes on to the next one.
+# Records each instant's outcome in the statement that advances to the next one.
 ADVANCE = text("""
 WITH told AS (
     INSERT INTO celeriac.ticks (schedule, due_at, task_id, is_new, left_out, why)
@@ -65,28 +65,28 @@ FROM (SELECT celeriac.note_gap(
 ON CONFLICT (beat_id) DO UPDATE SET last_tick_at = clock_timestamp(), late_by = excluded.late_by
 """)
 
-#: How long (seconds) a tick waits for a transaction of somebody's that has the key of its task.
+#: How long (seconds) a tick waits for an open transaction that has its task's key.
 PATIENCE = 0.5
 
-#: A beat reports each second: where nobody has written for so long (seconds), nobody could.
+#: A beat reports each second: if nobody has written for so long (seconds), nobody could.
 SILENCE = 5.0
 
 LEAVE = text("DELETE FROM celeriac.beats WHERE beat_id = :beat_id")
 
 
 def take(connection: Connection, owner: str, but: Collection[int] = ()) -> tuple[PlannedJob, datetime] | None:
-    """A schedule that is due, or whose expression was changed, locked; and the database's time. None of `but`."""
+    """Lock a schedule that is due or has a changed expression, none of `but`; return it and the database's time."""
     row = connection.execute(TAKE, {"owner": owner, "but": list(but)}).one_or_none()
     return None if row is None else (PlannedJob(*row[:-1]), row.now)
 
 
 def wait_briefly(connection: Connection) -> None:
-    """For a lock: from here on the transaction gives up after `PATIENCE`, with LockNotAvailable."""
+    """Limit waits for locks: from here on the transaction gives up after `PATIENCE`, with LockNotAvailable."""
     connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{PATIENCE * 1000:.0f} ms'")
 
 
 def advance(connection: Connection, job: PlannedJob, due: Plan, plan: Plan, tasks: Sequence[tuple[str, bool]]) -> None:
-    """Of what was `due` the `plan` ran some: `tasks`, an instant each, and whether each is new."""
+    """Record the outcomes of the instants `due`, and go on. `tasks`: of those the `plan` ran, and whether it is new."""
     outcomes = ticks(job, due, plan, tasks) if job.kind == "task" else []
     connection.execute(ADVANCE, {
         "id": job.id, "next_run_at": plan.next_run_at, "planned_as": job.plan_key,
@@ -97,12 +97,12 @@ def advance(connection: Connection, job: PlannedJob, due: Plan, plan: Plan, task
 
 
 def remember(connection: Connection, job: PlannedJob, task_id: str) -> None:
-    """The task that the next one may not overlap with."""
+    """Record the task that the next one may not overlap with."""
     connection.execute(REMEMBER, {"id": job.id, "task_id": task_id})
 
 
 def quarantine(connection: Connection, job: PlannedJob, why: str) -> None:
-    """It is left alone until somebody changes it, or a beat starts anew."""
+    """Leave the schedule alone until somebody changes it, or a beat starts anew."""
     connection.execute(QUARANTINE, {"id": job.id, "why": why})
 
 
@@ -116,7 +116,7 @@ def seconds_to_next(connection: Connection, owner: str, but: Collection[int] = (
 
 
 def report(connection: Connection, beat_id: str, hostname: str, pid: int, late_by: float) -> None:
-    """This beat ticks; what it ran last was so many seconds late."""
+    """Report that this beat ticks, and that its last run was so many seconds late."""
     row = {"beat_id": beat_id, "hostname": hostname, "pid": pid, "late_by": late_by}
     connection.execute(REPORT, row | {"silence": SILENCE})
 

@@ -39,13 +39,13 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: How long (seconds) a schedule is left alone that Postgres did not let run.
+#: How long (seconds) a schedule is left alone after an error of Postgres.
 REST = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Ticked:
-    """A schedule that was due. `act` does what beat does itself: a pass or a sweep. `late_by`: seconds."""
+    """A schedule that was due. `act`: beat's own work, a pass or a sweep. `late_by`: seconds."""
 
     job: PlannedJob
     plan: Plan
@@ -55,9 +55,9 @@ class Ticked:
 
 @dataclass(frozen=True, slots=True)
 class RunNow:
-    """What came of running a schedule now. `result`: the task's id, or what a pass or sweep did.
+    """The result of running a schedule now. `result`: the task's id, or what a pass or sweep did.
 
-    `ran` is False where the schedule's last task is unfinished and may not overlap: `result` is that one's id.
+    `ran` is False if the schedule's last task is unfinished and may not overlap: `result` is that one's id.
     """
 
     result: str
@@ -65,9 +65,9 @@ class RunNow:
 
 
 class Timetable:
-    """`tick` until it returns None: each call takes one due schedule in a transaction of its own.
+    """The timetable. Call `tick` until it returns None: each call takes one due schedule in its own transaction.
 
-    So one that cannot run neither stops the others nor undoes them, and several beats share what is due.
+    So one that cannot run neither stops the others nor undoes them, and several beats share the due ones.
     """
 
     def __init__(
@@ -85,9 +85,9 @@ class Timetable:
         return f"{socket.gethostname()}:{os.getpid()}"
 
     def install(self) -> int:
-        """Writes the beat config; how many entries it has.
+        """Write the beat config and return how many entries it has.
 
-        Raises DBAPIError (LockNotAvailable) where somebody's open transaction keeps one of its rows.
+        Raises DBAPIError (LockNotAvailable) if somebody's open transaction locks one of its rows.
         """
         listed = list(entries(self.app, celerys=self.celerys).values())
         with self.app.database.transaction(patience=tick.PATIENCE) as connection:
@@ -103,9 +103,9 @@ class Timetable:
         return len(listed)
 
     def tick(self, but: Collection[int] = ()) -> Ticked | None:
-        """`but`: the schedules (ids) that have had their turn, and come again when the others had theirs.
+        """Run one due schedule. `but`: the schedules (ids) that have had their turn, until the others had theirs.
 
-        One that Postgres does not let run rests for `REST`. Raises what says that Postgres itself is away or wrong.
+        One with an error of Postgres rests for `REST`. Raises errors that mean Postgres itself is away or broken.
         """
         ticked = self._tick([*but, *self._resting()])
         if ticked is not None and ticked.job.kind == "task" and ticked.plan.run:
@@ -147,7 +147,7 @@ class Timetable:
             tick.report(connection, self.beat_id, socket.gethostname(), os.getpid(), late_by)
 
     def keep(self, job: PlannedJob, report: Mapping[str, Any]) -> None:
-        """What a pass or sweep of it came to."""
+        """Record the report of a pass or sweep."""
         done = {**report, "by": self.app.process_name}
         with self.app.database.transaction(patience=tick.PATIENCE) as connection:
             written.keep_report(connection, job.name, done)
@@ -173,7 +173,7 @@ class Timetable:
         return Ticked(job, plan, late_by, act)
 
     def _quarantine(self, connection: Connection, job: PlannedJob, error: Exception) -> Ticked:
-        """A refusal tells what to do; of anything else, an error in a role's `lock_by` say, the log has the place."""
+        """Quarantine the schedule. A refusal says what to do; other errors, as in `lock_by`, are logged with place."""
         refused = isinstance(error, CeleriacError)
         secrets = self._secrets(job)
         why = secrets.without(str(error) if refused else str(described(error)), LONGEST_ERROR)
@@ -183,7 +183,7 @@ class Timetable:
         return Ticked(job, Plan(job.next_run_at), 0.0)
 
     def _secrets(self, job: PlannedJob) -> Secrets:
-        """What its role keeps secret of its arguments; errors may quote them."""
+        """Return the values its role keeps secret, as errors may quote them."""
         sensitive = of_name(self.app.roles, job.target) if job.kind == "task" else None
         return Secrets(()) if sensitive is None else sensitive.values(list(call_of(job.options)[0]), job.kwargs)
 
@@ -195,7 +195,7 @@ class Timetable:
         return Plan(plan.next_run_at, run, plan.skipped + len(plan.run) - len(run))
 
     def _enqueue(self, connection: Connection, job: PlannedJob, plan: Plan) -> list[Receipt]:
-        """One task an instant, of an id that only it can have: no second one can be enqueued, whatever happens."""
+        """Enqueue a task for each instant, with an id only that instant can have, so that there is no second one."""
         tick.wait_briefly(connection)
         return self._put(connection, job, [instants_id(job.name, instant) for instant in plan.run])
 
@@ -216,11 +216,11 @@ class Timetable:
         return lambda: sweep(app, target)
 
     def run_now(self, name: str | int) -> RunNow:
-        """Runs a schedule once, beside its instants, switched on or not.
+        """Run a schedule once, beside its instants, switched on or not.
 
-        A task that may not overlap with an unfinished one is not enqueued again: that one is told. Raises
-        CeleriacError if there is no such schedule, and DBAPIError (LockNotAvailable) where somebody's open transaction
-        has its row, or the task's unique key.
+        If an unfinished task may not be overlapped, none is enqueued and that one is returned. Raises CeleriacError if
+        there is no such schedule, and DBAPIError (LockNotAvailable) if somebody's open transaction has its row, or the
+        task's unique key.
         """
         with self.app.database.transaction(patience=tick.PATIENCE) as connection:
             row = written.find(connection, name, lock=True)
@@ -243,7 +243,7 @@ class Timetable:
 
 
 def _pass(dispatch: Callable[[str], int], database: Database, role: str) -> int:
-    """The number of tasks published; counts what is left only if somebody wants to know it of this role."""
+    """Run a pass; return the number of tasks published. Counts what is left only if somebody listens for this role."""
     scheduled = dispatch(role)
     if signals.pass_finished.has_listeners(role):
         with database.reading() as connection:

@@ -1,4 +1,4 @@
-"""The watch over beat's ticks: a Postgres that is there and does not answer would hang a tick for ever."""
+"""The watch over beat's ticks: a Postgres that is connected and does not answer would hang a tick for ever."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from celeriac.worker.watchdog import shut_sockets
 
 logger = logging.getLogger(__name__)
 
-#: Seconds a step of a tick may hang: less than its loop may stand still for, so that no outage has beat restarted.
+#: Seconds a step of a tick may hang: less than the loop may stand still, so that no outage gets beat restarted.
 LIMIT = FRESH / 2
 
 
 class HasDatabase(Protocol):
-    """The app."""
+    """The app, as far as the watch uses it."""
 
     @property
     def database(self) -> Database: ...
 
 
 class Ticks(Protocol):
-    """A scheduler: whether a tick is under way, when it last got on (monotonic seconds), and whether all is over."""
+    """A scheduler: whether a tick runs, when it last advanced (monotonic seconds), and whether it has ended."""
 
     ticking: bool
     moved_at: float
@@ -38,7 +38,7 @@ class Ticks(Protocol):
 class ScheduleWatch(threading.Thread):
     """Ends the connections of a tick that hangs: the tick fails, and the next one connects anew.
 
-    What runs beside it hangs as well, or runs again at its next instant.
+    Passes and sweeps beside it hang as well, or run again at their next instant.
     """
 
     def __init__(self, scheduler: Ticks) -> None:

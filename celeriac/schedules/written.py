@@ -1,4 +1,4 @@
-"""Schedule: what `scheduled_jobs` says, written by beat's start and by operators."""
+"""Writing `scheduled_jobs`: as beat starts, and by operators."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from celeriac.schedules.expressions import words
 
 LOCK = text("SELECT pg_advisory_xact_lock(hashtextextended('celeriac schedules ' || :owner, 0))")
 
-# INVARIANT: what an operator changes while a config is written is read before it is written over, or comes after it.
+# INVARIANT: an operator's change while a config is written is read before it is overwritten, or comes after it.
 HOLD = text("""
 SELECT FROM celeriac.scheduled_jobs WHERE owner = :owner AND release <= :release ORDER BY name FOR UPDATE
 """)
@@ -69,7 +69,7 @@ FIND, FIND_BY_ID = text(f"{_NAMED} FOR UPDATE"), text(f"{_NUMBERED} FOR UPDATE")
 
 LIST = text("SELECT * FROM celeriac.scheduled_jobs WHERE name > :after ORDER BY name LIMIT :limit OFFSET :offset")
 
-# One that another beat, or an operator, has put there meanwhile stays as it is.
+# A row that another beat or an operator has written meanwhile stays as it is.
 PUT_MISSING = text(f"{_INSERT} ON CONFLICT (name) DO NOTHING")
 
 NOW = text("SELECT statement_timestamp()")
@@ -103,12 +103,12 @@ FORGET = text("""
 DELETE FROM celeriac.sweep_runs WHERE name = :name AND hour < clock_timestamp() - interval '25 hours'
 """)
 
-#: Whose schedules every beat runs.
+#: The owner whose schedules every beat runs.
 API = "api"
 
 
 def of_others(connection: Connection, entries: Collection[Entry], owner: str) -> Iterator[str]:
-    """A line for each of these whose name belongs to somebody else."""
+    """Yield a line for each entry whose name belongs to somebody else."""
     owned = connection.execute(OWNED, {"names": [entry.name for entry in entries], "owner": owner})
     rows = {row.name: dict(row._mapping) for row in owned}
     for entry in entries:
@@ -124,14 +124,14 @@ def of_others(connection: Connection, entries: Collection[Entry], owner: str) ->
 
 
 def _does_the_same(entry: Entry, row: Mapping[str, Any]) -> bool:
-    """Passes and sweeps are of the database: whose beat runs them does not matter."""
+    """Return whether row and entry do the same: a pass or sweep serves the whole database, so any beat may run it."""
     return entry.kind != "task" and (entry.kind, entry.target) == (row["kind"], row["target"])
 
 
 @dataclass(frozen=True, slots=True)
 class Installed:
-    """What of a beat config was left alone: names that belong to somebody else, those of passes and sweeps that another
-    beat runs, and those a constraint of an application's refuses, with what it says.
+    """Entries of a beat config that were not written: names that belong to somebody else, passes and sweeps that
+    another beat runs, and those an application's constraint refuses, with its message.
     """
 
     foreign: list[str]
@@ -140,7 +140,7 @@ class Installed:
 
 
 def install(connection: Connection, entries: Sequence[Entry], owner: str, release: int, by: str) -> Installed:
-    """Writes a beat config. What an operator changed stays; what left the config is switched off.
+    """Write a beat config. What an operator changed stays; what left the config is switched off.
 
     A newer release's rows are left alone.
     """
@@ -165,16 +165,16 @@ def install(connection: Connection, entries: Sequence[Entry], owner: str, releas
 
 
 def what_refuses(error: IntegrityError) -> str:
-    """Postgres' own sentence: `Key (subreddit_id)=(7) is not present in table "subreddits".`
+    """Return Postgres' own sentence: `Key (subreddit_id)=(7) is not present in table "subreddits".`
 
-    Only of a reference: of a row that breaks another rule it quotes all, with the arguments.
+    Only for a reference: for other rules it quotes the whole row, with the arguments.
     """
     detail = error.orig.diag.message_detail if isinstance(error.orig, ForeignKeyViolation) else None
     return detail or str(error.orig).partition("\n")[0]
 
 
 def install_missing(connection: Connection, entry: Entry, owner: str, release: int, by: str) -> None:
-    """One of the beat config, before a beat has read it."""
+    """Write an entry of the beat config before a beat has read it."""
     _put(connection, entry, merged(entry, None), owner, release, by, PUT_MISSING)
     if row := find(connection, entry.name, lock=True):
         planned(connection, row)
@@ -194,7 +194,7 @@ def _as_json(said: Mapping[str, Any]) -> dict[str, str]:
 
 
 def create(connection: Connection, entry: Entry, by: str) -> RowMapping:
-    """A schedule of an operator's. Raises ConfigurationError, or IntegrityError if the name is taken."""
+    """Write an operator's schedule. Raises ConfigurationError, or IntegrityError if the name is taken."""
     entry.check()
     parameters = {name: getattr(entry, name) for name in ("name", "kind", "target", *CHANGEABLE)}
     parameters |= _as_json(parameters) | {"owner": API, "created_by": by, "declared": None, "release": 0}
@@ -202,20 +202,20 @@ def create(connection: Connection, entry: Entry, by: str) -> RowMapping:
 
 
 def find(connection: Connection, name: str | int, *, lock: bool = False) -> RowMapping | None:
-    """A text is its name, a number its id. `lock`: nobody else changes it before this transaction ends."""
+    """Find a schedule by name (a text) or id (a number). `lock`: nobody else changes it in this transaction."""
     read, find_it = (READ_BY_ID, FIND_BY_ID) if isinstance(name, int) else (READ, FIND)
     row = connection.execute(find_it if lock else read, {"name": name}).one_or_none()
     return None if row is None else row._mapping
 
 
 def listed(connection: Connection, limit: int = 100, offset: int = 0, after: str = "") -> list[RowMapping]:
-    """By name, those that follow `after`."""
+    """Return schedules by name, those after `after`."""
     parameters = {"limit": limit, "offset": offset, "after": after}
     return [row._mapping for row in connection.execute(LIST, parameters)]
 
 
 def change(connection: Connection, row: RowMapping, **changes: Any) -> RowMapping:
-    """A row found with `lock`, changed. Raises ConfigurationError; the name of one of the beat config's stays."""
+    """Change a row found with `lock`. Raises ConfigurationError; the name of one of the beat config stays."""
     known = {name: row[name] for name in ("name", "kind", "target", *CHANGEABLE)} | changes
     Entry(**known).check()
     parameters = known | {"id": row["id"]} | _as_json(known)
@@ -223,7 +223,7 @@ def change(connection: Connection, row: RowMapping, **changes: Any) -> RowMappin
 
 
 def planned(connection: Connection, row: RowMapping) -> RowMapping:
-    """A row that is locked, with its next instant as its expression has it. What is due already is the tick's."""
+    """Set a locked row's next instant by its expression. An instant that is due already is left to the tick."""
     job = PlannedJob(*(row[name] for name in PlannedJob.__slots__))
     if job.planned_as == job.plan_key:
         return row
@@ -235,29 +235,29 @@ def planned(connection: Connection, row: RowMapping) -> RowMapping:
 
 
 def delete(connection: Connection, row: RowMapping) -> None:
-    """One of the beat config's comes back with the next start: switch it off instead."""
+    """Delete the row. One of the beat config comes back with the next start: switch it off instead."""
     connection.execute(DELETE, {"id": row["id"]})
 
 
 def differences(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a row differs from the beat config: field → what the config says."""
+    """Return what differs from the beat config: field → the config's value."""
     said = row["declared"] or {}
     return {name: said[name] for name in CHANGEABLE if name in said and said[name] != row[name]}
 
 
 def shown(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A row as every surface shows it: in what it `differs`, and its expression in words."""
+    """Return a row as every surface shows it, with what `differs` and its expression in words."""
     said = words.phrase(row["cron_expression"], row["timezone"])
     return {**row, "differs": differences(row), "in_words": said}
 
 
 def keep_report(connection: Connection, name: str, report: Mapping[str, Any]) -> None:
-    """What the last pass or sweep of a schedule came to."""
+    """Record the report of a schedule's last pass or sweep."""
     connection.execute(KEEP_REPORT, {"name": name, "report": json.dumps(dict(report))})
 
 
 def ran(connection: Connection, name: str, report: Mapping[str, Any]) -> None:
-    """A run of a sweep is counted with those of its hour; what is older than a day is forgotten."""
+    """Count a sweep's run in its hour; counts older than a day are deleted."""
     error = report.get("error")
     counted = {"failed": int(error is not None), "done": report.get("done", 0), "seconds": report["seconds"]}
     connection.execute(RAN, {"name": name, "error": error} | counted)

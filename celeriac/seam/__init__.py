@@ -1,1 +1,1 @@
-"""Where the engine meets Celery and kombu."""
+"""The engine's joints with Celery and kombu."""

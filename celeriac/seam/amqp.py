@@ -1,4 +1,4 @@
-"""Celery's idea of queues and connections, with a queue per role and the transport that drops what is no ticket."""
+"""Celery's queues and connections, with a queue for each role and a transport that drops what is no ticket."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ class Connection(StockConnection):
         return OURS.get(self.transport_cls) or super().get_transport_cls()
 
     def info(self) -> Any:
-        """What `celery inspect stats` and Flower show: not how the Sentinels let one in."""
+        """Return what `celery inspect stats` and Flower show, without the access to the Sentinels."""
         info = super().info()
         options = info["transport_options"]
         return info | {"transport_options": {k: v for k, v in options.items() if k != "sentinel_kwargs"}}
 
 
 class RoleQueues(AMQP):
-    """Without `-Q` a worker consumes every declared role's queue."""
+    """The queues: without `-Q` a worker consumes every declared role's queue."""
 
     Connection = Connection
 

@@ -1,4 +1,4 @@
-"""What the seam needs of the app: who writes rows and who reads results a part of it each."""
+"""The app as the seam sees it, one protocol for each part."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from celeriac.settings import Settings
 from celeriac.store.connections import Database
 from celeriac.store.drivers import Bare
 
-#: What holds a caller's transaction.
+#: The objects that can hold a caller's transaction.
 Bound = Session | Connection | Bare
 
 
 class Ambient(Protocol):
     """A transaction that a framework has open where a call is made.
 
-    `connection` does what a `Connection` does for the verbs; None where the engine's schema lies in another database.
+    `connection` works as a `Connection` for the verbs; None if the engine's schema lies in another database.
     """
 
     @property
@@ -35,7 +35,7 @@ class Ambient(Protocol):
 
 
 class EnqueuerApp(Protocol):
-    """For what writes new rows, and sees to an early start."""
+    """The app of the enqueuer, which writes new rows and sends wake-ups."""
 
     settings: Settings
 
@@ -56,7 +56,7 @@ class EnqueuerApp(Protocol):
 
 
 class ResultsApp(Protocol):
-    """For Celery's result backend: rows are read, and a success is settled with its session."""
+    """The app of Celery's result backend, which reads rows and settles a success within the handler's session."""
 
     @property
     def database(self) -> Database: ...
@@ -67,14 +67,14 @@ class ResultsApp(Protocol):
 
 
 class Inserts(Protocol):
-    """Where new rows go."""
+    """The writer of new rows."""
 
     @property
     def insert(self) -> Callable[[list[NewTask], Bound | None], list[Receipt | None]]: ...
 
 
 class SeamApp(EnqueuerApp, Protocol):
-    """For what Celery publishes, which is rows."""
+    """The app of the producer, which turns what Celery publishes into rows."""
 
     @property
     def tasks(self) -> Mapping[str, Any]: ...

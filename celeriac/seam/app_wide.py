@@ -1,4 +1,4 @@
-"""What the configuration says of every role: refused by the setting's own name, before a role is made of it."""
+"""Configuration that applies to every role: a bad value is refused by the setting's own name."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from celeriac.roles.bounds import is_duration, seconds
 from celeriac.roles.rules import DURATIONS, FOREVER, RULES
 from celeriac.seam.configuration import by_user
 
-#: What a role calls them.
+#: Settings, with the role's option for each.
 _SETTINGS = {
     "task_time_limit": "hard_timeout", "task_soft_time_limit": "timeout", "task_default_priority": "priority",
     "task_default_queue": "queue", "task_default_rate_limit": "rate_limit",
 }  # fmt: skip
 _ATTRIBUTES = {"time_limit": "hard_timeout", "soft_time_limit": "timeout"} | {name: name for name in RULES}
 
-#: Those of which Celery takes None and 0 for unsaid.
+#: Options whose settings Celery treats as unset if None or 0.
 _MAY_BE_EMPTY = ("hard_timeout", "timeout", "priority", "queue")
 
 _EXPIRES = "seconds or a timedelta (at most 100 years), or None to keep finished tasks for ever"
@@ -30,7 +30,7 @@ _ANNOTATIONS = "give a dict of a task's name, or '*', to a dict of its attribute
 
 
 def role_options(conf: Configuration) -> dict[str, Any]:
-    """`result_expires`: how long a row stays whose role does not say. Raises ConfigurationError naming the setting."""
+    """Return the options for all roles: `keep` from `result_expires`. Raises ConfigurationError naming the setting."""
     said = by_user(conf)
     for setting, option in _SETTINGS.items():
         _refuse_unfit(setting, option, said.get(setting))
@@ -38,7 +38,7 @@ def role_options(conf: Configuration) -> dict[str, Any]:
 
 
 def checked_annotations(conf: Configuration) -> list[Any]:
-    """`task_annotations` as Celery's tasks ask for them. Raises ConfigurationError naming the setting."""
+    """Return `task_annotations` as Celery's tasks read them. Raises ConfigurationError naming the setting."""
     prepared: list[Any] = list(prepare(conf.task_annotations))
     for annotation in prepared:
         if isinstance(annotation, MapAnnotation):
@@ -49,14 +49,14 @@ def checked_annotations(conf: Configuration) -> list[Any]:
 
 
 def _keep(expires: Any) -> Any:
-    expires = seconds(expires) or 0  # Celery's None and 0 both mean never
+    expires = seconds(expires) or 0  # in Celery both None and 0 mean never
     if not is_duration(expires):
         raise ConfigurationError(f"result_expires={expires!r}: give {_EXPIRES}")
     return timedelta(seconds=expires) or FOREVER
 
 
 def _annotates(annotation: Any) -> bool:
-    """Raises ConfigurationError for a path at which there is nothing."""
+    """Return whether it can annotate. Raises ConfigurationError for a path that does not exist."""
     try:
         evaluated = maybe_evaluate(annotation)
     except Exception as error:

@@ -15,8 +15,8 @@ from celeriac.seam.task import Task
 
 
 def retry_in_sql(task: Task[..., Any]) -> None:
-    """Errors the role retries for become `retry()` with its backoff; the settle writes `scheduled_for`."""
-    task.run = task.__dict__.pop("_orig_run", task.run)  # Celery's own, of what a class says
+    """Turn errors the role retries for into `retry()` with its backoff; the settle writes `scheduled_for`."""
+    task.run = task.__dict__.pop("_orig_run", task.run)  # Celery's wrapper, by the class's options
     coroutines.adapt(task)
     run = task.run
     task.run = contained(_retrying(task, run) if task.role.retry_for else run)

@@ -1,4 +1,4 @@
-"""Celery's result backend on rows: its tracer stores a result here, and that settles the row of the run under way."""
+"""Celery's result backend on rows: when its tracer stores a result here, the row of the current run is settled."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ from celeriac.store.redact import without
 
 logger = logging.getLogger(__name__)
 
-#: How an attempt ends. Celery tells of other states, too: that it began, and what a handler's `update_state` says.
+#: States that end an attempt. Celery stores others too: that it began, and those of a handler's `update_state`.
 ENDS = ("SUCCESS", "RETRY", "FAILURE")
-#: A row says these by itself.
+#: States that follow from the row.
 ROW_STATES = ("PENDING", "RECEIVED", "STARTED")
 
-#: Of a traceback the end is kept (characters).
+#: The end of a traceback that is kept (characters).
 LONGEST_TRACEBACK = 16_000
 
-#: Results that are read at once.
+#: Results read in one statement.
 PAGE = 1000
 
 
@@ -63,7 +63,7 @@ def _storable(args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
 
 
 async def _within(seconds: float | None, awaitable: Awaitable[T]) -> T:
-    """Raises Celery's TimeoutError."""
+    """Await it, at most so long. Raises Celery's TimeoutError."""
     try:
         return await asyncio.wait_for(awaitable, seconds)
     except TimeoutError:
@@ -71,14 +71,14 @@ async def _within(seconds: float | None, awaitable: Awaitable[T]) -> T:
 
 
 def _is_a_hooks(run: running.Run, state: str) -> bool:
-    """Whether it says that `on_failure` or `on_retry` failed, too: that changes nothing of what the attempt came to."""
+    """Return whether this is a failure of `on_failure` or `on_retry`, which does not change the attempt's outcome."""
     return state == "FAILURE" and run.outcome is not None and run.outcome.status != states.COMPLETED
 
 
 class RowBackend(BaseBackend):
     """`AsyncResult` reads the row; a row that is gone (its role keeps none, or it was pruned) is PENDING to Celery.
 
-    Of chords there is nothing to keep: a member's row is its part, and what waits for it is another row.
+    Chords store nothing here: a member's row is its part, and what waits for it is another row.
     """
 
     app: ResultsApp
@@ -119,11 +119,11 @@ class RowBackend(BaseBackend):
         return result
 
     def succeed(self, run: running.Run, result: Any) -> None:
-        """The handler of this run has returned."""
+        """Record that this run's handler has returned."""
         try:
             run.succeed(encoded(None if result is None else self.prepare_value(result), MOST_BYTES))
         except Unfit as error:
-            run.is_hopeless = True  # the work is done, and would be done again for the same result
+            run.is_hopeless = True  # the work is done, and repeating it would give the same result
             raise EncodeError(f"the result of {run.role.name} cannot be stored: {error}") from error
         if run.opened is not None:
             self.app.settler.settle_with_session(run, run.opened)
@@ -131,7 +131,7 @@ class RowBackend(BaseBackend):
     def mark_as_done(
         self, task_id: str, result: Any, request: Any = None, store_result: bool = True, state: str = "SUCCESS"
     ) -> None:
-        """What is to be ignored ends its row as well, without its result."""
+        """End the row, also for a result that is to be ignored, which is left out."""
         if (why := coroutines.unfinished(getattr(request, "task", None) or task_id, result)) is not None:
             raise EncodeError(why)
         self.store_result(task_id, result if store_result else None, state, request=request)
@@ -140,9 +140,9 @@ class RowBackend(BaseBackend):
         self, task_id: str, exc: Any, traceback: Any = None, request: Any = None, store_result: bool = True,  # noqa: ARG002
         call_errbacks: bool = True, state: str = "FAILURE",
     ) -> None:  # fmt: skip
-        """Errbacks are called, and the rest of a chain fails, only if the task is not tried again.
+        """Record a failure; errbacks are called, and the rest of a chain fails, only if the task is not retried.
 
-        What has no row, an eager task, fails as Celery has it.
+        A task without a row, an eager one, fails as in Celery.
         """
         run = running.current()
         if run is None or run.task.task_id != task_id:
@@ -157,7 +157,7 @@ class RowBackend(BaseBackend):
         run.note_spread()
 
     def spread(self, request: Any, error: Any, traceback: Any = None, *, call_errbacks: bool = True) -> None:
-        """The rest of the task's chain never comes, and its errbacks are called, each that can be."""
+        """Write off the rest of the task's chain, and call each of its errbacks that can be called."""
         run, errbacks = running.current(), request.errbacks if call_errbacks else None
         if run is not None:
             run.is_spreading = True
@@ -211,7 +211,7 @@ class RowBackend(BaseBackend):
         return self.store_result(task_id, exc, state, traceback=traceback, request=request)
 
     def _encoded_error(self, run: running.Run, error: Any, traceback: str | None = None) -> Any:
-        """The error as JSON. One that cannot be told so still fails its task: then there is only its message."""
+        """Return the error as JSON, None if it cannot be encoded: the task still fails, with its message alone."""
         try:
             fields = encoded(self.prepare_exception(error, "json"), MOST_BYTES)
             if run.secret is not None:
@@ -221,7 +221,7 @@ class RowBackend(BaseBackend):
             return None
 
     def _tombstone(self, run: running.Run, task_id: str, error: Any, request: Any) -> Tombstone:
-        """Of a link behind the task that failed; `request` is made of the link's signature."""
+        """Build the record of a link that never came, after a failed task; `request` is made of its signature."""
         group = request.group or getattr(request, "group_id", None)
         why = run.without_secrets(str(described(error)), LONGEST_ERROR)
         return Tombstone(
@@ -242,7 +242,7 @@ class RowBackend(BaseBackend):
     _get_task_meta_for = get_task_meta
 
     def get_state(self, task_id: str) -> str:
-        """While a failure spreads, Celery asks of each later link whether its chord was told; PENDING: go on."""
+        """Return the state. While a failure spreads, Celery asks for each later link's; PENDING makes it go on."""
         if (run := running.current()) is not None and run.is_spreading:
             return "PENDING"
         return str(self.get_task_meta(task_id)["status"])
@@ -254,7 +254,7 @@ class RowBackend(BaseBackend):
         return self.with_children(next(meta for _, meta in self._ended([task_id], timeout, interval, on_interval)))
 
     def with_children(self, meta: dict[str, Any]) -> dict[str, Any]:
-        """Celery knows the children of what has ended."""
+        """Add the children of a task that has ended."""
         if meta["status"] not in READY_STATES:
             return meta | {"children": []}
         with self.app.database.reading() as connection:
@@ -273,7 +273,7 @@ class RowBackend(BaseBackend):
 
     @cached_property
     def poller(self) -> Poller:
-        """Looks for all whom event loops of this process await."""
+        """The one poller for everything that event loops of this process await."""
         return Poller(self._over, self._progress)
 
     def _progress(self, task_ids: Collection[str]) -> dict[str, Progress]:
@@ -281,11 +281,11 @@ class RowBackend(BaseBackend):
             return results.progress(connection, task_ids)
 
     async def awaited(self, task_id: str, seconds: float | None, interval: float) -> dict[str, Any]:
-        """As `wait_for`, on an event loop, and without its children."""
+        """Wait as `wait_for` does, on an event loop, without the task's children."""
         return dict(await _within(seconds, self.poller.wait(task_id, interval)))
 
     async def progress_of(self, task_id: str, seconds: float | None, interval: float) -> AsyncIterator[Any]:
-        """Each new progress of the task until it ends. Raises Celery's TimeoutError."""
+        """Yield each new progress of the task until it ends. Raises Celery's TimeoutError."""
         ends = None if seconds is None else time.monotonic() + seconds
         known = Progress(None, False)
         is_new = True
@@ -297,7 +297,7 @@ class RowBackend(BaseBackend):
                 yield known.value
 
     def failed_of(self, task_ids: Iterable[str]) -> set[str]:
-        """Those of the tasks that failed or were cancelled."""
+        """Return which of the tasks failed or were cancelled."""
         with self.app.database.reading() as connection:
             return results.failed(connection, task_ids)
 
@@ -306,7 +306,7 @@ class RowBackend(BaseBackend):
         on_message: Callable[[dict[str, Any]], Any] | None = None, on_interval: Callable[[], Any] | None = None,
         max_iterations: int | None = None,
     ) -> Iterator[tuple[str, dict[str, Any]]]:  # fmt: skip
-        """Each as it ends, without its children; all that are awaited in one statement a look."""
+        """Yield each task as it ends, without its children; one statement a poll reads all that are awaited."""
         for task_id, meta in self._ended(task_ids, timeout, interval, on_interval, max_iterations):
             if on_message is not None:
                 on_message(meta)
@@ -316,9 +316,10 @@ class RowBackend(BaseBackend):
         self, task_ids: Iterable[str], timeout: float | None, interval: float,
         on_interval: Callable[[], Any] | None, looks: int | None = None,
     ) -> Iterator[tuple[str, dict[str, Any]]]:  # fmt: skip
-        """Raises Celery's TimeoutError. Looks soon at first, and every `interval` seconds in the end.
+        """Yield tasks as they end, polling soon at first and every `interval` seconds in the end. Raises Celery's
+        TimeoutError.
 
-        `on_interval` raises what went wrong in parents: it is asked once more before a failure is told.
+        `on_interval` raises errors of parents: it is called once more before a failure is returned.
         """
         open_ids, began, waited = dict.fromkeys(task_ids), time.monotonic(), 0.0
         while open_ids:
@@ -341,7 +342,7 @@ class RowBackend(BaseBackend):
             time.sleep(nap if timeout is None else min(nap, timeout - waited))
 
     def _over(self, task_ids: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Rows are read whole only of what has ended, so many at once; one that was retried meanwhile has not."""
+        """Yield the tasks that have ended, reading so many rows at once; one that was retried meanwhile is left out."""
         with self.app.database.reading() as connection:
             over = results.over(connection, task_ids)
         for i in range(0, len(over), PAGE):
@@ -350,12 +351,12 @@ class RowBackend(BaseBackend):
             yield from ((task_id, meta) for task_id, meta in metas.items() if meta["date_done"] is not None)
 
     def forget(self, task_id: str) -> None:
-        """Its row goes, unless the body of a chord has yet to read it."""
+        """Delete the task's row, unless a chord's body has yet to read it."""
         with self.app.database.statement() as connection:
             results.forget(connection, task_id)
 
     def cleanup(self) -> None:
-        """Roles' `keep` decides when rows go."""
+        """Do nothing: roles' `keep` decides when rows are deleted."""
 
     # -- groups --------------------------------------------------------------------------------------------------------
 
@@ -374,11 +375,11 @@ class RowBackend(BaseBackend):
             results.delete_group(connection, group_id)
 
     def set_chord_size(self, group_id: str, chord_size: int) -> None:
-        """Told while the members are published, so that the body knows how many results it gets."""
+        """Note how many results the body gets, while the members are published."""
         producer.count_places(barrier_of(group_id), chord_size)
 
     def apply_chord(self, header: tuple[str, Iterable[Any]], body: Any, **_: Any) -> None:  # noqa: ARG002
-        """The first member brings the body, which has to know which members are a group among the others."""
+        """Note which members are groups. The body is published with the first member."""
         group_id, members = header
         if isinstance(members, _regen):
             producer.members_come(barrier_of(group_id))
@@ -386,4 +387,4 @@ class RowBackend(BaseBackend):
             producer.keep_shape(barrier_of(group_id), results.shape(members))
 
     def add_to_chord(self, *_: Any) -> None:
-        """The task brings its barrier."""
+        """Do nothing: the task brings its barrier."""

@@ -1,4 +1,4 @@
-"""Beside a caller's event loop: what blocks runs in a few threads, or awaits the caller's own connection."""
+"""Calls beside a caller's event loop: blocking ones run in a few threads, or await the caller's own connection."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from celeriac.store.forks import after_fork
 
 T = TypeVar("T")
 
-#: So many calls at once write to Postgres for the loops of a process; others wait for their turn, and block nothing.
+#: Calls that write to Postgres at once for a process's loops; further ones wait for a thread without blocking.
 THREADS = 8
 
 
 class Beside:
-    """A few threads, begun with their first work. `limit`: how long (seconds) an enqueue waits for Postgres."""
+    """A few threads, started with their first work. `limit`: how long (seconds) an enqueue waits for Postgres."""
 
     def __init__(self, limit: float) -> None:
         self.limit = limit
@@ -46,30 +46,30 @@ class Beside:
             return self._threads
 
     def close(self) -> None:
-        """Ends the threads once their work is done. Later work begins others."""
+        """End the threads once their work is done. Later work starts others."""
         with self._guard:
             threads, self._threads = self._threads, None
         if threads is not None:
             threads.shutdown()
 
     async def run(self, act: Callable[[], T]) -> T:
-        """Runs it in a thread, within this context.
+        """Run it in a thread, within this context.
 
-        Cancelled, it is not begun any more; what has begun goes on to its end.
+        If cancelled before it begins it does not run; once begun it runs to its end.
         """
         context = coroutines.context_of_thread()
         return await asyncio.get_running_loop().run_in_executor(self._pool(), context.run, act)
 
     def wait(self, act: Callable[[], T]) -> T:
-        """Runs it here, or in a thread where a greenlet would block its loop meanwhile."""
+        """Run it here, or in a thread if a greenlet would block its loop meanwhile."""
         is_awaited = getattr(getcurrent(), "__sqlalchemy_greenlet_provider__", False)
         return await_only(self.run(act)) if is_awaited else act()
 
     async def enqueue(self, call: Callable[[dict[str, Any]], T], options: Mapping[str, Any]) -> T:
-        """Calls with these options, which may name a transaction of the loop's, and blocks it nowhere."""
+        """Call with these options, which may name a transaction of the loop's, without blocking the loop."""
         for option in ("session", "connection"):
             value = options.get(option)
-            if isinstance(value, scoped_session):  # which is this thread's
+            if isinstance(value, scoped_session):  # it belongs to this thread
                 options = {**options, option: value()}
             elif value is not None and (way := way_into(value)) is not None:
                 kept = {name: said for name, said in options.items() if name not in ("session", "connection")}
@@ -78,7 +78,7 @@ class Beside:
         return await self.run(partial(self._in_turn, time.monotonic(), partial(call, dict(options))))
 
     def _in_turn(self, since: float, act: Callable[[], T]) -> T:
-        """Refuses what has waited for its thread all its time, where Postgres has not answered somebody meanwhile.
+        """Refuse a call that spent its time waiting for a thread, if Postgres failed to answer another meanwhile.
 
         A burst that Postgres answers may wait for longer.
         """

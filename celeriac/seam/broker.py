@@ -1,4 +1,4 @@
-"""Which Redis, or which Sentinels: what `REDIS_URL` and Celery's configuration name, which has to be the same."""
+"""The address of Redis or its Sentinels: `REDIS_URL` and Celery's configuration have to name the same."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _HERE = {"localhost": "127.0.0.1", None: "127.0.0.1", "": "127.0.0.1"}
 
 
 def url_of(conf: Configuration, settings: Settings) -> str | None:
-    """None if nobody names one.
+    """Return the URL, None if none is named.
 
     Raises ConfigurationError for what is no Redis, for two that disagree, and for Sentinels without a master's name.
     """
@@ -60,12 +60,12 @@ def _url(named: dict[str, object]) -> str | None:
     return next((str(url) for url in named.values()), None)
 
 
-#: What names a broker, in the environment and in the configuration.
+#: Names of a broker, in the environment and in the configuration.
 BROKERS = ("broker_url", "broker_read_url", "broker_write_url", "broker_host")
 
 
 def is_named(conf: Configuration) -> bool:
-    """Whether Celery's configuration names a broker."""
+    """Return whether Celery's configuration names a broker."""
     return next(_named(conf, None), None) is not None
 
 
@@ -82,7 +82,7 @@ def _named(conf: Configuration, redis_url: str | None) -> Iterator[tuple[str, ob
 
 
 def _server(name: str, url: object) -> tuple[object, ...]:
-    """What two URLs of one server, or of its Sentinels, have in common."""
+    """Return what two URLs of one server, or of its Sentinels, have in common."""
     if sentinels.are_named(url):
         return sentinels.identity(name, url)
     every = [addresses.redis(name, one) for one in url.split(";")] if isinstance(url, str) else []
@@ -97,7 +97,7 @@ def _server(name: str, url: object) -> tuple[object, ...]:
 def address(
     url: Any, options: Mapping[str, Any], asked: Mapping[str, Any] | None, settings: Settings
 ) -> tuple[Any, dict[str, Any]]:
-    """A connection's URL and options: the user's, and what this one is asked for."""
+    """Return a connection's URL and options: the user's, overridden by those requested for this one."""
     if sentinels.are_named(url):
         return sentinels.address(url, options, asked or {}, settings)
     if url == NO_REDIS:
@@ -106,7 +106,7 @@ def address(
 
 
 def _sanitized(url: object) -> str:
-    """For people; of several addresses nothing, as one's password may be where they were split."""
+    """Return the URL for people to read; nothing of several addresses, as a password may be split among them."""
     if sentinels.are_named(url):
         return repr(sentinels.sanitized(url))
     return repr(maybe_sanitize_url(url)) if isinstance(url, str) and ";" not in url else "…"

@@ -1,8 +1,7 @@
-"""What Celery's `chord` does otherwise for apps of ours; a chord of another app sees no difference.
+"""Changes to Celery's `chord` for apps of ours; a chord of another app sees no difference.
 
-In the caller's transaction: `chord.apply_async` has a parameter `connection` of its own, which it drops, and copies
-every other option into the body, a session as well. So what names a transaction is taken out before.
-
+In the caller's transaction: `chord.apply_async` drops its own parameter `connection`, and copies every other option
+into the body, a session as well. So the transaction is taken out before.
 Frozen once: Celery freezes a header's tasks to learn their ids, and `group.apply_async` copies each with all its
 options, the body among them, and freezes it anew: a quarter of what a member costs its sender.
 """
@@ -27,7 +26,7 @@ _run = _chord.run
 
 
 class _Header(group):
-    """A header whose tasks are sent as they were frozen; they are copies already."""
+    """A header whose tasks are sent as they were frozen, as they are copies already."""
 
     _results: Sequence[Any]
 
@@ -41,7 +40,7 @@ class _Header(group):
 
 
 def adapt_chords(apps: type[SeamApp]) -> None:
-    """Chords of apps of this class know `session` and `connection`, and freeze their members once."""
+    """Make chords of apps of this class accept `session` and `connection`, and freeze their members once."""
 
     @wraps(_apply_async)
     def apply_async(
@@ -58,7 +57,7 @@ def adapt_chords(apps: type[SeamApp]) -> None:
 
     @wraps(_run)
     def run(self: Any, header: Any, *args: Any, **options: Any) -> Any:
-        # A generator's tasks are frozen as it gives them, and are not to be asked for sooner than they are sent.
+        # A generator's tasks are frozen as they come, and must not be taken from it before they are sent.
         if isinstance(self.app, apps) and type(header) is group and not isinstance(header.tasks, _regen):
             header.__class__ = _Header
         return _run(self, header, *args, **options)

@@ -1,8 +1,7 @@
-"""Celery's configuration, by one rule: what a user sets wins where it can mean something, the rest is named.
+"""Celery's configuration, by one rule: a user's setting wins where it can have a meaning; the rest is reported.
 
-Three layers: what rows and tickets need (`REQUIRED`) above what the user sets, in whatever way and spelling, above what
-is usual here (`USUAL`). So nothing of a user's takes the place of the row backend, and what is overruled is still there
-to be told (`unused`).
+There are three layers: what rows and tickets need (`REQUIRED`), above the user's settings in whatever spelling, above
+our defaults (`USUAL`). So no setting replaces the row backend, and an overruled one can still be reported (`unused`).
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ REQUIRED: Mapping[str, Any] = {
     "worker_deduplicate_successful_tasks": False,
 }
 
-#: Of a connection: a user's other options go with these.
+#: Options of a connection, with which a user's other ones are merged.
 TRANSPORT: Mapping[str, Any] = {
     "socket_timeout": 5,
     "socket_connect_timeout": 5,
@@ -54,7 +53,7 @@ TRANSPORT: Mapping[str, Any] = {
 TRANSPORT_REQUIRED: Mapping[str, Any] = {"ack_emulation": False, "priority_steps": [0], "retry_on_timeout": False}
 
 USUAL: Mapping[str, Any] = {
-    "result_backend": BACKEND,  # what a user says here is named, and stays to be read: the app has no other
+    "result_backend": BACKEND,  # a user's value is reported and stays readable: the app has no other backend
     "worker_prefetch_multiplier": 1,
     "broker_connection_retry_on_startup": True,
     "broker_connection_max_retries": None,
@@ -70,7 +69,7 @@ _SORTED = "SQL sorts by priority: give priority and priority_range where a task 
 _SCHEDULES = "schedules are rows, at which beat looks at least once a second"
 _KEEPS = "a role's keep, or result_expires, says how long its finished tasks stay"
 
-#: What cannot mean anything, and what happens instead.
+#: Settings without a meaning here, and what happens instead.
 INSTEAD: Mapping[str, str] = {
     "result_backend": _ROWS,
     "result_extended": "a row has the task's name, arguments and worker",
@@ -108,7 +107,7 @@ INSTEAD: Mapping[str, str] = {
     "beat_max_loop_interval": _SCHEDULES,
 }
 
-#: The same of options of a task.
+#: Options of a task without a meaning here, and what happens instead.
 OF_TASKS: Mapping[str, str] = {
     "acks_late": _AGAIN,
     "reject_on_worker_lost": _AGAIN,
@@ -125,14 +124,14 @@ OF_TASKS: Mapping[str, str] = {
 #: What says nothing of these.
 _UNSAID = (None, False, "json", Task.Request)
 
-#: What has a meaning that is not quite Celery's.
+#: Settings whose meaning differs a little from Celery's.
 DIFFERS: Mapping[str, str] = {
     "worker_max_tasks_per_child": "counts tickets, each of which carries up to its role's chunk of tasks",
 }
 
 DIVERT_CALLS = ("task_always_eager", "task_routes")
 
-#: Settings of result backends, and of signed messages, by what they begin with.
+#: Settings of result backends, and of signed messages, by their prefix.
 _OTHERS = {
     ("result_exchange", "result_backend_", "redis_", "database_", "mongodb_", "cassandra_", "elasticsearch_",
      "couchbase_", "arangodb_", "cosmosdbsql_", "azureblockblob_", "s3_", "gcs_", "cache_"): _ROWS,
@@ -141,35 +140,35 @@ _OTHERS = {
 
 
 def settle(conf: Configuration, usual: Mapping[str, Any]) -> dict[str, Any]:
-    """Puts our layers above and below the user's, once Celery has read them. To be given to `add_defaults`."""
+    """Put our layers above and below the user's, once Celery has read them. To be given to `add_defaults`."""
     lowest, highest = conf.maps[-1], dict(REQUIRED)
     for name, value in (dict(USUAL) | dict(usual)).items():
         lowest[name] = value
         if _TO_OLD_KEY.get(name) in lowest:
             lowest[_TO_OLD_KEY[name]] = value
     conf.maps.insert(0, highest)
-    object.__setattr__(conf, "__class__", Layered)  # what is set on it otherwise is a setting
+    object.__setattr__(conf, "__class__", Layered)  # otherwise an attribute set on it would be a setting
     return {}
 
 
 class Layered(Configuration):
-    """Celery's, with what rows and tickets need as the first map, above what the user sets."""
+    """Celery's configuration, with what rows and tickets need as the first map, above the user's settings."""
 
     def add_defaults(self, d: Any) -> None:
-        """Celery puts them second, where they would go above what the user sets."""
+        """Add defaults last: Celery puts them second, above the user's settings."""
         self.defaults.insert(0, force_mapping(d))
         self.maps[1:] = [self.changes, *self.defaults]
 
 
 def by_user(conf: Configuration) -> Configuration:
-    """Only what the user sets: by a call, an object, a module, old names or a namespace."""
+    """Return only what the user sets: by a call, an object, a module, old names or a namespace."""
     conf.finalize()
     return Configuration({}, conf.maps[1:-1], conf._keys, conf.prefix)
 
 
 def diverts_calls(conf: Configuration) -> bool:
-    """Whether any layer has calls end elsewhere than straight in their rows. To look each setting up, as Celery does,
-    took 16 us of every `.delay()`.
+    """Return whether any layer makes calls end elsewhere than straight in their rows. Reading each setting in Celery's
+    way took 16 us of every `.delay()`.
     """
     if type(conf) is not Layered:
         return any(conf[name] for name in DIVERT_CALLS)
@@ -183,24 +182,24 @@ def diverts_calls(conf: Configuration) -> bool:
 
 @cache
 def _spelt(prefix: str | None, others: tuple[Callable[[str], str], ...]) -> tuple[str, ...]:
-    """All names that they may have in a layer."""
+    """Return all spellings that these settings may have in a layer."""
     names = Configuration({}, keys=others, prefix=prefix)
     return tuple({spelling for name in DIVERT_CALLS for spelling in names._to_keys(name)})
 
 
 def by_environment(settings: Settings) -> dict[str, Any]:
-    """What is usual where the environment says so. Flower looks for the master's name there."""
+    """Return defaults that come from the environment. Flower reads the master's name from them."""
     options = {"master_name": settings.redis_master} if settings.redis_master else {}
     return {"worker_concurrency": int(settings.max_concurrent_tasks), "broker_transport_options": options}
 
 
 def transport_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """A user's options of the connection, completed; what tickets need is not the user's to say."""
+    """Return the connection's options: defaults, the user's, and on top what tickets need."""
     return dict(TRANSPORT) | dict(options) | dict(TRANSPORT_REQUIRED)
 
 
 def unused(conf: Configuration, settings: Settings) -> Iterator[str]:
-    """A line for each setting that does not do what it says, and what happens instead."""
+    """Yield a line for each setting without its effect, with what happens instead."""
     said = by_user(conf)
     if variable := os.environ.get("CELERY_RESULT_BACKEND"):
         yield _line("CELERY_RESULT_BACKEND", _shown("result_backend", variable), _ROWS)
@@ -216,7 +215,7 @@ def unused(conf: Configuration, settings: Settings) -> Iterator[str]:
 
 
 def unused_by_tasks(tasks: Iterable[Any]) -> Iterator[str]:
-    """The same for options of tasks, all tasks of an option in a line."""
+    """Yield the same for options of tasks, one line for all tasks with an option."""
     theirs = sorted((task for task in tasks if not is_built_in(task.name)), key=lambda task: task.name)
     for option, instead in OF_TASKS.items():
         saying = [task.name for task in theirs if getattr(task, option, None) not in _UNSAID]
@@ -226,7 +225,7 @@ def unused_by_tasks(tasks: Iterable[Any]) -> Iterator[str]:
 
 
 def _instead(name: str, value: Any) -> str | None:
-    """What happens instead of what it says; None if it happens to say so."""
+    """Return what happens instead of the setting; None if its value is what happens anyway."""
     if value in (CELERYS.get(name), USUAL.get(name)) or value == REQUIRED.get(name, object()) or _is_json(name, value):
         return None
     if name in INSTEAD:
@@ -282,5 +281,5 @@ def _line(name: str, value: Any, instead: str) -> str:
 
 
 def _shown(name: str, value: Any) -> Any:
-    """Without passwords."""
+    """Return the value without passwords."""
     return filter_hidden_settings({name: value})[name]

@@ -1,4 +1,4 @@
-"""Celery's `app.control`, for tasks that are rows: what it says of tasks is done in SQL, here and now."""
+"""Celery's `app.control`, for tasks that are rows: its commands on tasks are done in SQL at once."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from celeriac.seam.app import SeamApp
 from celeriac.seam.no_redis import NeedsRedis
 from celeriac.settings import LOOK
 
-#: What stock Celery has and rows have no use for: a signal is for the process, which goes on here.
+#: An argument of stock Celery without a use here: a signal is for the process, which runs on.
 Ignored = Any
 
 
-#: Of `broadcast`, beside the command's own arguments.
+#: Options of `broadcast`, beside the command's own arguments.
 _OPTIONS = ("reply", "timeout", "limit", "callback", "channel", "pattern", "matcher")
 
 
 class PurgeRefused(ClickException, NotSupported):
-    """Celery's command line tells it in a line."""
+    """A refusal that Celery's command line prints in a line."""
 
 
 class Control(StockControl):
@@ -55,7 +55,8 @@ class Control(StockControl):
         self, task_id: Any, destination: Ignored = None, terminate: bool = False, signal: Ignored = None,  # noqa: ARG002
         reply: bool = False, **_: Ignored,
     ) -> list[dict[str, Any]] | None:  # fmt: skip
-        """Cancels what does not run; with `terminate` also asks what runs to stop. With `reply`, says what became.
+        """Cancel tasks that do not run; with `terminate` also ask running ones to stop. With `reply`, return the
+        results.
 
         `task_id`: a task's id or its result, or several. Raises BadArguments for anything else.
         """
@@ -67,13 +68,13 @@ class Control(StockControl):
         self, headers: Mapping[str, Any], destination: Ignored = None, terminate: bool = False, signal: Ignored = None,
         **more: Any,
     ) -> list[dict[str, Any]] | None:  # fmt: skip
-        """The same for the unfinished tasks with one of these stamps."""
+        """Revoke the unfinished tasks with one of these stamps."""
         with self.app.database.reading() as connection:
             task_ids = stamped(connection, headers)
         return self.revoke(task_ids, destination, terminate, signal, **more)
 
     def purge(self, connection: Any = None) -> int:  # noqa: ARG002 - Celery's signature
-        """Raises PurgeRefused: what lies in Redis is tickets, which come back, as their tasks are in Postgres."""
+        """Raise PurgeRefused: Redis holds tickets only, which come back, as their tasks are in Postgres."""
         raise PurgeRefused(PURGE)
 
     discard_all = purge

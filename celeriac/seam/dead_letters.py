@@ -35,6 +35,6 @@ def replay(app: SeamApp, connection: Connection, letter: int, *, by: str, why: s
 
 
 def _reason(error: DBAPIError) -> str:
-    """In a line, without the values of the row."""
+    """Return Postgres' reason in a line, without the row's values."""
     diagnosed = getattr(error.orig, "diag", None)
     return getattr(diagnosed, "message_primary", None) or "it gives no reason"

@@ -1,4 +1,4 @@
-"""`@app.task`, typed: what it makes knows the handler's own parameters, and refuses options that do not exist."""
+"""`@app.task`, typed: its tasks have the handler's own parameters, and unknown options are refused."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Seconds = float | timedelta
 
 
 class TaskOptions(TypedDict, total=False):
-    """What `@app.task` takes: the role's options (see `celeriac.roles.role`) and Celery's. Durations in seconds."""
+    """Options of `@app.task`: the role's (see `celeriac.roles.role`) and Celery's. Durations in seconds."""
 
     role: str
     name: str
     base: type
     queue: str
-    # The role.
+    # Options of the role.
     fair_by: Key | None
     lock_by: Key | None
     unique_by: Key | None
@@ -62,7 +62,7 @@ class TaskOptions(TypedDict, total=False):
     retry_backoff_max: Seconds
     retry_jitter: float
     default_retry_delay: float
-    # The rest of Celery's.
+    # Celery's other options.
     time_limit: float | None
     soft_time_limit: float | None
     expires: float | datetime | None
@@ -97,7 +97,7 @@ class TaskOptions(TypedDict, total=False):
 
 
 class TaskDecorator:
-    """Gives an app its `task`."""
+    """The mixin that gives an app its `task`."""
 
     task_cls: Any
 
@@ -112,7 +112,7 @@ class TaskDecorator:
         self, *, bind: Literal[False] = False, **options: Unpack[TaskOptions]
     ) -> Callable[[Callable[P, R]], Task[P, R]]: ...
     def task(self, *handlers: Any, **options: Any) -> Any:
-        """`@app.task` or `@app.task(role=…, …)`. Raises ConfigurationError at once for an option that is wrong."""
+        """Declare a task: `@app.task` or `@app.task(role=…, …)`. A wrong option raises ConfigurationError at once."""
         celerys: Any = super()
         if not options or not all(map(callable, handlers)):
             return celerys.task(*handlers, **options)

@@ -1,4 +1,4 @@
-"""Rows into Postgres, and an early start for what is ready: never more than a hint, which costs the caller nothing."""
+"""Enqueuing: rows into Postgres, and a wake-up for ready ones, which is only a hint and costs the caller nothing."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ logger = logging.getLogger(__name__)
 
 
 class Enqueuer:
-    """Writes an app's new tasks."""
+    """The writer of an app's new tasks."""
 
     def __init__(self, app: EnqueuerApp) -> None:
-        broker.url_of(app.conf, app.settings)  # raises for one that cannot be, though no enqueue needs it
+        broker.url_of(app.conf, app.settings)  # raises for an invalid address, though no enqueue needs Redis
         # The kicker's thread needs it, and cannot import it any more while a short program ends.
         importlib.import_module("celeriac.seam.transport")
         self.app = app
@@ -51,12 +51,12 @@ class Enqueuer:
     def insert_many(
         self, role: Role, batches: Iterator[list[NewTask]], bound: Bound | None
     ) -> Iterator[tuple[str, Receipt | None]]:
-        """As `insert`, of tasks of one role: the id that was made for each, and where it ended.
+        """Insert tasks of one role as `insert` does; yield each one's own id and its receipt.
 
-        They are committed once the last is asked for. A batch is inserted while the next one is made, but where a
-        transaction would be open for long meanwhile, where it is somebody else's, and where unique keys are taken,
-        which is done in one order. Of what was told nothing is kept: to walk over many objects costs the garbage
-        collector more than the rows cost otherwise.
+        They are committed once the last is taken. A batch is inserted while the next one is made, except where a
+        transaction would be open for long meanwhile, where it is the caller's, and where unique keys are taken, which
+        is done in one order. Receipts are not kept: walking over many objects costs the garbage collector more than the
+        rows cost otherwise.
         """
         begun = list(islice(batches, 2))
         if len(begun) < 2 or bound is not None or not self._may_begin(role, begun[0]):
@@ -72,17 +72,17 @@ class Enqueuer:
             self._kick(role.name)
 
     def _may_begin(self, role: Role, first: Sequence[NewTask]) -> bool:
-        """Whether the first tasks may be inserted before the last are made."""
+        """Return whether the first tasks may be inserted before the last are made."""
         has_order = role.unique_by is not None or first[0].unique_key is not None
         if self.app.ambient() is not None:
             return False
         return not (has_order or role.is_asked_for_keys or self.app.settings.otel or _unsettled())
 
     def _insert_when_ready(self, tasks: list[NewTask], bound: Bound | None) -> list[Receipt | None]:
-        """Inserts in the caller's transaction if there is one, else in one of its own, and sees to an early start.
+        """Insert in the caller's transaction if there is one, else in one of its own, and send wake-ups.
 
         Within a handler (and without a transaction of the caller) the rows wait for the handler's outcome; once that is
-        written, nothing is left to wait for. Raises NotReady.
+        written they are inserted at once. Raises NotReady.
         """
         with _refusing_unready():
             return self._insert(tasks, bound)
@@ -112,12 +112,12 @@ class Enqueuer:
         return receipts
 
     def _insert_ready(self, task: NewTask) -> Receipt | None:
-        """The usual case, on the shortest way to Postgres; None if the task's unique key is or may be taken."""
+        """Insert a ready task, the usual case, in the quickest way; None if its unique key is or may be taken."""
         with self.app.database.cursor() as cursor:
             return enqueue_ready(cursor, task)
 
     def _insert_or_find(self, tasks: list[NewTask]) -> list[Receipt | None]:
-        """One task never waits for somebody's open transaction: see `celeriac.enqueue.outbox`."""
+        """Insert tasks; a single one never waits for somebody's open transaction: see `celeriac.enqueue.outbox`."""
         if len(tasks) != 1 or tasks[0].is_part:
             with self.app.database.transaction(limited=True) as connection:
                 return list(_whole(connection, tasks))
@@ -143,7 +143,7 @@ class Enqueuer:
             self._kick_after_commit(bound, tasks)
             return list(self._insert_in_callers(statements_on(bound.connection()), tasks))
         if isinstance(bound, Connection):
-            # A plain connection tells of its commit too early to kick; the workers' own look finds the rows.
+            # A plain connection reports its commit too early for a wake-up; the workers' own poll finds the rows.
             return list(self._insert_in_callers(statements_on(bound), tasks))
         with bound.transaction() as is_own:
             receipts = list[Receipt | None](self._insert_in_callers(bound, tasks))
@@ -162,12 +162,12 @@ class Enqueuer:
         return list(receipts)
 
     def _insert_later(self, tasks: list[NewTask]) -> None:
-        """Raises NotReady, from the commit that it comes after."""
+        """Insert after the commit in another database, from which this raises NotReady."""
         with _refusing_unready():
             self._insert_outside(tasks)
 
     def _insert_in_callers(self, connection: Any, tasks: list[NewTask]) -> list[Receipt]:
-        """What is refused leaves nothing behind in the caller's transaction."""
+        """Insert in the caller's transaction, where a refusal leaves nothing behind."""
         if not any(task.is_part or task.is_named for task in tasks):
             return _whole(connection, tasks, callers=self._finished)
         with connection.begin_nested():
@@ -188,15 +188,15 @@ class Enqueuer:
         session.info[self].update((task.role, task.lock_key) for task in tasks)
 
     def _committed(self, session: Session) -> None:
-        """Never raises: the commit is done."""
-        if session.in_nested_transaction():  # a savepoint's release commits nothing yet
+        """Send wake-ups after a session's commit. Never raises, as the commit is done."""
+        if session.in_nested_transaction():  # releasing a savepoint commits nothing yet
             return
         asked = set(session.info.get(self, ()))
         if asked:
             self.app.beside.wait(lambda: self._after_commit(asked))
 
     def _after_commit(self, asked: Collection[tuple[str, str | None]]) -> None:
-        """Roles and lock keys of what is committed. Never raises."""
+        """Run the post-commit check and wake-ups for committed roles and lock keys. Never raises."""
         try:
             self.app.database.look_at({key for _, key in asked if key is not None})
         except Exception as error:
@@ -208,12 +208,12 @@ class Enqueuer:
             session.info.get(self, set()).clear()
 
     def kick(self, roles: Iterable[str]) -> None:
-        """After a commit that left work for these roles: the prompt ones look now, not at their next look."""
+        """Wake these roles after a commit that left work for them: prompt ones get a pass now, not at the next poll."""
         for name in roles:
             self._kick(name)
 
     def _kick(self, name: str, lone: int | None = None) -> None:
-        """Never raises: the work is accepted, and the workers' next look finds it."""
+        """Send a wake-up. Never raises: the work is accepted, and the workers' next poll finds it."""
         try:
             role, _ = self.app.role_declared(name)
             if role.prompt and role.enabled():
@@ -222,20 +222,20 @@ class Enqueuer:
             logger.warning("Could not kick %s; the workers' next look makes up for it: %s", name, error)
 
     def _send(self, name: str, lone: int | None) -> None:
-        """In the kicker's thread."""
+        """Publish the wake-up; runs in the kicker's thread."""
         role, _ = self.app.role_declared(name)
         self.app.publisher.kick(role.name, role.queue, lone)
 
 
 def _unsettled() -> running.Run | None:
-    """The run whose outcome brings what is enqueued here."""
+    """Return the run whose outcome will bring tasks enqueued here, None without one."""
     run = running.current()
     return None if run is None or run.settled else run
 
 
 @contextmanager
 def _refusing_unready() -> Iterator[None]:
-    """Raises NotReady of a Postgres that cannot do anything yet."""
+    """Raise NotReady for a Postgres that cannot work yet."""
     try:
         yield
     except Exception as error:
@@ -244,9 +244,8 @@ def _refusing_unready() -> Iterator[None]:
 
 
 def _whole(connection: Connection, tasks: list[NewTask], *, callers: Callers | None = None) -> list[Receipt]:
-    """Raises IdTaken, SnapshotTooOld, or EnqueueRefused for a workflow a part of which is another's task.
-
-    The caller rolls back.
+    """Insert tasks all together. Raises IdTaken, SnapshotTooOld, or EnqueueRefused for a workflow with a part that is
+    another's task. The caller rolls back.
     """
     receipts = enqueue_bulk(connection, tasks, callers=callers)
     refuse_different(tasks, receipts)

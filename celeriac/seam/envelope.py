@@ -1,4 +1,4 @@
-"""What a ticket looks like on its way, to the byte: whatever else lies in a queue is none."""
+"""The exact form of a ticket's message; anything else in a queue is no ticket."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ MOST_ROWS = 10_000
 
 
 class NotATicket(ValueError):
-    """Why a message is dropped."""
+    """The reason for dropping a message."""
 
 
 def check_ticket(payload: bytes) -> dict[str, Any]:
-    """The envelope of a ticket as `publish.Publisher` writes it, or NotATicket. Bounded work, and nothing is trusted.
+    """Return a ticket's envelope as `publish.Publisher` writes it. Raises NotATicket. Bounded work; nothing is trusted.
 
-    Every field has to be as it was written: a wrong type anywhere (a time limit, a clock, a tag) is an exception in
-    the consumer, and an embedded callback or chain would make the worker send other tasks.
+    Every field has to be as it was written: a wrong type anywhere (a time limit, a clock, a tag) is an exception in the
+    consumer, and an embedded callback or chain would make the worker send other tasks.
     """
     envelope = _read(payload)
     _demand("envelope", envelope, _ENVELOPE)
@@ -37,7 +37,7 @@ def check_ticket(payload: bytes) -> dict[str, Any]:
 
 
 def check_reply(payload: bytes) -> dict[str, Any]:
-    """The envelope of an answer to remote control that whoever asked survives, or NotATicket."""
+    """Return the envelope of a reply to remote control that its reader survives. Raises NotATicket."""
     envelope = _read(payload)
     _demand("envelope", envelope, _ENVELOPE)
     _demand("headers", envelope["headers"], {"ticket": _is_text, "clock": _is_count})
@@ -66,7 +66,8 @@ def check_message(payload: bytes) -> dict[str, Any]:
     return dict(envelope)
 
 
-# -- as kombu will read it ---------------------------------------------------------------------------------------------
+# -- decoding, as kombu will
+# ---------------------------------------------------------------------------------------------
 
 
 def _read(payload: bytes) -> Any:
@@ -87,7 +88,7 @@ def _decoded(body: str) -> bytes:
 
 
 def _loads(text: bytes) -> Any:
-    """Kombu decodes its dates and the like on the way, anywhere in the text, and its decoders raise all sorts."""
+    """Decode JSON as kombu does: its decoders of dates and the like work anywhere in the text and raise many errors."""
     try:
         return loads(text.decode("utf-8"))
     except Exception as error:
@@ -163,7 +164,7 @@ _PROPERTIES: Mapping[str, Fits] = {
 
 _DELIVERY: Mapping[str, Fits] = {"exchange": _is_text, "routing_key": _is_text}
 
-#: May be there: a worker that stops puts back what it has not begun.
+#: Optional fields: a worker that stops puts back what it has not begun.
 _REMARKS: Mapping[str, Fits] = {"redelivered": _is_flag, "correlation_id": _is_id}
 
 

@@ -1,4 +1,4 @@
-"""One poller a process: whoever awaits a result or progress on an event loop waits for its next look."""
+"""One poller a process: everything that awaits a result or progress on an event loop waits for its next poll."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from celeriac.store.forks import after_fork
 
-#: Who waits is looked for again after this share of the time it has waited, and after so long (seconds) at the least.
+#: A task is polled again after this share of the time it was awaited, and after so long (seconds) at the least.
 PATIENCE = 0.25
 SHORTEST = 0.01
 
@@ -22,7 +22,7 @@ _number = count()
 
 
 class Progress(NamedTuple):
-    """What a task's handler stored last, and whether the task has ended."""
+    """The value that a task's handler stored last, and whether the task has ended."""
 
     value: Any
     is_over: bool
@@ -30,7 +30,7 @@ class Progress(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Wait:
-    """Who waits on a loop: for the end of a task, or for other progress than `last`."""
+    """A wait on a loop: for the end of a task, or for other progress than `last`."""
 
     task_id: str
     interval: float
@@ -42,7 +42,7 @@ class Wait:
     began: float = field(default_factory=time.monotonic)
 
     def nap(self, now: float) -> float:
-        """Seconds until the next look: soon at first, every `interval` in the end."""
+        """Return the seconds until the next poll: few at first, `interval` in the end."""
         if self.wants_progress and not self.is_new:
             return self.interval
         return min(self.interval, max(SHORTEST, (now - self.began) * PATIENCE))
@@ -63,9 +63,9 @@ class Wait:
 
 
 class Poller:
-    """All that wait are looked for in one statement each time; nobody's loop is blocked.
+    """The poller: one statement reads all that is awaited, and no loop is blocked.
 
-    `ended` gives the ids and Celery's metas of those tasks that have ended, `progress` what is known of progress.
+    `ended` returns the ids and Celery's metas of tasks that have ended, `progress` the known progress.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Poller:
         self._thread: threading.Thread | None = None
 
     async def wait(self, task_id: str, interval: float, **wanted: Any) -> Any:
-        """Celery's meta of the task once it has ended; a Progress, where `wants_progress`."""
+        """Return Celery's meta of the task once it has ended; with `wants_progress` a Progress."""
         loop = asyncio.get_running_loop()
         waiting = Wait(task_id, interval, loop, loop.create_future(), **wanted)
         first = 0.0 if waiting.is_new else interval
@@ -91,7 +91,7 @@ class Poller:
         return await waiting.future
 
     def close(self) -> None:
-        """Ends the thread; who waits still is cancelled by nobody else than its own loop."""
+        """End the thread; a wait that remains is cancelled only by its own loop."""
         with self._changed:
             self._thread = None
             self._changed.notify_all()
@@ -115,7 +115,7 @@ class Poller:
                     heapq.heappush(self._waits, (now + wait.nap(now), next(_number), wait))
 
     def _due(self, me: threading.Thread) -> list[Wait] | None:
-        """Those it is time to look for, once there are some; None at the end."""
+        """Return the waits whose poll is due, once there are some; None when the poller has ended."""
         with self._changed:
             while self._thread is me:
                 now = time.monotonic()
@@ -128,7 +128,7 @@ class Poller:
         return None
 
     def _look(self, due: list[Wait]) -> list[Wait]:
-        """Answers who can be answered; the rest of them."""
+        """Answer the waits that can be answered; return the others."""
         try:
             ids = {wait.task_id for wait in due if not wait.wants_progress}
             ended = dict(self._ended(ids)) if ids else {}
@@ -151,7 +151,7 @@ class Poller:
 
 
 def _news(wait: Wait, now: Progress | None) -> Progress | None:
-    """What it does not know yet. A task that was there and is not any more has ended, and nothing is kept of it."""
+    """Return progress the wait does not know yet, else None. A task that disappeared has ended; nothing is kept."""
     if now is None:
         return None if wait.is_new else Progress(wait.last, True)
     return now if wait.is_new or now.is_over or now.value != wait.last else None

@@ -29,22 +29,22 @@ from celeriac.seam.app import SeamApp
 from celeriac.seam.stream import Stream
 from celeriac.seam.transport import Transport
 
-#: Where the call that is being published ended: Celery has no way to hand it back.
+#: The receipt of the call being published, as Celery has no way to return it.
 receipt: ContextVar[Receipt | None] = ContextVar("celeriac receipt", default=None)
 
-#: What a canvas is publishing just now.
+#: The producer of the canvas being published.
 _unit: ContextVar[RowProducer | None] = ContextVar("celeriac unit", default=None)
 
 #: Celery would describe the arguments for the message's readers, at a cost: a row has the arguments themselves.
 NO_REPR = {"argsrepr": "", "kwargsrepr": ""}
 
 
-#: What a call says of how its task is shown: its name, and its arguments where these are nobody's business.
+#: How a call's task is to be shown: its name, and its arguments if these are private.
 SHOWN = ("shadow", *NO_REPR)
 
 
 def headers_of(app: SeamApp, call: Callable[[RowProducer], Any]) -> Any:
-    """What the row of a call would keep beside its arguments, with all that listens on Celery's way; no row is made."""
+    """Return what a call's row would keep beside its arguments, after all listeners on Celery's way; makes no row."""
     producer = RowProducer(app)
     call(producer)
     return producer.tasks[0].headers if producer.tasks else None
@@ -53,13 +53,13 @@ def headers_of(app: SeamApp, call: Callable[[RowProducer], Any]) -> Any:
 #: Celery's task that schedulers enqueue each night, for backends that forget nothing by themselves.
 CLEANUP = "celery.backend_cleanup"
 
-#: What only Celery's canvases say of a task, which make its id. An id that a call gave is one task for ever.
+#: Headers of Celery's canvases, which choose the task's id themselves. An id that a call gave is one task for ever.
 _CANVAS = ("group", "chain", "chord", "awaits")
 
 
 @contextmanager
 def unit(app: SeamApp, enclosing: Any) -> Iterator[RowProducer]:
-    """What is published within comes as one: all rows of a canvas in one transaction, or none."""
+    """Publish all rows of a canvas in one transaction, or none."""
     outer = enclosing if isinstance(enclosing, RowProducer) else _unit.get()
     if outer is not None and outer.app is app:
         yield outer
@@ -78,25 +78,25 @@ def unit(app: SeamApp, enclosing: Any) -> Iterator[RowProducer]:
 
 
 def members_come(barrier: str) -> None:
-    """The header of the chord that is being published is a generator."""
+    """Note that the header of the chord being published is a generator."""
     if (publishing := _unit.get()) is not None:
         publishing.members_come(barrier)
 
 
 def keep_shape(barrier: str, shape: list[Any]) -> None:
-    """Which members of the chord are groups of their own."""
+    """Note which members of the chord are groups of their own."""
     if (publishing := _unit.get()) is not None:
         publishing.shapes[barrier] = shape
 
 
 def count_places(barrier: str, places: int) -> None:
-    """What waits at the barrier gets so many results."""
+    """Note how many results the task at the barrier gets."""
     if (publishing := _unit.get()) is not None:
         publishing.places[barrier] = places
 
 
 class RowProducer(Producer):
-    """Stands where Celery expects a kombu producer; what it publishes is inserted when its unit ends.
+    """A producer in place of kombu's: what it publishes is inserted when its unit ends.
 
     A chord's body is published with the first of its members, which brings its signature; it waits at their barrier.
     """
@@ -123,13 +123,13 @@ class RowProducer(Producer):
     def _reraise_as_library_errors(self) -> Iterator[None]:
         yield
 
-    #: What kombu's producer asks of itself.
+    #: Attributes that kombu's producer reads of itself.
     exchange, auto_declare, transport, _channel = Exchange(""), False, Transport, None
 
     def publish(self, body: Any, **properties: Any) -> None:  # type: ignore[override]
-        """By kombu's own, where somebody has put another in its place: that one ends in `_publish`.
+        """Accept a task, through kombu's own `publish` if somebody has replaced that: then it ends in `_publish`.
 
-        What is no task is a message of the user's, which goes to the broker.
+        Anything else is a user's message, which goes to the broker.
         """
         if not _is_task(body, properties.get("headers")):
             exchange = properties.get("exchange")
@@ -148,7 +148,7 @@ class RowProducer(Producer):
             producer.publish(body, **properties)
 
     def _prepare(self, body: Any, *_: Any) -> tuple[Any, None, None]:
-        """A row needs no encoding of its own."""
+        """Return the body as it is: a row needs no encoding of its own."""
         return body, None, None
 
     def _publish(self, body: Any, _priority: Any, _type: Any, _encoding: Any, headers: Any, *_: Any) -> None:
@@ -184,17 +184,17 @@ class RowProducer(Producer):
             self.tasks = []
 
     def _limit_of(self, run: running.Run, args: Any, kwargs: Any) -> float:
-        """Bytes that a retry's arguments may take: those of a call, but for the ones it has been accepted with."""
+        """Return the bytes a retry's arguments may take: a call's bound; none for those accepted already."""
         is_same = list(args) == run.task.args and dict(kwargs) == run.task.kwargs
         return float("inf") if is_same else self.app.settings.max_argument_bytes
 
     def _count(self, barrier: str, member: str) -> None:
-        """One that has another's id is merged into that one, and has no result of its own."""
+        """Count a member; one with another's id is merged into that one, and has no result of its own."""
         self.merged[barrier] += (barrier, member) in self.members
         self.members.add((barrier, member))
 
     def members_come(self, barrier: str) -> None:
-        """As they are ready. In a caller's transaction, or a run's, they still come as one."""
+        """Stream members as they come. In a caller's transaction, or a run's, they are still inserted together."""
         if self.stream is None and self.bound is None and running.current() is None and self.app.ambient() is None:
             self.stream = Stream(self.app, barrier, self.began)
 
@@ -204,7 +204,7 @@ class RowProducer(Producer):
         return said_beside(headers, ignores=ignores, hard=role.hard_timeout, limit=limit)
 
     def insert(self) -> None:
-        """All that was published. A body knows of how many results it gets."""
+        """Insert all that was published. A body is told how many results it gets."""
         places = {barrier: n - self.merged[barrier] for barrier, n in self.places.items()}
         for task in self.tasks:
             if task.awaits in places and task.headers:
@@ -234,7 +234,7 @@ class RowProducer(Producer):
         is_after = run is not None and run.is_linking
         role, signature = (self.app.role_between_releases if is_after else self.app.role_named)(name)
         queue = _queue(self.app.conf, properties)
-        if queue and queue not in (role.queue, self.app.conf.task_default_queue):  # what Celery's router says of most
+        if queue and queue not in (role.queue, self.app.conf.task_default_queue):  # Celery's router's usual one
             raise BadArguments(
                 f"{name}: its queue is {role.queue!r}, set where the role is declared; not {queue!r}: declare the task "
                 f"with queue={queue!r}, or one more of the same handler; nothing was enqueued"
@@ -275,21 +275,21 @@ def _is_task(body: Any, headers: Any) -> bool:
 
 
 def _label(run: running.Run | None) -> str | None:
-    """The workflow that what a run publishes belongs to, if there is one already; one in a task's place has its id."""
+    """Return the workflow of what a run publishes, None if there is none yet; a replacement's is its task's id."""
     if run is None:
         return None
     return run.workflow or (run.task.task_id if run.replaced else None)
 
 
 def _eta(headers: Mapping[str, Any], delay: float | None) -> str | None:
-    """What the handler is told; by this machine's clock, where the database has yet to say when it is due."""
+    """Return the eta for the handler; by this machine's clock, as the database has yet to say when it is due."""
     return headers.get("eta") or (delay and (datetime.now(UTC) + timedelta(seconds=delay)).isoformat()) or None
 
 
 def _kept(
     name: str, headers: Mapping[str, Any], canvas: Mapping[str, Any], label: str | None, eta: str | None
 ) -> dict[str, Any]:
-    """What the row keeps of the message beside its arguments."""
+    """Return what the row keeps of the message beside its arguments."""
     kept: dict[str, Any] = {name: headers[name] for name in SHOWN if headers.get(name)}
     kept |= {"workflow": label} if label else {}
     if canvas:
@@ -301,14 +301,14 @@ def _kept(
 
 
 def _place_of_results(by_name: bool, names: list[str], args: Any) -> bool | str | None:
-    """Where a body's results go, if it wants them: first, or under this name."""
+    """Return where a body's results go, if it takes them: True for first, or the parameter's name."""
     if not args or args[0] != RESULTS:
         return None
     return names[0] if by_name and names else True
 
 
 def _queue(conf: Any, properties: Mapping[str, Any]) -> str | None:
-    """Where Celery would send it: a topic's routing key is not its queue's name."""
+    """Return the queue to which Celery would send it; with a topic exchange the routing key is not the queue's name."""
     if declared := properties.get("declare"):
         return str(declared[0].name)
     key = properties.get("routing_key")

@@ -14,7 +14,7 @@ from celeriac.roles.role import Role
 
 
 class Registry(TaskRegistry):
-    """`@shared_task(role="sync")` asks for its task by the handler's name: the decorator is Celery's."""
+    """Tasks by name. `@shared_task(role="sync")` looks its task up by the handler's name: the decorator is Celery's."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

@@ -1,4 +1,4 @@
-"""Celery's results of tasks that are rows."""
+"""Celery's results, for tasks that are rows."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from celeriac.run import run as running
 
 
 class RowResult(AsyncResult):
-    """Celery's, but who waits for a chord's body asks for all of its members in one statement a look."""
+    """Celery's result; waiting for a chord's body reads all of its members in one statement a poll."""
 
     async def aget(
         self, timeout: float | None = None, *, propagate: bool = True, interval: float = 0.5,  # noqa: ASYNC109
     ) -> Any:  # fmt: skip
-        """As `get`, without blocking the event loop. All that wait in a process are looked for by one thread.
+        """Wait as `get` does, without blocking the event loop. One thread polls for all that wait in a process.
 
-        `timeout`, `interval`: seconds. Raises Celery's TimeoutError, and, with `propagate`, what the task has failed
-        with; CeleriacError for a task that comes with the outcome of the handler that waits for it, and so never.
+        `timeout`, `interval`: seconds. Raises Celery's TimeoutError, and, with `propagate`, the task's error;
+        CeleriacError for a task that comes with the outcome of the handler that waits for it, and so never.
         """
         if self.ignored:
             return None
@@ -42,17 +42,18 @@ class RowResult(AsyncResult):
         return self.maybe_throw(propagate=propagate)
 
     def aprogress(self, timeout: float | None = None, *, interval: float = 0.5) -> AsyncIterator[Any]:
-        """`async for value in result.aprogress()`: what the handler stores by `progress()`, until the task has ended.
+        """Iterate, `async for value in result.aprogress()`, over what the handler stores by `progress()` until the task
+        ends.
 
-        The last value is told first, if there is one, and none that was overwritten between two looks; how the task
-        ended tells `aget`. `timeout` (seconds, in all): raises Celery's TimeoutError. A task that is not there yet is
-        awaited, as by `get`.
+        The last value comes first, if there is one; values overwritten between two polls are left out. How the task
+        ended is known from `aget`. `timeout` (seconds, in all): raises Celery's TimeoutError. A task that does not
+        exist yet is awaited, as by `get`.
         """
         values: AsyncIterator[Any] = self.backend.progress_of(self.id, timeout, interval)
         return values
 
     def _maybe_reraise_parent_error(self) -> None:
-        """Raises what the first of those before it failed with, if one did."""
+        """Raise the error of the first of those before it that failed, if one did."""
         before = [result for node in reversed(list(self._parents())) for result in _tasks_of(node)]
         unknown = [result.id for result in before if result._cache is None]
         failed = self.backend.failed_of(unknown) if unknown else set()
@@ -62,20 +63,20 @@ class RowResult(AsyncResult):
 
 
 class EagerRowResult(EagerResult):
-    """What an eager call came to."""
+    """The result of an eager call."""
 
     async def aget(self, *_: Any, propagate: bool = True, **__: Any) -> Any:
         return self.get(propagate=propagate, disable_sync_subtasks=False)
 
     async def aprogress(self, *_: Any, **__: Any) -> AsyncIterator[Any]:
-        """There is none: the call has ended."""
+        """Yield nothing: the call has ended."""
         nothing: tuple[Any, ...] = ()
         for value in nothing:
             yield value
 
 
 def _tasks_of(node: Any) -> Iterator[Any]:
-    """The results of single tasks in a result of whatever kind."""
+    """Yield the results of single tasks within a result of any kind."""
     if not isinstance(node, ResultSet):
         yield node
         return

@@ -1,4 +1,4 @@
-"""Results: what `AsyncResult` and `GroupResult` read of rows."""
+"""Reads of rows for `AsyncResult` and `GroupResult`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SELECT id, task_id, status, result, error_message, completed_at, retry_count, pr
 FROM celeriac.history_named(CAST(:task_ids AS text[]))
 """)
 
-# What is over is in the history, or nowhere.
+# A task that has ended is in the history, or nowhere.
 OVER = text("SELECT task_id FROM celeriac.history_named(CAST(:task_ids AS text[]))")
 
 FAILED = text("""
@@ -39,7 +39,7 @@ SELECT task_id FROM celeriac.history_named(CAST(:task_ids AS text[])) WHERE stat
 """)
 
 # `member_of`: the group it came with. A body has the group of its members, the next link of a chain that of the chain,
-# and what was added to a chord that of the task. What `celeriac.fall_out` leaves is nobody's child.
+# and a task added to a chord that of the adding task. A task made by `celeriac.fall_out` counts as no child.
 CHILDREN = text("""
 WITH parent AS MATERIALIZED (
     SELECT headers -> 'canvas' ->> 'group' AS own,
@@ -56,7 +56,7 @@ SELECT c.task_id, CASE
 FROM child c WHERE c.canvas -> 'fall_out' IS NULL ORDER BY c.id
 """)
 
-# What its handler stored last.
+# The handler's last stored progress.
 PROGRESS = text("""
 SELECT t.task_id, t.progress, false AS is_over
 FROM unnest(CAST(:task_ids AS text[])) AS i (task_id), LATERAL (
@@ -81,44 +81,44 @@ SELECT count(*) FROM celeriac.forget(ARRAY(
 
 TELL = text("UPDATE celeriac.tasks SET progress = CAST(:progress AS jsonb) WHERE task_id = :task_id")
 
-#: What a handler's `update_state` says stands in its row's progress under these.
+#: Keys in a row's progress under which a handler's `update_state` is kept.
 STATE, STATE_META = "celery_state", "meta"
 
 Error = Callable[[Any], BaseException]
 
 
 def over(connection: Connection, task_ids: Iterable[str]) -> list[str]:
-    """Those of the tasks that have ended."""
+    """Return which of the tasks have ended."""
     return list(connection.execute(OVER, {"task_ids": list(task_ids)}).scalars())
 
 
 def failed(connection: Connection, task_ids: Iterable[str]) -> set[str]:
-    """Those that failed or were cancelled."""
+    """Return which of the tasks failed or were cancelled."""
     return set(connection.execute(FAILED, {"task_ids": list(task_ids)}).scalars())
 
 
 def metas(connection: Connection, task_ids: Iterable[str], error: Error) -> dict[str, dict[str, Any]]:
-    """By task id, without their children; those that no row has are PENDING. `error`: an exception from its JSON."""
+    """Return metas by task id, without children; tasks without a row are PENDING. `error`: JSON to exception."""
     wanted = list(task_ids)
     rows = {row.task_id: row for row in connection.execute(META, {"task_ids": wanted})}
     return {task_id: _meta(rows[task_id], error) if task_id in rows else _unknown(task_id) for task_id in wanted}
 
 
 def progress(connection: Connection, task_ids: Iterable[str]) -> dict[str, Progress]:
-    """By task id, of those that there are."""
+    """Return progress by task id, of tasks that exist."""
     rows = connection.execute(PROGRESS, {"task_ids": list(task_ids)})
     return {row.task_id: Progress(_of_handler(row.progress), row.is_over) for row in rows}
 
 
 def _of_handler(stored: Any) -> Any:
-    """What `progress()` stored, or the meta of `update_state()`."""
+    """Return what `progress()` stored, or the meta of `update_state()`."""
     if isinstance(stored, dict) and STATE in stored:
         return revived(stored.get(STATE_META))
     return stored
 
 
 def children(connection: Connection, row_id: int) -> list[Any]:
-    """What a task enqueued, as Celery's result tuples; the members of a group as one."""
+    """Return a task's children as Celery's result tuples; the members of a group as one."""
     tuples: dict[str, Any] = {}
     for row in connection.execute(CHILDREN, {"id": row_id}):
         child = ((row.task_id, None), None)
@@ -134,7 +134,7 @@ def save_group(connection: Connection, group_id: str, result: Any) -> None:
 
 
 def restore_group(connection: Connection, group_id: str) -> Any:
-    """Celery's tuple of the group, None if it is not saved."""
+    """Return Celery's tuple of the group, None if it is not saved."""
     return connection.execute(RESTORE, {"id": group_id}).scalar_one_or_none()
 
 
@@ -143,7 +143,7 @@ def delete_group(connection: Connection, group_id: str) -> None:
 
 
 def tell(connection: Connection, task_id: str, state: str) -> None:
-    """In the name of an unfinished task: what others see as its state while it runs, and it itself."""
+    """Set an unfinished task's state: others see it while the task runs, and so does its handler."""
     connection.execute(TELL, {"task_id": task_id, "progress": json.dumps({STATE: state})})
 
 
@@ -175,7 +175,7 @@ def _meta(row: Row[Any], error: Error) -> dict[str, Any]:
 
 
 def _says_itself(row: Row[Any]) -> bool:
-    """Whether it is in a state that its handler told: while it runs, or for good."""
+    """Return whether its state is the handler's own: while it runs, or for good."""
     progress = row.progress
     if not isinstance(progress, dict) or STATE not in progress:
         return False
@@ -187,5 +187,5 @@ def _state(row: Row[Any]) -> str:
 
 
 def shape(members: Iterable[Any]) -> list[Any]:
-    """Their ids, those of groups in lists of their own."""
+    """Return the members' ids, those of groups in lists of their own."""
     return [shape(member.results) if isinstance(member, GroupResult) else member.id for member in members]

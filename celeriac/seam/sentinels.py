@@ -1,4 +1,4 @@
-"""Sentinels, who say which Redis is the master: `sentinel://one:26379;sentinel://two:26379/0`, as Celery has it."""
+"""Sentinels, who say which Redis is the master: `sentinel://one:26379;sentinel://two:26379/0`, as in Celery."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ACCESS = re.compile(r"(?<=://).*@")
 
 _TIMEOUTS = ("socket_timeout", "socket_connect_timeout")
 
-#: What is said of their Redis, as kombu calls it.
+#: Parts of the Redis' address, by kombu's names.
 _OF_REDIS = ("userid", "password", "virtual_host")
 
 
@@ -27,7 +27,7 @@ def are_named(url: object) -> TypeGuard[str]:
 
 
 def identity(name: str, url: str) -> tuple[object, ...]:
-    """What two URLs of the same Sentinels have in common. Raises ConfigurationError."""
+    """Return what two URLs of the same Sentinels have in common. Raises ConfigurationError."""
     every = _parsed(name, url)
     return "sentinel", frozenset(_place(parts) for parts in every), *_access(url, every)
 
@@ -35,9 +35,9 @@ def identity(name: str, url: str) -> tuple[object, ...]:
 def address(
     url: str, options: Mapping[str, Any], asked: Mapping[str, Any], settings: Settings
 ) -> tuple[str, dict[str, Any]]:
-    """A connection's URL and options. `asked`: what this one is asked for beside; Sentinels are waited for as briefly.
+    """Return a connection's URL and options. `asked`: options requested for this one; Sentinels get the same timeouts.
 
-    In the URL each has their Redis' user, password and number: kombu reads them where it has connected to.
+    Each address in the URL gets their Redis' user, password and number: kombu reads them from the one it connects to.
     """
     every = _parsed("the broker's address", url)
     access = _access(url, every)
@@ -49,7 +49,7 @@ def address(
 
 
 def master(options: Mapping[str, Any], settings: Settings) -> str:
-    """What they call it. Raises ConfigurationError."""
+    """Return the Sentinels' name for the master. Raises ConfigurationError."""
     said = options.get("master_name")
     if said and settings.redis_master and said != settings.redis_master:
         raise ConfigurationError(
@@ -65,12 +65,12 @@ def master(options: Mapping[str, Any], settings: Settings) -> str:
 
 
 def sanitized(url: str) -> str:
-    """Without what lets one in."""
+    """Return the URL without users and passwords."""
     return ";".join(_ACCESS.sub("**@", one) for one in url.split(";") if one)
 
 
 def _parsed(name: str, url: str) -> Sequence[Mapping[str, Any]]:
-    """Each address; an empty one is none."""
+    """Return each address parsed; empty ones are left out."""
     every = [addresses.redis(name, one) for one in url.split(";") if one]
     if any(parts["transport"] != "sentinel" for parts in every):
         right = "with Sentinels each address is one, as sentinel://host:port"
@@ -83,7 +83,7 @@ def _place(parts: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def _access(url: str, every: Sequence[Mapping[str, Any]]) -> tuple[Any, Any, Any]:
-    """User, password and number of their Redis, which any of them may say."""
+    """Return user, password and number of their Redis, which any of the addresses may contain."""
     access = []
     for name in _OF_REDIS:
         said = {parts[name] for parts in every if parts[name]}

@@ -1,4 +1,4 @@
-"""What an app does with tasks that are there already."""
+"""An app's operations on existing tasks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Steering:
-    """Of an app, which has the rest."""
+    """The mixin of an app with these operations."""
 
     if TYPE_CHECKING:
         settings: Settings
@@ -46,9 +46,10 @@ class Steering:
         def role_declared(self, name: str) -> tuple[Role, Signature]: ...
 
     def cancel(self, task_id: str, *, by: str = "", why: str = "cancelled") -> str | None:
-        """'cancelled' at once, 'asked' if its worker has to stop it first, None if no such task is unfinished.
+        """Cancel a task: 'cancelled' at once, 'asked' if its worker has to stop it first, None if no such task is
+        unfinished.
 
-        Raises BadArguments for what is no text: a row's number is no task_id.
+        Raises BadArguments for anything but a text: a row's number is no task_id.
         """
         _refuse_no_text(task_id)
         with self.database.transaction() as connection:
@@ -57,10 +58,10 @@ class Steering:
     def prioritise(
         self, task_id: str, priority: int, *, only_raise: bool = False, by: str = "", session: Session | None = None
     ) -> bool:
-        """Gives an unfinished task another priority, in the caller's transaction if there is one; whether it did.
+        """Give an unfinished task another priority, in the caller's transaction if there is one; return whether it did.
 
-        In a caller's it leaves alone what is claimed or runs: its worker would have to wait for the caller's commit.
-        Raises BadArguments for one outside the role's `priority_range`, and as `cancel` does.
+        In a caller's transaction it leaves claimed or running tasks alone: their worker would have to wait for the
+        commit. Raises BadArguments for a priority outside the role's `priority_range`, and as `cancel` does.
         """
         _refuse_no_text(task_id)
         with nullcontext(session.connection()) if session else self.database.transaction() as connection:
@@ -72,7 +73,7 @@ class Steering:
             return True
 
     def hasten(self, task_id: str, *, by: str = "") -> bool:
-        """A task that waits for its time (planned, or between two attempts) is due now; whether it was one.
+        """Make a task due now that waits for its time (planned, or between two attempts); return whether it did.
 
         Raises BadArguments as `cancel` does.
         """
@@ -83,10 +84,10 @@ class Steering:
         return role is not None
 
     def edit(self, task: int | str, arguments: Mapping[str, Any], *, by: str = "", why: str = "") -> Change:
-        """A task that waits is called with these arguments instead of those of their names. `task`: as `why` has it.
+        """Replace these arguments of a waiting task by name. `task`: as for `why`.
 
-        Raises Unknown; IllegalMove where it does not wait any more; what an enqueue would raise for its arguments; and
-        BadArguments where its account, lock key or unique key would be another one: then cancel it, and enqueue anew.
+        Raises Unknown; IllegalMove if it no longer waits; what an enqueue would raise for its arguments; and
+        BadArguments if its account, lock key or unique key would change: then cancel it, and enqueue anew.
         """
         from celeriac.insights import get  # as below
 
@@ -110,23 +111,23 @@ class Steering:
         return retry_deadlocks(act)
 
     def why(self, task: int | str) -> Why:
-        """Why a task has not started: checks in their order. Raises Unknown.
+        """Explain why a task has not started: checks in their order. Raises Unknown.
 
         `task`: the number of its row, or its task_id, a text.
         """
-        from celeriac.insights import why  # whoever only enqueues needs none of the insights
+        from celeriac.insights import why  # an app that only enqueues needs no insights
 
         with self.database.reading() as connection:
             return why(connection, _exactly(task), self.probe)
 
     @property
     def probe(self) -> Probe:
-        """What Redis says of tickets."""
+        """The probe of tickets in Redis."""
         return Probe(self.publisher, self.settings.ticket_grace)
 
     def dispatch(self, name: str) -> int:
-        """One pass of a role declared here, now, after what callers' transactions left to be handed over. The number of
-        tasks published.
+        """Run one pass of a role declared here, after handing over what callers' transactions left; return the number
+        of tasks published.
         """
         with self.database.transaction() as connection:
             look.look(connection)
@@ -134,7 +135,7 @@ class Steering:
 
 
 def _exactly(task: int | str) -> int | str:
-    """In Python the type says which: a number is a row's, a text is a task_id, though it be all digits."""
+    """Return an unambiguous name: in Python a number is a row's, and a text is a task_id, even if it is all digits."""
     return f"task_id={task}" if isinstance(task, str) else task
 
 

@@ -1,4 +1,4 @@
-"""A chord whose header is a slow generator: its members are enqueued as they come, as Celery does."""
+"""A chord whose header is a slow generator: its members are enqueued as they come, as in Celery."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PATIENCE = 0.5
 
 
 class Stream:
-    """The members of one such chord, which are nobody else's transaction. `began`: when (monotonic) the call did."""
+    """The members of one such chord, in transactions of their own. `began`: when (monotonic) the call did."""
 
     def __init__(self, app: SeamApp, barrier: str, began: float) -> None:
         self.app = app
@@ -24,7 +24,7 @@ class Stream:
         self.opened = self.flushed = began
 
     def flush(self, tasks: list[NewTask]) -> bool:
-        """Enqueues what there is, if the rest takes too long; whether it did."""
+        """Enqueue what has come so far, if the rest takes too long; return whether it did."""
         now = time.monotonic()
         members = [task for task in tasks if task.barrier == self.barrier]
         if now - self.flushed < PATIENCE or not members:
@@ -38,7 +38,7 @@ class Stream:
         return True
 
     def end(self, tasks: list[NewTask], places: int) -> None:
-        """The last of them, and the gates go."""
+        """Enqueue the last members and close the gates."""
 
         def insert() -> None:
             with self.app.database.transaction() as connection:
@@ -50,7 +50,7 @@ class Stream:
         self.app.kick({task.role for task in tasks})
 
     def break_off(self) -> None:
-        """Nothing more comes: the body fails."""
+        """Cancel the gates, so that the body fails, as nothing more comes."""
         if self.gates:
             with self.app.database.transaction() as connection:
                 why = "the generator of its header broke off"

@@ -27,7 +27,7 @@ from celeriac.seam.app import SeamApp
 from celeriac.seam.configuration import diverts_calls
 from celeriac.seam.result import EagerRowResult, RowResult
 
-#: What `self.retry` takes.
+#: Options of `self.retry`.
 RETRY_OPTIONS = frozenset({"args", "kwargs", "exc", "throw", "countdown", "eta", "max_retries"})
 
 P = ParamSpec("P")
@@ -37,22 +37,22 @@ R = TypeVar("R")
 class Enqueued(RowResult):
     """An `AsyncResult` that also says where the enqueue ended.
 
-    `is_new` False: the row is the unfinished one that holds the unique key, and `id` is that one's. Enqueued from a
-    handler, the row comes with that handler's outcome: `is_new` and `row_id` are None until then, and so they are where
-    somebody's open transaction has the unique key. `due_at`: the row that was there already is planned for then;
-    `app.hasten(id)` makes it due now.
+    `is_new` False: the row is the unfinished one that holds the unique key, and `id` is that one's. If enqueued from a
+    handler, the row comes with that handler's outcome: `is_new` and `row_id` are None until then. They are also None if
+    somebody's open transaction has the unique key. `due_at`: the existing row is planned for then; `app.hasten(id)`
+    makes it due now.
     """
 
     is_new: bool | None = None
     row_id: int | None = None
     due_at: datetime | None = None
 
-    #: What `AsyncResult` sets on each result, until somebody has asked for it.
+    #: Set by `AsyncResult` on each result; here a default until the result is read.
     _cache = None
 
     @classmethod
     def of(cls, app: SeamApp, task_id: str, receipt: Receipt | None) -> Enqueued:
-        """What `AsyncResult` makes ready for whoever waits is made when somebody does: most never ask."""
+        """Build the result. What `AsyncResult` prepares for waiting is made only when needed: most never wait."""
         result = cls.__new__(cls)
         result.app, result.backend, result.id = app, app.backend, task_id
         if receipt:
@@ -79,7 +79,7 @@ if TYPE_CHECKING:
 else:
 
     class overridable_property:  # noqa: N801
-        """A property that an attribute of the same name goes before: a handler may keep what it likes on its task."""
+        """A property that an attribute of the same name overrides: a handler may keep anything on its task."""
 
         def __init__(self, ask: Callable[[Any], Any]) -> None:
             self.ask, self.__doc__ = ask, ask.__doc__
@@ -89,23 +89,23 @@ else:
 
 
 class Task(CeleryTask, Generic[P, R]):
-    """What `@app.task` makes. `.delay()` takes the handler's own parameters."""
+    """A task, as `@app.task` makes it. `.delay()` takes the handler's own parameters."""
 
-    #: The whole app: a handler may ask it for anything.
+    #: The whole app: a handler may need anything of it.
     app: Any
     role_options: Mapping[str, Any] | None = None
-    #: Whether it was declared with `role=`: then its queue has that name, else it is Celery's default one.
+    #: Return whether it was declared with `role=`: then its queue has that name, else it is Celery's default one.
     _has_role = False
-    #: The result backend that its class names, which no result goes to.
+    #: The result backend that its class names, which gets no results.
     backend_asked: Any = None
-    #: Celery's own check of a call's arguments: intake's serves every way in, and once is enough.
+    #: Celery's own check of a call's arguments: intake checks every call, and once is enough.
     typing = False
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Attributes of a user's class that stand in the way of the row's own."""
+        """Move a user's class attributes aside where they would hide the row's own."""
         super().__init_subclass__(**options)
         said: Any = cls
-        said.store_errors_even_if_ignored = True  # else Celery does not say of an ignored task that it is tried again
+        said.store_errors_even_if_ignored = True  # else Celery does not report a retry of a task with ignored result
         if said.backend is not Task.backend:
             said.backend_asked, said.backend = said.backend, Task.backend
         if said.role is not Task.role:
@@ -115,7 +115,7 @@ class Task(CeleryTask, Generic[P, R]):
 
     @property
     def backend(self) -> Any:
-        """Results are rows, whatever a class names."""
+        """The row backend, whatever a class names."""
         return self.app.backend
 
     @property
@@ -125,22 +125,22 @@ class Task(CeleryTask, Generic[P, R]):
     # -- enqueue ---------------------------------------------------------------------------------------------------
 
     def delay(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
-        """One row, in the state it has once this returns. Raises EnqueueRefused if it was not accepted."""
+        """Enqueue one row, in the state it has once this returns. Raises EnqueueRefused if it was not accepted."""
         return self.apply_async(args, kwargs) if originals.delay_is_celerys() else super().delay(*args, **kwargs)
 
     async def adelay(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
-        """As `delay`, without blocking the event loop. Cancelled meanwhile, the task may have been accepted."""
+        """Enqueue as `delay` does, without blocking the event loop. If cancelled, the task may have been accepted."""
         return await self.app.beside.enqueue(lambda _: self.delay(*args, **kwargs), {})
 
     def using(self, **options: Unpack[CallOptions]) -> Call[P]:
-        """`task.using(priority=50, session=session).delay(7)`: options and typed arguments together."""
+        """Combine options and typed arguments: `task.using(priority=50, session=session).delay(7)`."""
         return Call(self, options)
 
     def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Enqueued:
-        """Celery's spelling and options, and those of `CallOptions`.
+        """Enqueue with Celery's spelling and options, and those of `CallOptions`.
 
-        A call without options, or with a `session` alone, goes straight to its row, where nobody listens on Celery's
-        way there; what is no list of arguments, Celery refuses.
+        A call without options, or with a `session` alone, goes straight to its row, if nobody listens on Celery's way
+        there. Celery itself refuses what is no list of arguments.
         """
         if (not options or options.keys() == {"session"}) and _is_plain(args, kwargs) and self._is_heard_by_nobody():
             bound = transaction_of(self.name, options["session"], None) if options else None
@@ -150,7 +150,7 @@ class Task(CeleryTask, Generic[P, R]):
         return super().apply_async(args, kwargs, **(options_of_call(self.name, options) if options else {}))
 
     async def aapply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Enqueued:
-        """As `apply_async`, without blocking the event loop; `session` may belong to that."""
+        """Enqueue as `apply_async` does, without blocking the event loop, to which `session` may belong."""
         return await self.app.beside.enqueue(lambda said: self.apply_async(args, kwargs, **said), options)
 
     def _get_exec_options(self) -> dict[str, Any]:
@@ -173,7 +173,7 @@ class Task(CeleryTask, Generic[P, R]):
         )
 
     def apply(self, *args: Any, **kwargs: Any) -> Any:
-        """Celery's eager call; its result can be awaited as any other."""
+        """Run Celery's eager call; its result can be awaited like any other."""
         result = super().apply(*args, **kwargs)
         if type(result) is EagerResult:
             result.__class__ = EagerRowResult
@@ -182,13 +182,13 @@ class Task(CeleryTask, Generic[P, R]):
     def bulk(
         self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]], **options: Unpack[BulkOptions]
     ) -> list[Enqueued]:
-        """Many rows in few statements; each call is a tuple of positional or a mapping of keyword arguments."""
+        """Enqueue many rows in few statements; each call is a tuple of positional or a mapping of keyword arguments."""
         return self.app.enqueue_many(self.name, calls, **options)
 
     async def abulk(
         self, calls: Iterable[tuple[Any, ...] | Mapping[str, Any]], **options: Unpack[BulkOptions]
     ) -> list[Enqueued]:
-        """As `bulk`, without blocking the event loop; `session` may belong to that."""
+        """Enqueue as `bulk` does, without blocking the event loop, to which `session` may belong."""
         return await self.app.beside.enqueue(lambda said: self.app.enqueue_many(self.name, calls, **said), options)
 
     # -- within a run ----------------------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ class Task(CeleryTask, Generic[P, R]):
 
     @property
     def _read_run(self) -> running.Run:
-        """Also in a process that the handler has forked."""
+        """The current run, also in a process that the handler has forked."""
         return running.inherited() or self.run_under_way
 
     @overridable_property
@@ -227,17 +227,17 @@ class Task(CeleryTask, Generic[P, R]):
 
     @overridable_property
     def idempotency_key(self) -> str:
-        """The same for every attempt of this task: give it to outside systems."""
+        """The same key for every attempt of this task, to be given to outside systems."""
         return self._read_run.task.task_id
 
     @overridable_property
     def attempt(self) -> int:
-        """1 for the first attempt of the round."""
+        """The number of the attempt in this round, from 1."""
         return self._read_run.task.retry_count + 1
 
     @overridable_property
     def stopped_because(self) -> str | None:
-        """Why an `async def` handler gets `CancelledError`: "cancelled", "time limit" or "lease lost"."""
+        """The reason of an `async def` handler's `CancelledError`: "cancelled", "time limit" or "lease lost"."""
         stopping = self.run_under_way.stopping
         if stopping is None:
             return None
@@ -245,12 +245,12 @@ class Task(CeleryTask, Generic[P, R]):
 
     @overridable_property
     def log(self) -> logging.Logger | logging.LoggerAdapter[logging.Logger]:
-        """A logger whose lines are kept with the task, and shown on its page; elsewhere than in a run a plain one."""
+        """A logger whose lines are kept with the task and shown on its page; outside of a run a plain one."""
         run = running.current()
         return logger if run is None else run.log
 
     def progress(self, value: Any) -> Any:
-        """Stores progress (JSON) and starts the time limit anew. Raises BadValue; LeaseLost if it lost its row.
+        """Store progress (JSON) and restart the time limit. Raises BadValue; LeaseLost if it lost its row.
 
         In an `async def` handler: `await self.progress(…)`.
         """
@@ -258,18 +258,18 @@ class Task(CeleryTask, Generic[P, R]):
         return coroutines.in_thread(lambda: run.progress(value)) if coroutines.loop_runs_here() else run.progress(value)
 
     def raise_if_cancelled(self) -> Any:
-        """Raises TaskCancelled or LeaseLost if the task is to stop. In an `async def` handler it is awaited."""
+        """Raise TaskCancelled or LeaseLost if the task is to stop. In an `async def` handler it is awaited."""
         ask = self.run_under_way.raise_if_cancelled
         return coroutines.in_thread(ask) if coroutines.loop_runs_here() else ask()
 
     def snooze(self, seconds: float, why: str = "") -> Snooze:
-        """`raise self.snooze(60, "not there yet")`: try later without burning an attempt. Raises BadValue."""
+        """Return the error of `raise self.snooze(60, "too early")`: try later, without an attempt. Raises BadValue."""
         if not is_duration(seconds):
             raise BadValue(f"{self.name}: snooze({seconds!r:.100}): give seconds, at most 100 years")
         return Snooze(seconds, why)
 
     def on_replace(self, sig: Any) -> Any:
-        """Celery's; what is published from here on under the task's id comes in its place, unless it is refused."""
+        """Replace as Celery does; what is published after this by the task's id replaces the task, unless refused."""
         run = running.current()
         if run is None or self.request.is_eager:
             return super().on_replace(sig)
@@ -281,9 +281,10 @@ class Task(CeleryTask, Generic[P, R]):
             raise
 
     def retry(self, *args: Any, **kwargs: Any) -> Any:
-        """Celery's; outside of an eager run the next attempt is `scheduled_for` in SQL, as often as the row may.
+        """Retry as Celery does; outside of an eager run the next attempt is `scheduled_for` in SQL, as often as the row
+        may.
 
-        Raises BadValue for options that belong to the call: the row keeps those it was called with.
+        Raises BadValue for options that belong to the call: the row keeps those of its call.
         """
         run = running.current()
         if run is not None and not self.request.is_eager and (others := sorted(kwargs.keys() - RETRY_OPTIONS)):
@@ -311,12 +312,12 @@ class Call(Generic[P]):
         return self.task.apply_async(args, kwargs, **self._options)
 
     async def adelay(self, *args: P.args, **kwargs: P.kwargs) -> Enqueued:
-        """As `delay`, without blocking the event loop; `session` may belong to that."""
+        """Enqueue as `delay` does, without blocking the event loop, to which `session` may belong."""
         return await self.task.aapply_async(args, kwargs, **self._options)
 
 
 def with_rows(base: Any) -> type[Task[..., Any]]:
-    """A user's base class of tasks, whose calls are rows."""
+    """Return a user's base class of tasks with calls that are rows."""
     base = symbol_by_name(base)
     if base is CeleryTask:
         return Task

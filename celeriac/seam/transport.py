@@ -1,9 +1,9 @@
 """Redis transport that outlives its input.
 
 A stock consumer ends with "Unrecoverable error" on several kinds of malformed message, so whoever can LPUSH or PUBLISH
-could crash-loop the fleet. Here what is no ticket is set aside and counted before any consumer sees it (the adopter
-looks what it is), and a broadcast (remote control, events) that breaks its reader costs the broadcast, not the worker.
-
+could crash-loop the fleet. Here a message that is no ticket is set aside and counted before any consumer sees it (the
+adopter checks what it is), and a broadcast (remote control, events) that breaks its reader is dropped while the worker
+goes on.
 A stock consumer also ends on most of Redis' error replies. Here an error reply counts as a lost connection, and
 reconnecting succeeds only once Redis takes writes; a key of the wrong type is quarantined.
 """
@@ -38,14 +38,14 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-#: Each queue of each connection learns that Redis is full; it is told once in so many seconds.
+#: Each queue of each connection meets a full Redis; one message is logged in so many seconds.
 TELL_FULL_EVERY = 60.0
 
-#: Answers to remote control (a starting worker asks the others for their clocks) come by queue, too.
+#: Queues of replies to remote control (a starting worker requests the others' clocks).
 REPLIES = re.compile(r"\.reply\.[^.]*\.pidbox$")
 
 
-#: For `Channel.put_first`: what is there now decides, not what was there a trip ago.
+#: The script of `Channel.put_first`: it checks and pushes at the same moment in Redis.
 PUT_FIRST = """
 if redis.call('LLEN', KEYS[1]) > 0 then return 0 end
 return redis.call('LPUSH', KEYS[1], ARGV[1])
@@ -53,7 +53,7 @@ return redis.call('LPUSH', KEYS[1], ARGV[1])
 
 
 class QoS(virtual.QoS):
-    """Of tickets, which can be lost: what cannot be put back is handed out anew, and not dumped into a file."""
+    """Unacknowledged tickets, which may be lost: those that cannot be put back are issued again, not dumped."""
 
     def restore_unacked(self) -> list[Any]:
         if lost := super().restore_unacked():
@@ -63,7 +63,7 @@ class QoS(virtual.QoS):
 
 
 class Channel(stock.Channel):
-    """Checks what comes by queue before it is delivered, and survives what comes by broadcast and keys of all types."""
+    """A channel that checks queued messages before delivery, and survives any broadcast and keys of all types."""
 
     dropped = 0
     told_full = -math.inf
@@ -97,7 +97,7 @@ class Channel(stock.Channel):
             self.client.__dict__.pop("parse_response", None)
 
     def put_first(self, queue: str, message: dict[str, Any]) -> bool:
-        """Puts it into a queue if nothing else lies there, in one trip; whether it did. Not if scripts are denied."""
+        """Put it into the queue if empty, in one trip; return whether it did. False if scripts are denied."""
         self._inplace_augment_message(message, "", queue)
         put = self.client.register_script(PUT_FIRST)
         try:
@@ -123,7 +123,7 @@ class Channel(stock.Channel):
         return True
 
     def _set_aside(self, queue: str, payload: bytes, why: NotATicket) -> None:
-        """Among what the adopter takes: it writes to Postgres what this is, or why it is nothing."""
+        """Move the message to the adopter, which writes to Postgres what it is, or why it is nothing."""
         try:
             Redis(connection_pool=self.pool).lpush(self.global_keyprefix + adopting_key(queue), payload)
         except self.connection_errors as error:
@@ -141,11 +141,11 @@ class Channel(stock.Channel):
             return None
 
     def queue_purge(self, *_: Any, **__: Any) -> int:
-        """Raises PurgeRefused, also for `celery purge`, which asks the connection."""
+        """Raise PurgeRefused, also for `celery purge`, which calls the connection."""
         raise PurgeRefused(PURGE)
 
     def demand_writes(self) -> None:
-        """Raises ResponseError unless Redis takes writes, for which it need not have room."""
+        """Raise ResponseError unless Redis takes writes, by one that needs no memory."""
         self._create_client().delete("celeriac:probe")
 
     def _size(self, queue: str) -> int:
@@ -153,7 +153,7 @@ class Channel(stock.Channel):
         return self._past_wrong_types(lambda: int(size(queue)), self._lists([queue]))
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str, queue: str) -> None:
-        """A Redis that is full learns nothing of the queue: no ticket is sent through an exchange."""
+        """Bind the queue, which a full Redis need not store: no ticket is sent through an exchange."""
         bind = super()._queue_bind
         keys = {
             self.keyprefix_queue % exchange: "set",
@@ -168,7 +168,7 @@ class Channel(stock.Channel):
                 Channel.told_full = time.monotonic()
 
     def _delete(self, *args: Any, **kwargs: Any) -> None:
-        """A channel that is closed goes, whatever Redis says to its tidying up."""
+        """Delete a queue; on a channel that closes, Redis' errors are ignored."""
         try:
             super()._delete(*args, **kwargs)
         except self.connection_errors:
@@ -187,7 +187,7 @@ class Channel(stock.Channel):
             return act()
 
     def _mended(self, error: Exception, kinds: Mapping[str, str]) -> bool:
-        """Whether it was of a key that is quarantined now. Redis does not say which key it means."""
+        """Return whether the error was of a key that is now quarantined. Redis does not say which key it means."""
         if "WRONGTYPE" not in str(error):
             return False
         # The channel's own clients prefix the keys of some commands.
@@ -201,25 +201,25 @@ class Channel(stock.Channel):
 
 
 class Transport(stock.Transport):
-    """`redis://` with the checking channel. To be told no by Redis is to have lost the connection."""
+    """`redis://` with the checking channel. An error reply of Redis counts as a lost connection."""
 
     Channel = Channel
     connection_errors = (*stock.Transport.connection_errors, InvalidResponse, ResponseError)
 
     def establish_connection(self) -> Any:
-        """Raises ResponseError for a Redis that answers and takes no writes: a replica, or one that cannot save."""
+        """Connect. Raises ResponseError for a Redis that takes no writes: a replica, or one that cannot save."""
         try:
             connection = super().establish_connection()
             self._avail_channels[-1].demand_writes()
         except self.connection_errors:
             self.close_connection(self)
-            del self._used_channel_ids[:]  # a channel that fails as it is made keeps its own
+            del self._used_channel_ids[:]  # a channel that fails as it is made keeps its own id in use
             raise
         return connection
 
 
 class SentinelChannel(Channel, stock.SentinelChannel):
-    """The same, of whichever server the Sentinels say is the master now. One that is dead is not asked thrice."""
+    """The same, on the server the Sentinels name as master. A dead Sentinel is tried only once."""
 
     sentinel_kwargs: Mapping[str, Any] = {}
 
@@ -229,6 +229,6 @@ class SentinelChannel(Channel, stock.SentinelChannel):
 
 
 class SentinelTransport(Transport, stock.SentinelTransport):
-    """`sentinel://`: a former master that is asked to write says no, and the Sentinels are asked anew."""
+    """`sentinel://`: a former master refuses the test write, and the Sentinels are queried again."""
 
     Channel = SentinelChannel

@@ -1,1 +1,1 @@
-"""Outcomes → rows."""
+"""Write the outcomes of runs to the rows of their tasks."""

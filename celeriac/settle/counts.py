@@ -1,4 +1,4 @@
-"""Counts: how many tasks of roles that keep no successes, whose history tells of failures alone, ended each minute."""
+"""Per-minute counts of ended tasks, for roles that keep no successes: their history holds failures alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 
 from sqlalchemy import Connection, text
 
-# In one order, so that no two who count wait for each other.
+# Ordered by role, so that two transactions that count never deadlock.
 COUNT = text("""
 INSERT INTO celeriac.outcomes AS o (role, minute, completed, failed, completed_again, failed_again, run_seconds)
 SELECT role, date_trunc('minute', statement_timestamp()), completed, failed, completed_again, failed_again, run_seconds
@@ -26,7 +26,9 @@ SET completed = o.completed + excluded.completed, failed = o.failed + excluded.f
 
 @dataclass(slots=True)
 class Counts:
-    """Of tasks that ended by their worker's telling. `again`: those that were tried before. `run_seconds`: of all."""
+    """Tasks of one role whose end their worker reported. `again`: those tried before.
+    `run_seconds`: of all together.
+    """
 
     completed: int = 0
     failed: int = 0
@@ -36,6 +38,6 @@ class Counts:
 
 
 def count(connection: Connection, counts: Mapping[str, Counts]) -> None:
-    """Adds these, by role, to the minute's."""
+    """Add these counts, by role, to the current minute's."""
     rows = [{"role": role} | asdict(of_role) for role, of_role in counts.items()]
     connection.execute(COUNT, {"counts": json.dumps(rows)})

@@ -1,4 +1,4 @@
-"""Follow-ups: what a run has enqueued comes with its outcome, in one transaction."""
+"""Follow-ups: the tasks that a run enqueued are inserted with its outcome, in one transaction."""
 
 from __future__ import annotations
 
@@ -13,9 +13,8 @@ from celeriac.settle.tombstones import Tombstone, bury
 
 
 def follow_up(connection: Connection, tasks: Sequence[NewTask]) -> None:
-    """Enqueues them. Parts of a workflow never go to the outbox: nothing would hold back what waits for them there.
-
-    A part whose unique key another task has, or may have, fails: that task is none of the workflow's.
+    """Enqueue these follow-ups. Parts of a workflow never go to the outbox, where nothing would hold back what waits
+    for them. A part whose unique key another task has, or may have, fails: that task does not belong to the workflow.
     """
     others = [task for task in tasks if not task.is_part]
     if others:
@@ -29,7 +28,7 @@ def follow_up(connection: Connection, tasks: Sequence[NewTask]) -> None:
 
 
 def _taken(connection: Connection, task: NewTask) -> str | None:
-    """Why it was not enqueued."""
+    """Enqueue this part and return None, or the reason why it could not be enqueued."""
     receipts = outbox.enqueue_briefly(connection, [task])
     if receipts is None:
         return f"an open transaction may have its unique key {task.unique_key!r}"

@@ -1,4 +1,4 @@
-"""A late finish: a run ends whose task was taken from it meanwhile. Its outcome is refused, and an event says so."""
+"""Late finishes: a run ends after its task was taken from it. Its outcome is refused, and an event records that."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from sqlalchemy import Connection, text
 
 from celeriac.store.started import Started
 
-# Said again after an answer that was lost, the outcome may have been written by then: only a task that somebody else
-# holds tells of a late finish.
+# An outcome that is sent again because the answer was lost may have been written the first time: then only a task that
+# another ticket holds proves a late finish.
 REFUSED = text("""
 INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
 SELECT late.id, late.role, 'late_finish', t.status, t.status, :by, 'refused: the task was no longer this run''s'
@@ -22,6 +22,6 @@ RETURNING task
 
 
 def tell(connection: Connection, late: Sequence[Started], by: str, *, again: bool) -> list[int]:
-    """The ids of those that it is told of. `again`: as `write.settle` has it."""
+    """Record an event for each late finish and return the ids of those tasks. `again`: as in `write.settle`."""
     rows = json.dumps([{"id": task.id, "role": task.role} for task in late])
     return list(connection.execute(REFUSED, {"late": rows, "by": by, "again": again}).scalars())

@@ -1,4 +1,4 @@
-"""Outcome: what a run came to, as it is written."""
+"""The outcome of a run, as it is written."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from typing import Any
 from celeriac.store.started import Started
 from celeriac.store.states import COMPLETED
 
-#: Not a stored status: the task is released, which counts the loss.
+#: Not a stored status: a task with this outcome is released, and the release counts the loss.
 LOST = "lost"
 
-#: The kind of what another task has come in the place of.
+#: The kind of a task that another task has replaced.
 REPLACED = "replaced"
 
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """What a run came to; never changed, and not frozen only as that costs a microsecond.
+    """The outcome of a run. Nobody changes one; it is not frozen only because that costs a microsecond.
 
-    `kind` names the event it leaves, if the row alone does not tell.
-
-    `status` pending means again: `delay` seconds from now (or `at`), with these counts and, if given, new arguments.
-    `keep` False leaves no history. Status LOST: the run came to nothing, as if its worker had gone. `is_spread`: the
-    worker has told whoever waits in its workflow that it failed. `progress`: instead of what the row has.
+    `kind` names the event to record, if the row alone does not tell.
+    Status pending means that the task runs again, `delay` seconds from now (or at `at`), with these counts and, if
+    given, new arguments. Status LOST: the run came to nothing, as if its worker had gone.
+    `keep` False leaves no history. `is_spread`: the worker has already told whoever waits in the task's workflow that
+    it failed. `progress` replaces the row's.
     """
 
     task: Started
@@ -43,9 +43,10 @@ class Outcome:
 
 
 class Success(Outcome):
-    """A success and nothing else, as most are: all have in common what stands here, so that each is quickly made.
+    """A plain success, as most outcomes are. What all have in common is a class attribute,
+    so that each is quickly made.
 
-    `dataclasses.replace` and copies are not for it: what is more than a success is an `Outcome`.
+    Do not use `dataclasses.replace` or copies on it: a success with anything more to say is an `Outcome`.
     """
 
     __slots__ = ()
@@ -62,5 +63,5 @@ class Success(Outcome):
 
 
 def is_plain(outcome: Outcome) -> bool:
-    """Whether it is a success and nothing else: those have a statement of their own."""
+    """Return whether this is a success and nothing more: those have a statement of their own."""
     return outcome.status == COMPLETED and outcome.kind is None and outcome.progress is None

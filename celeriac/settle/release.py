@@ -1,8 +1,8 @@
 """Release: take tasks from a ticket whose holder will not finish them.
 
-A task waits again, unless it was lost too often (failed) or asked to stop (cancelled): at once after a hand-back, after
-its role's backoff (if it has one) when it was lost with its worker, so that what kills workers does not kill the next
-one a moment later.
+A released task waits again, unless it was lost too often (then it fails) or was asked to stop (then it is cancelled).
+After a hand-back it is due at once. After a loss with its worker it waits for its role's backoff, if there is one, so
+that what kills workers does not kill the next one a moment later.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from celeriac.store import look
 
 logger = logging.getLogger(__name__)
 
-#: Tasks that a line names.
+#: How many tasks a log line names.
 NAMED = 20
 
-# The rules stand in `store/routines/release.sql`: psql's `recover_stale_tasks` goes by them, too.
+# The rules are in `store/routines/release.sql`, because `recover_stale_tasks`, called from psql, follows them, too.
 RELEASE = text("""
 SELECT id, role, lock_key, becomes, hands_over, CAST(barrier AS text) AS barrier FROM celeriac.release(
     CAST(:tokens AS uuid[]), CAST(:only AS bigint[]), :started, :kind, :why, :by, :loss)
 """)
 
-# INVARIANT: locked until the caller's transaction ends, so that nobody takes the task from this run before its writes
-# are committed.
+# INVARIANT: the ticket stays locked until the caller's transaction ends, so that nobody takes the task from this run
+# before its writes are committed.
 HOLD = text("SELECT :id = ANY (ids) FROM celeriac.tickets WHERE token = CAST(:token AS uuid) FOR UPDATE")
 
 OF_PROCESS = text("""
@@ -61,7 +61,7 @@ WHERE k.worker_id IS NULL AND k.claimed_at < statement_timestamp() - :grace * in
 
 @dataclass(frozen=True, slots=True)
 class Unstarted:
-    """A ticket nobody has started; it may be lost, or merely queue."""
+    """A ticket that nobody has started: it may be lost, or still wait in its queue."""
 
     token: str
     queue: str
@@ -69,7 +69,7 @@ class Unstarted:
 
 @dataclass(frozen=True, slots=True)
 class Freed:
-    """`becomes`: pending, or how it ended."""
+    """A task that was taken from its ticket. `becomes`: pending, or the status it ended with."""
 
     id: int
     role: str
@@ -77,7 +77,7 @@ class Freed:
 
 
 def of_process(connection: Connection, worker_id: str, pid: int | None) -> list[str]:
-    """The tickets one child process runs (or, without a pid, the whole worker)."""
+    """Return the tokens of the tickets that a child process runs, or without a `pid` the whole worker."""
     return list(connection.execute(OF_PROCESS, {"worker_id": worker_id, "pid": pid}).scalars())
 
 
@@ -91,25 +91,31 @@ def of_processes(connection: Connection, processes: Sequence[tuple[str, int]]) -
 
 
 def still_held(connection: Connection, tokens: Sequence[str], only: Sequence[int] | None = None) -> list[str]:
-    """Which of these running tickets a release passed over, as somebody had them locked; `only`: these tasks."""
+    """Return those of these running tickets that a release passed over because they were locked; `only`:
+    with these tasks.
+    """
     wanted = {"tokens": list(tokens), "only": None if only is None else list(only)}
     return list(connection.execute(STILL_HELD, wanted).scalars())
 
 
 def stale(connection: Connection, batch: int, minutes: float | None = None) -> list[str]:
-    """Tickets whose worker fell silent for so long, or their role's `stale_after`; locked: none revives now."""
+    """Lock and return tickets whose worker has been silent for `minutes`, or else for their role's `stale_after`.
+
+    The lock keeps their workers from reviving them.
+    """
     return list(connection.execute(STALE, {"batch": batch, "minutes": minutes}).scalars())
 
 
 def unstarted(connection: Connection, grace: float) -> list[Unstarted]:
-    """Tickets that nobody started within `grace` seconds."""
+    """Return the tickets that nobody started within `grace` seconds."""
     return [Unstarted(*row) for row in connection.execute(UNSTARTED, {"grace": grace})]
 
 
 def hold(connection: Connection, task: int, token: str) -> bool:
-    """Keeps the task this ticket's until the end of the caller's transaction; False if it is not.
+    """Lock this ticket until the caller's transaction ends; return False if it no longer covers the task.
 
-    Who waited for an UPDATE of `worker_tasks` finds the row gone that it has replaced; another statement sees the new.
+    It asks twice: a statement that waited for an UPDATE of `worker_tasks` finds that the row it waited for was
+    replaced, and only another statement sees the new one.
     """
     wanted = {"id": task, "token": token}
     return any(connection.execute(HOLD, wanted).scalar_one_or_none() for _ in range(2))
@@ -119,10 +125,10 @@ def release(
     connection: Connection, tokens: Sequence[str], *, started: bool | None, kind: str, why: str, by: str, loss: bool,
     only: Sequence[int] | None = None,
 ) -> list[Freed]:  # fmt: skip
-    """What became of each task that was freed. The keys they gave up are handed over after the commit.
+    """Take tasks from these tickets and return what became of each. Their lock keys are handed over after the commit.
 
-    `started` keeps a ticket believed lost from being taken back from who started it meanwhile. `only`: these tasks of
-    the tickets. `loss`: it counts against `max_losses`.
+    `started`: only tickets that somebody has started (or has not), so that a ticket believed lost is not taken from a
+    worker that started it meanwhile. `only`: these tasks of the tickets. `loss`: it counts against `max_losses`.
     """
     if not tokens or (only is not None and not only):
         return []
@@ -131,12 +137,12 @@ def release(
     look.ask(connection, [row.lock_key for row in rows if row.hands_over])
     look.ask_joins(connection, [row.barrier for row in rows])
     freed = [Freed(row.id, row.role, row.becomes) for row in rows]
-    if kind != "unpublished":  # what Redis did not take is told of where it is published
+    if kind != "unpublished":  # the publisher reports what Redis did not take
         _tell(connection, freed, kind, why, by)
     return freed
 
 
-#: The event of a kind; of the others a task was rescued.
+#: The log event of each kind of release; any other kind is a rescue.
 EVENTS = {"ticket_lost": "ticket.lost", "handed_back": "task.handed_back"}
 
 

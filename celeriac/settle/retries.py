@@ -1,6 +1,6 @@
-"""What becomes of an attempt that did not succeed. Pure: gets the facts, returns a verdict.
+"""Decide what becomes of an attempt that did not succeed. Pure: gets the facts, returns a verdict.
 
-Attempts come in rounds (the InstaSite rule: 5 tries of 5 attempts). `retry_count` counts the retries within a
+Attempts come in rounds (the InstaSite rule: 5 rounds of 5 attempts). `retry_count` counts the retries in this
 round, `tries` the rounds used up; delays grow within a round and start anew in the next.
 """
 
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """Where a task stands when an attempt ends badly."""
+    """The counts and limits of a task whose attempt ends badly."""
 
     retry_count: int
     max_retries: int | None
@@ -21,7 +21,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """Back to pending, due `delay` seconds from now."""
+    """The verdict that the task is pending again, due `delay` seconds from now."""
 
     delay: float
     retry_count: int
@@ -30,13 +30,13 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """Over."""
+    """The verdict that the task has failed for good."""
 
     tries: int
 
 
 def after_failure(attempt: Attempt, *, permanent: bool, round_delay: float) -> Again | Failed:
-    """The round is used up (Celery's own retries come as `Retry`, not here): another round, or the end."""
+    """Use up the round and return either another round or the end. (Celery's own retries come as `Retry`, not here.)"""
     tries = attempt.max_rounds if permanent else attempt.tries + 1
     if tries >= attempt.max_rounds:
         return Failed(tries=attempt.max_rounds if permanent else tries)
@@ -44,7 +44,9 @@ def after_failure(attempt: Attempt, *, permanent: bool, round_delay: float) -> A
 
 
 def after_timeout(attempt: Attempt, *, delay: float, round_delay: float) -> Again | Failed:
-    """A run past its time limit counts as a failed attempt: the next one waits, within the round if it has any left."""
+    """Count a run past its time limit as a failed attempt:
+    retry within the round, or else as `after_failure` decides.
+    """
     if attempt.max_retries is None or attempt.retry_count < attempt.max_retries:
         return Again(delay=delay, retry_count=attempt.retry_count + 1, tries=attempt.tries)
     return after_failure(attempt, permanent=False, round_delay=round_delay)

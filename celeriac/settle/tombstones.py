@@ -1,6 +1,7 @@
-"""Tombstones: parts of a workflow that never come, as an earlier one failed. They end in its settle, as failed.
+"""Tombstones: failed rows for parts of a workflow that never come because an earlier part failed.
 
-Whoever waits for one of them finds it. If the earlier one is retried and succeeds, the part itself takes its place.
+They are written with that part's outcome, so that whoever waits for one of them finds it. If the earlier part is
+retried and succeeds, the part itself takes its tombstone's place.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ class Tombstone:
     account: str = ""
 
 
-# What is a task already, or was one, ends by itself.
+# A part that is or was a task gets no tombstone: it has an end of its own.
 BURY = text("""
 WITH wanted AS (  -- of a chord that is told of itself and as its body, the one with a barrier
     SELECT DISTINCT ON (task_id) * FROM jsonb_to_recordset(CAST(:tombstones AS jsonb)) AS (
@@ -64,6 +65,6 @@ WHERE barrier IS NOT NULL AND (SELECT n FROM fallen) IS NOT NULL
 
 
 def bury(connection: Connection, tombstones: Sequence[Tombstone]) -> None:
-    """Whoever waits for one of them finds it failed; what waits at their barriers is looked at after the commit."""
+    """Write these tombstones; after the commit their barriers are checked for what they no longer hold back."""
     rows = json.dumps([asdict(tombstone) for tombstone in tombstones])
     look.ask_joins(connection, connection.execute(BURY, {"tombstones": rows}).scalars())

@@ -30,7 +30,7 @@ _OF_ITS_ROW = _KEPT.replace("id, task_id", "t.id, t.task_id").replace(
 
 
 def _awaited(of: str) -> str:
-    """Whether a task waits for that row's lock key: one index descent, however many wait."""
+    """Return SQL for whether a task waits for that row's lock key: one index descent, however many wait."""
     in_order = "ORDER BY b.priority DESC, b.due_at, b.id LIMIT 1"
     return f"(SELECT true FROM celeriac.behind b WHERE b.lock_key = {of}.lock_key {in_order}) IS NOT NULL"
 
@@ -38,7 +38,7 @@ def _awaited(of: str) -> str:
 # `hand_on` reads the waiting entries with a newer snapshot than the statement has. Under REPEATABLE READ that can raise
 # a serialization error, so it is called under READ COMMITTED only, and only if somebody waits for one of the keys.
 def _free_keys(of: str) -> str:
-    """CTEs that pass each lock key to the best waiting task, or delete the lock and leave the key in `looks`."""
+    """Return CTEs that pass each lock key to the best waiting task, or delete the lock and leave the key in `looks`."""
     return f"""handed AS MATERIALIZED (
     SELECT h.lock_key, h.role FROM (
         SELECT array_agg(x.lock_key) AS keys, array_agg(x.id) AS heads FROM {of} x
@@ -57,21 +57,21 @@ def _free_keys(of: str) -> str:
 )"""
 
 
-#: Besides what became of the tasks: the keys that are free, and the roles of those who have a key from here.
+#: Selected besides what became of the tasks: the free lock keys, and the roles of the tasks that were handed one.
 _KEYS = "ARRAY(SELECT lock_key FROM freed), ARRAY(SELECT DISTINCT role FROM handed)"
 
 
 def _join(of: str) -> str:
-    """Records the barriers of these tasks in `joins`, to be looked at after the commit."""
+    """Return a CTE that records these tasks' barriers in `joins`, for the post-commit check."""
     return f"""to_join AS (
     INSERT INTO celeriac.joins (barrier) SELECT DISTINCT barrier FROM {of} WHERE barrier IS NOT NULL
 )"""
 
 
 # INVARIANT of `mine`: the task is held by the ticket it was started under; anything else is refused. Whoever settles,
-# cancels or releases has the ticket's row first, then the tasks'. A task that was asked to stop is not tried again.
-# `again` takes its rows from an array: of `judged` the planner believes one row, and would look up all for each. Only
-# arguments that the attempt has given anew are in it: others' values stay where they are stored.
+# cancels or releases locks the ticket's row first, then the tasks'. A task that was asked to stop is not tried again.
+# `again` takes its rows from an array because the planner expects one row of `judged` and would scan all for each.
+# The array holds only arguments that the attempt changed: other values stay where they are stored.
 SETTLE = text(f"""
 WITH outcome AS (
     SELECT * FROM jsonb_to_recordset(CAST(:outcomes AS jsonb)) AS (
@@ -144,8 +144,8 @@ FROM judged
 WHERE (SELECT n FROM fallen) IS NOT NULL
 """)
 
-# The same for successes of one ticket, which are most: no event, no new time, no new arguments. Which of them count is
-# not told where all do.
+# The same for plain successes of one ticket, the usual case: no event, no new time, no new arguments. The ids of those
+# that count come back only if some do not.
 COMPLETE = text(f"""
 WITH held AS MATERIALIZED (
     SELECT * FROM celeriac.tickets WHERE token = CAST(:token AS uuid) FOR UPDATE
@@ -183,7 +183,9 @@ _COMPLETE = Prepared(COMPLETE, {"token": "text", "ids": "bigint[]", "results": "
 
 @dataclass(slots=True)
 class _Effects:
-    """What became of each task whose outcome counts, by id; the barriers, keys and roles that this concerns."""
+    """The effects of a settle: what became of each task whose outcome counts, by id;
+    barriers, lock keys and roles concerned.
+    """
 
     became: dict[int, str] = field(default_factory=dict)
     barriers: set[str] = field(default_factory=set)
@@ -204,18 +206,18 @@ def settle(
     follow_ups: Mapping[int, Sequence[NewTask]] | None = None,
     tombstones: Mapping[int, Sequence[Tombstone]] | None = None, refused: list[int] | None = None,
 ) -> dict[int, str]:  # fmt: skip
-    """What became of each whose outcome counts. Others were somebody else's by now: nothing changed, an event says so,
-    and `refused` gets their ids.
+    """Write these outcomes and return what became of each task whose outcome counts, by id.
 
-    `again`: the same was said before, and may have been committed although no answer came. `follow_ups` and
-    `tombstones` of an id come if it counts. Barriers, and lock keys that nobody was seen to wait for, are looked at
-    after the commit.
+    Tasks that somebody else holds by now stay unchanged: an event records that, and `refused` gets their ids.
+    `again`: the same was sent before, and may have been committed although no answer came. `follow_ups` and
+    `tombstones` are by task id, and written if that task's outcome counts. Barriers, and lock keys that nobody was seen
+    to wait for, are checked after the commit.
     """
     if not outcomes:
         return {}
     done = _Effects()
     _write(connection, outcomes, by, done)
-    # Who waited for an UPDATE of `worker_tasks` finds the row gone that it has replaced; another statement sees it.
+    # A statement that waited for an UPDATE of `worker_tasks` finds that its row was replaced; another sees the new one.
     if replaced := [o for o in outcomes if o.task.id not in done.became and o.status != LOST]:
         _write(connection, replaced, by, done)
     look.tell(connection, done.roles)
@@ -241,7 +243,10 @@ def _write(connection: Connection, outcomes: Sequence[Outcome], by: str, done: _
 
 
 def _give_up(connection: Connection, outcome: Outcome, by: str) -> bool:
-    """Held first: `release` passes over what somebody has locked, a heartbeat for one."""
+    """Release this outcome's task as lost; return False if the ticket is not this run's any more.
+
+    It is locked first because `release` passes over what somebody else has locked, such as a heartbeat.
+    """
     task = outcome.task
     if not release.hold(connection, task.id, task.token):
         return False
@@ -272,7 +277,7 @@ def _settle(connection: Connection, outcomes: Sequence[Outcome], by: str, done: 
     done.add({int(task): becomes for task, becomes in (became or {}).items()}, *concerned)
 
 
-#: What `SETTLE` is told of an outcome.
+#: The fields of an outcome that `SETTLE` gets.
 _SETTLED = (
     "status", "kind", "result", "error", "delay", "at", "retry_count", "tries", "args", "kwargs", "keep", "is_spread",
     "progress",

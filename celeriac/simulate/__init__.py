@@ -1,4 +1,4 @@
-"""What a fleet would come to, in virtual time: the same decisions as the passes', and nothing that sleeps.
+"""Simulation of a fleet in virtual time: it decides as the passes do, and nothing sleeps.
 
 day         a made-up day: many accounts, few of them large, busy hours, one that is noisy
 replay      history as arrivals, roles that shared processes together, and how far off that is

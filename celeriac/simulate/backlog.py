@@ -1,6 +1,7 @@
-"""What Postgres holds of a role: who is ready and who holds what. One pass does what `Dispatcher.run_pass` does.
+"""A role's rows in Postgres: which tasks are ready and which accounts hold what. One pass acts as
+`Dispatcher.run_pass`.
 
-Who gets the slots is decided by the passes' own code. `tests/postgres/test_simulated_passes.py` compares the choices.
+The passes' own code decides who gets the slots. `tests/postgres/test_simulated_passes.py` compares the choices.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from celeriac.simulate.turns import Rotation
 
 
 class SimulatedTask(NamedTuple):
-    """Its first fields are the order within an account: the highest priority, what was due first, the lowest id.
+    """A task. Its first fields give the order within an account: highest priority, first due, lowest id.
 
-    `account` is the place of its name among all accounts' names; `seconds`: how long it runs. `key`: its lock key.
-    `later`: nobody kicks for it as its time comes. `line`: its role's place in the fleet.
-    `after`: its part of the seconds from its ticket's end to its process' next; None: as its line's pace says.
+    `account`: the index of its name among all accounts' names. `seconds`: how long it runs. `key`: its lock key.
+    `later`: no wake-up is sent as its time comes. `line`: its role's index in the fleet.
+    `after`: its part of the seconds from its ticket's end to its process' next; None: by its line's pace.
     `is_last`: it does not run again.
     """
 
@@ -39,7 +40,7 @@ class SimulatedTask(NamedTuple):
 
 
 class SimulatedPolicy(NamedTuple):
-    """What an operator said of an account; `cap` None: no bound."""
+    """An operator's policy for an account; `cap` None: no bound."""
 
     weight: float = 1.0
     cap: int | None = None
@@ -49,7 +50,7 @@ _USUAL = SimulatedPolicy()
 
 
 class Backlog:
-    """`names` of the accounts, sorted as the database sorts them."""
+    """A role's backlog. `names`: the accounts', sorted as the database sorts them."""
 
     def __init__(self, names: Sequence[str], policies: Mapping[int, SimulatedPolicy] | None = None) -> None:
         self.names = names
@@ -62,7 +63,7 @@ class Backlog:
         self._turns = Rotation(len(names))
 
     def add(self, task: SimulatedTask) -> None:
-        """It may start now."""
+        """Add a task that may start now."""
         account = task.account
         if (entries := self.ready.get(account)) is None:
             entries = self.ready[account] = []
@@ -72,10 +73,10 @@ class Backlog:
         self.waiting += 1
 
     def run_pass(self, free: int) -> list[SimulatedTask]:
-        """What it claims, in the order of the tickets: accounts take turns."""
+        """Run one pass and return the tasks it claims, in the order of the tickets: accounts take turns."""
         if free <= 0 or not self.waiting:
             return []
-        # As `select.accounts`: whoever stands behind so many could get nothing anyway.
+        # As in `select.accounts`: an account behind so many could get nothing anyway.
         first = bisect_right(self.names, self.cursor)
         walk = list(islice(self._turns.walk(first), free + len(self.holding)))
         claimants = [self._claimant(account, free) for account in walk]
@@ -87,7 +88,7 @@ class Backlog:
         return _taking_turns([self._claim(account, n) for account, n in shares.items()])
 
     def settle(self, task: SimulatedTask) -> None:
-        """It is over, or given back."""
+        """Remove a task that is over, or released."""
         self.active -= 1
         held = self.holding.pop(task.account) - 1
         if held:

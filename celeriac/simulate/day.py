@@ -1,4 +1,4 @@
-"""A made-up day: accounts by Zipf's law, busy hours and quiet ones, and one customer who calls for much at once."""
+"""A made-up day: accounts by Zipf's law, busy hours and quiet ones, and one customer that enqueues much at once."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from itertools import accumulate
 
 from celeriac.simulate.backlog import SimulatedTask
 
-#: The busiest hour has so much more than the mean, the quietest so much less.
+#: The busiest hour has so much more than the mean, as a part of it, the quietest so much less.
 SWING = 0.6
 
-#: The noisy customer's part of the day's tasks, in how many bursts, and how long (seconds) one lasts.
+#: The noisy customer's part of the day's tasks, the number of its bursts, and how long (seconds) one lasts.
 NOISE, BURSTS, BURST = 0.1, 3, 60.0
 
-#: Accounts whose waits are told one by one.
+#: Accounts whose waits are reported one by one.
 HEAVIEST = 3
 
-#: Into so many steps a day is cut to tell how many tasks wait at most.
+#: The day is cut into so many steps to estimate how many tasks wait at most.
 STEPS = 1_000
 
 
 @dataclass(frozen=True)
 class Day:
-    """`rate`: tasks a second, on average. `seconds`: how long one runs on average, by a lognormal law.
+    """A day. `rate`: tasks a second, on average. `seconds`: how long one runs on average, by a lognormal law.
 
     The same values give the same day.
     """
@@ -42,7 +42,7 @@ class Day:
 
     @property
     def length(self) -> float:
-        """In seconds. It goes from quiet to busy and back, however long it is."""
+        """The day's length in seconds. It goes from quiet to busy and back, however long it is."""
         return self.hours * 3600
 
     @cached_property
@@ -52,14 +52,14 @@ class Day:
 
     @cached_property
     def by_size(self) -> array[int]:
-        """The accounts, those with most tasks first; their names tell nothing of it."""
+        """The accounts, those with most tasks first; the order of their names is unrelated."""
         order = array("I", range(self.accounts))
         random.Random(self.seed).shuffle(order)
         return order
 
     @property
     def noisy(self) -> int:
-        """An ordinary customer otherwise."""
+        """The noisy customer's account, of ordinary size otherwise."""
         return self.by_size[self.accounts // 2]
 
     @property
@@ -67,7 +67,7 @@ class Day:
         return [account for account in self.by_size[: HEAVIEST + 1] if account != self.noisy][:HEAVIEST]
 
     def arrivals(self) -> Iterator[SimulatedTask]:
-        """In the order of time; made one by one."""
+        """Yield the tasks in the order of time, making one at a time."""
         for number, (due, account, seconds) in enumerate(heapq.merge(self._customers(), self._noise())):
             yield SimulatedTask(0, due, number, account, seconds)
 
@@ -88,7 +88,7 @@ class Day:
                 yield due, noisy, dice.lognormvariate(usual, 1.0)
 
     def most_waiting(self, capacity: float) -> float:
-        """About how many tasks wait at most, where so many (a second) end: arrivals flow, a burst comes at once."""
+        """Estimate how many tasks wait at most, if `capacity` a second end: arrivals flow, a burst comes at once."""
         step, bursts = self.length / STEPS, {round(STEPS * part) for part in self._bursts()}
         waiting = most = 0.0
         for n in range(STEPS):
@@ -98,17 +98,17 @@ class Day:
         return max(most, waiting)
 
     def _customers_at(self, now: float) -> float:
-        """Tasks a second of all but the noisy customer's bursts."""
+        """Return the tasks a second of everything but the noisy customer's bursts."""
         return self.rate * (1 - NOISE) * (1 - SWING * math.cos(2 * math.pi / self.length * now))
 
     def _bursts(self) -> list[float]:
-        """When they begin, in parts of the day."""
+        """Return when bursts begin, in parts of the day."""
         return [burst / (BURSTS + 1) for burst in range(1, BURSTS + 1)]
 
     def _burst(self) -> int:
-        """Tasks of one."""
+        """Return the number of tasks in a burst."""
         return int(self.rate * NOISE * self.length / BURSTS)
 
     def _usual(self) -> float:
-        """The logarithm of the median: the mean is `seconds`."""
+        """Return the logarithm of the median, with which the mean is `seconds`."""
         return math.log(self.seconds) - 0.5

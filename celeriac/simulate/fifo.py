@@ -1,4 +1,4 @@
-"""First come, first served: what one queue and the same processes make of the same arrivals."""
+"""First come, first served: the waits of the same arrivals with one queue and the same processes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import heapq
 
 
 class Fifo:
-    """`between`: seconds a process needs from one task to the next; `arrive`: from the call to an idle one's start."""
+    """The queue. `between`: seconds from one task to a process' next; `arrive`: from the call to an idle start."""
 
     def __init__(self, workers: int, arrive: float, between: float) -> None:
         self.arrive = arrive
@@ -14,7 +14,7 @@ class Fifo:
         self._free_at = [0.0] * workers
 
     def start(self, due: float, seconds: float) -> float:
-        """When it starts. Call it in the order in which tasks are due."""
+        """Return when the task starts. Call it in the order in which tasks are due."""
         start = max(due + self.arrive, self._free_at[0])
         heapq.heapreplace(self._free_at, start + seconds + self.between)
         return start

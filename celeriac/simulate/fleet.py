@@ -1,6 +1,6 @@
-"""The fleet as discrete events: arrivals, kicks, tickets in the queues, workers that take them, looks, beat's passes.
+"""The fleet as discrete events: arrivals, wake-ups, queued tickets, workers that take them, polls, beat's passes.
 
-As in the engine, what is claimed waits in the queue in its order; all else waits in the backlog, where a pass decides.
+As in the engine, claimed tasks wait in the queue in its order; all others wait in the backlog, where a pass decides.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class _Event(IntEnum):
 
 
 class Fleet:
-    """Runs until nothing is left. Processes serve all lines, and each task names its own.
+    """The fleet, which runs until nothing is left. Processes serve all lines, and each task names its own.
 
-    `on_start` hears of each ticket's tasks as they start, `on_look` each `look_every` seconds. `poll`: how often
-    (seconds) the workers look for work nobody kicked for; None: never.
+    `on_start` is called with each ticket's tasks as they start, `on_look` each `look_every` seconds. `poll`: how often
+    (seconds) workers poll for work without a wake-up; None: never.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class Fleet:
 
     @property
     def running(self) -> int:
-        """Processes at work."""
+        """The number of processes at work."""
         return self.workers - self.idle
 
     def run(self, arrivals: Iterable[SimulatedTask]) -> None:
-        """In the order of time. What was due before 0 comes then."""
+        """Run the arrivals, in the order of time. Tasks due before 0 arrive at 0."""
         coming = iter(arrivals)
         task = next(coming, None)
         self._more = task is not None
@@ -78,7 +78,7 @@ class Fleet:
                 self._happen(event, number, ticket)
 
     def _kick(self, number: int) -> None:
-        """One is under way at most: whoever takes it up sees what has come until then."""
+        """Send a wake-up, one at a time: the process that takes it up sees everything that has come until then."""
         line = self.lines[number]
         if line.role.prompt and not line.kicked:
             line.kicked = True
@@ -110,7 +110,7 @@ class Fleet:
             self._in(seconds, event, number)
 
     def _take(self, number: int, ticket: list[SimulatedTask]) -> None:
-        """An empty one is a kick: it asks for a pass, whose first ticket stays with the process that makes it."""
+        """Take a ticket. An empty one is a wake-up: it makes a pass, whose first ticket stays with the process."""
         if not ticket:
             self.lines[number].kicked = False
             if not (tickets := self.lines[number].claim(self.locks, self.workers, self.now)):

@@ -1,4 +1,4 @@
-"""A role in the fleet: what waits for its passes, what waits for its time, and what its machinery takes."""
+"""A role in the fleet: its tasks ready for passes, its tasks waiting for their time, and the machinery's pace."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from celeriac.simulate.locks import SimulatedLocks
 
 @dataclass(frozen=True)
 class TicketPace:
-    """Seconds the machinery takes. `arrive`: from the call to an idle worker's pass; `between`: two tickets."""
+    """Seconds the machinery takes. `arrive`: from call to an idle worker's pass; `between`: from ticket to ticket."""
 
     arrive: float = 0.01
     between: float = 0.005
 
 
 class SimulatedRole:
-    """`kicked`: somebody asked for a pass that has not begun."""
+    """A role in the fleet. `kicked`: a wake-up is under way for a pass that has not begun."""
 
     def __init__(self, role: Role, backlog: Backlog, pace: TicketPace) -> None:
         self.role = role
@@ -39,29 +39,29 @@ class SimulatedRole:
         return not (self.backlog.waiting or self.backlog.active or self._later)
 
     def pays(self, now: float, workers: int) -> bool:
-        """Whether a pass would find work and room, as `Dispatcher.has_work_and_room`.
+        """Return whether a pass would find work and free slots, as `Dispatcher.has_work_and_room` does.
 
-        That one says so a little later while each slot has had a ticket to start for less than a second.
+        The engine's returns True a little later while each slot has had a ticket to start for less than a second.
         """
         limit = window if now - self._passed_at >= QUIET else refill_below
         most = limit(self.role, workers, self._seconds_per_task)
         return bool(self.backlog.waiting or self._later) and self.backlog.active < most
 
     def come(self, task: SimulatedTask, locks: SimulatedLocks) -> bool:
-        """Its time has come. Whether somebody kicks: of what waited for its time a look or another's pass learns."""
+        """Take in a due task; return whether to send a wake-up: scheduled tasks wait for a poll or another's pass."""
         if task.later:
             heapq.heappush(self._later, task)
             return False
         return self._ready(task, locks)
 
     def promote(self, locks: SimulatedLocks) -> None:
-        """All that waited for its time is ready, or lines up behind its lock key's head."""
+        """Make all tasks ready whose time has come, or queue them behind their lock holder."""
         later, self._later = self._later, []
         for task in sorted(later, key=lambda task: task.due):
             self._ready(task, locks)
 
     def claim(self, locks: SimulatedLocks, workers: int, now: float) -> list[list[SimulatedTask]]:
-        """One pass: its tickets."""
+        """Run one pass and return its tickets."""
         self.promote(locks)
         free = may_claim(self.role, self.backlog.active, workers, self._seconds_per_task)
         taken = self.backlog.run_pass(free)
@@ -72,7 +72,7 @@ class SimulatedRole:
         return split(taken, rows_per_ticket(role.chunk, self._seconds_per_task, role.chunk_target, len(taken), workers))
 
     def observe(self, seconds: float) -> None:
-        """As `registry.observe`."""
+        """Average the seconds per task, as `registry.observe` does."""
         before = seconds if self._seconds_per_task is None else self._seconds_per_task
         self._seconds_per_task = (before + seconds) / 2
 

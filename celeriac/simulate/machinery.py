@@ -1,4 +1,4 @@
-"""What history shows of the processes that ran it: how many there were, and what the machinery took. Pure."""
+"""The processes that ran a history: how many there were, and the machinery's pace. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from celeriac.simulate.line import TicketPace
 
 @dataclass(frozen=True, slots=True)
 class PastTicket:
-    """Tasks that one process began together, one after the other. `open`: from when on a pass could claim them."""
+    """Tasks that one process began together, to run one after the other. `open`: when a pass could first claim them."""
 
     role: str
     process: Process
@@ -27,7 +27,7 @@ class PastTicket:
 
 
 class End(NamedTuple):
-    """Of a run that was not its task's last. `after`: it began then or later."""
+    """The end of a run that was not its task's last. `after`: it began then or later."""
 
     at: float
     of: LastRun
@@ -36,7 +36,7 @@ class End(NamedTuple):
 
 
 class Earlier(NamedTuple):
-    """A run that was not its task's last, in epoch seconds. When it could start and started is an estimate."""
+    """A run that was not its task's last, in epoch seconds. When it could start, and when it did, are estimates."""
 
     of: LastRun
     due: float
@@ -48,7 +48,7 @@ Ends = Mapping[Process, Sequence[End]]
 
 
 def tickets(ran: Iterable[LastRun], capped: Collection[str]) -> list[PastTicket]:
-    """What a lock key, a cap or its time may have held back was open when it was claimed."""
+    """Return the tickets. A lock key, cap or time that may have held a task back was open when it was claimed."""
     together: dict[tuple[Process, float], list[LastRun]] = defaultdict(list)
     for one in ran:
         together[one.process, one.started].append(one)
@@ -63,7 +63,7 @@ def tickets(ran: Iterable[LastRun], capped: Collection[str]) -> list[PastTicket]
 
 
 def most_at_once(spans: Iterable[tuple[float, float]]) -> int:
-    """The processes there were, if there ever was work for all."""
+    """Return how many processes there were, if there ever was work for all."""
     steps = [step for start, end in spans for step in ((start, 1), (end, -1))]
     most, now = 1, 0
     for _, step in sorted(steps):
@@ -73,7 +73,7 @@ def most_at_once(spans: Iterable[tuple[float, float]]) -> int:
 
 
 def ends_by_process(ran: Iterable[LastRun], processes: Collection[Process]) -> Ends:
-    """Runs that were not their task's last, where only one of these processes has the number their events name."""
+    """Return runs that were not their task's last, if only one of these processes has the pid in their events."""
     of_pid: dict[int | None, list[Process]] = defaultdict(list)
     for process in processes:
         of_pid[process[1]].append(process)
@@ -88,10 +88,10 @@ def ends_by_process(ran: Iterable[LastRun], processes: Collection[Process]) -> E
 
 
 def earlier(ran: Sequence[LastRun], tickets: Iterable[PastTicket], ends: Ends) -> list[Earlier]:
-    """At the longest, one began when its process had ended what is known of it. That long it was if something waited
-    all the while; else the process may have been idle, and it is taken for no longer than the median of its role's that
-    ended as it did. A task's first run could start when it was called for, if that is no longer before than any of its
-    role waited.
+    """Estimate the runs that were not their task's last. At the earliest one began when its process' last known run had
+    ended. It did begin then if something waited all the while; else the process may have been idle, and its length is
+    at most the median of its role's runs with the same kind of end. A task's first run could start when the task was
+    enqueued, unless that is longer before than any task of its role waited.
     """
     patience: dict[str, float] = defaultdict(float)
     for one in ran:
@@ -111,14 +111,14 @@ def earlier(ran: Sequence[LastRun], tickets: Iterable[PastTicket], ends: Ends) -
 
 
 def _waited(ran: Sequence[LastRun]) -> Callable[[float, float], bool]:
-    """Whether some task waited from one time to another. `ran`: in order of `due`."""
+    """Return a function telling whether some task waited from one time to another. `ran`: in order of `due`."""
     dues = [one.due for one in ran]
     until = list(accumulate((one.started for one in ran), max))
     return lambda since, to: bool(n := bisect_right(dues, since)) and until[n - 1] >= to
 
 
 def _longest(tickets: Iterable[PastTicket], ends: Ends) -> Iterator[tuple[End, float]]:
-    """How long (seconds) each took at the longest. What shared its ticket with a run that is known took no time."""
+    """Yield each run's greatest length (seconds). A run in the same ticket as a known one took no time."""
     of_process: dict[Process, list[PastTicket]] = defaultdict(list)
     for ticket in tickets:
         of_process[ticket.process].append(ticket)
@@ -136,7 +136,7 @@ def _longest(tickets: Iterable[PastTicket], ends: Ends) -> Iterator[tuple[End, f
 def paces(
     roles: Sequence[str], ran: Sequence[LastRun], gaps: Mapping[PastTicket, float], workers: int
 ) -> dict[str, TicketPace]:  # fmt: skip
-    """Of each role; where history shows nothing of it, as of all of them."""
+    """Return the pace of each role; if history shows none, that of all roles."""
     starts, of_role = _idle_starts(ran, workers), defaultdict[str, list[float]](list)
     for ticket, gap in gaps.items():
         of_role[ticket.role].append(gap)
@@ -152,7 +152,7 @@ def paces(
 
 
 def _idle_starts(ran: Sequence[LastRun], workers: int) -> dict[str, list[float]]:
-    """Waits for their claim, of tasks that found a process idle and their lock key free. `ran`: in order of `due`."""
+    """Return waits for the claim, of tasks that found a process idle and the lock key free. `ran`: ordered by `due`."""
     ends = sorted(one.ended for one in ran)
     begin = min(one.started for one in ran)
     until: dict[str, float] = {}
@@ -168,8 +168,8 @@ def _idle_starts(ran: Sequence[LastRun], workers: int) -> dict[str, list[float]]
 
 
 def gaps(tickets: Iterable[PastTicket], ends: Ends) -> dict[PastTicket, float]:
-    """Seconds from a ticket's end to the start of its process' next, where that one was open by then and the process
-    ended no other run meanwhile that history tells of.
+    """Return the seconds from a ticket's end to the start of its process' next, if that one was open by then and the
+    process ended no other known run meanwhile.
     """
     of_process: dict[Process, list[PastTicket]] = defaultdict(list)
     for ticket in tickets:
@@ -184,7 +184,7 @@ def gaps(tickets: Iterable[PastTicket], ends: Ends) -> dict[PastTicket, float]:
 
 
 def _next(tickets: Iterable[PastTicket]) -> Iterator[tuple[PastTicket, PastTicket]]:
-    """A process of threads has several under way: the one that ended last goes on first."""
+    """Yield pairs of tickets in a row. A process with threads has several: the one that ended last goes on first."""
     ended: list[PastTicket] = []
     steps = [(t.ended, False, t) for t in tickets] + [(t.started, True, t) for t in tickets]
     for _, starts, ticket in sorted(steps, key=lambda step: step[:2]):

@@ -1,4 +1,4 @@
-"""Tickets on their way: those in Redis, and the few a worker has taken before one of its processes is free."""
+"""Queued tickets: those in Redis, and the few that a worker has taken before one of its processes is free."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ T = TypeVar("T")
 
 
 class Queues(Generic[T]):
-    """Kombu asks a worker's queues in turn: the one that was served goes to the end of the line.
+    """A worker's queues, polled in turn as in Kombu: a queue that was served goes to the end.
 
     `held`: tickets a worker takes ahead, in the order in which they came: Celery's prefetch, one for each process.
     """
@@ -26,7 +26,7 @@ class Queues(Generic[T]):
         self._fetch()
 
     def take(self) -> T | None:
-        """The next one for a process that is free."""
+        """Return the next ticket for a free process."""
         if not self._held:
             return None
         ticket = self._held.popleft()

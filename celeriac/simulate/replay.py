@@ -1,7 +1,7 @@
-"""History once more: what would have been with so many workers, and how far off a replay is.
+"""History replayed: what would have happened with so many workers, and the error of a replay.
 
-Roles that ran in the same workers are played together, on the processes they shared. What the machinery takes and how
-many processes there were is read from the same history. Pure.
+Roles that ran in the same workers are replayed together, on the processes they shared. The machinery's pace and the
+number of processes are read from the same history. Pure.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from celeriac.simulate.line import SimulatedRole
 from celeriac.simulate.report import summary
 from celeriac.simulate.waits import WaitTimes
 
-#: How often workers look for what nobody kicked for (seconds), by default.
+#: How often workers poll for work without a wake-up (seconds), by default.
 POLL = 1.0
 
 
 def together(roles: Mapping[str, Sequence[LastRun]]) -> list[list[str]]:
-    """Names of roles that ran something, those that share a worker in one list."""
+    """Return the names of roles that ran something, those that share a worker in one list."""
     groups: list[tuple[set[str | None], list[str]]] = []
     for name, ran in roles.items():
         workers, names = {one.process[0] for one in ran}, [name]
@@ -36,7 +36,7 @@ def together(roles: Mapping[str, Sequence[LastRun]]) -> list[list[str]]:
 
 
 class Replay:
-    """Of what ran of some roles in the same processes, at least one task; `policies` of accounts, by name."""
+    """A replay of roles that ran in the same processes, at least one task; `policies` of accounts, by name."""
 
     def __init__(
         self, ran: Iterable[LastRun], roles: Sequence[Role], policies: Mapping[str, SimulatedPolicy], poll: float = POLL
@@ -45,7 +45,7 @@ class Replay:
         self.roles = roles
         self.policies = policies
         self.poll = poll
-        #: Before the first start there was no process: what was due by then waits from there on.
+        #: Before the first start there was no process: tasks due by then wait from that moment on.
         self.begin = min(one.started for one in self.ran)
         tickets = machinery.tickets(self.ran, {name for name, policy in policies.items() if policy.cap is not None})
         self.there = machinery.most_at_once((ticket.started, ticket.ended) for ticket in tickets)
@@ -57,7 +57,7 @@ class Replay:
         self.compared = [one for one in self.ran if not (one.later or one.moved is not None)]
 
     def report(self, workers: int | None) -> list[dict[str, Any]]:
-        """What `celeriac simulate --from-history --json` shows of each role, and `waits` of it, for sums."""
+        """Return what `celeriac simulate --from-history --json` shows of each role, with its `waits`, for sums."""
         happened, (replayed, _) = self._happened(), self._with(self.there)
         would, fleet = self._with(workers or self.there)
         return [
@@ -114,8 +114,8 @@ class Replay:
         return SimulatedRole(role, Backlog(names, policies), self.paces[role.name])
 
     def _arrivals(self, lines: Sequence[SimulatedRole]) -> list[SimulatedTask]:
-        """From 0 on. Each task of a ticket took the same part of it: a ticket's history has one start. What is known
-        of a run that was not its task's last comes when it began.
+        """Return the arrivals, from 0 on. Each task of a ticket took the same part of it, as history has one start for
+        a ticket. A known run that was not its task's last arrives when it began.
         """
         places = [{name: n for n, name in enumerate(line.backlog.names)} for line in lines]
         numbers = {line.role.name: number for number, line in enumerate(lines)}
@@ -134,14 +134,14 @@ class Replay:
         return sorted(known + unseen, key=lambda task: (task.due, task.id))
 
     def _took(self, one: LastRun) -> dict[str, float]:
-        """Its part of its ticket's time, and of what its process took until the next one."""
+        """Return the task's part of its ticket's time, and of the time until its process' next ticket."""
         ticket = self._tickets[one.process, one.started]
         after = self._gaps.get(ticket, self.paces[one.role].between)
         return {"seconds": max(0.0, ticket.ended - ticket.started) / ticket.tasks, "after": after / ticket.tasks}
 
 
 def compared(happened: Sequence[float], replayed: Sequence[float], would: Sequence[float]) -> dict[str, Any]:
-    """Waits in seconds: their figures, and how far off the replay is, as parts of what happened."""
+    """Summarise waits (seconds), with the error of the replay as a part of what happened."""
     was, again = _waits(happened), _waits(replayed)
     return {
         "happened": summary(was),
@@ -162,5 +162,5 @@ def _waits(seconds: Iterable[float]) -> WaitTimes:
 
 
 def _off(replayed: float, happened: float) -> float | None:
-    """None where nobody waited."""
+    """Return the relative error; None if nobody waited."""
     return abs(replayed - happened) / happened if happened else None

@@ -1,4 +1,4 @@
-"""A made-up day on a fleet: waits beside plain FIFO's, shares beside what is fair, the promise, the backlog."""
+"""A made-up day on a fleet: waits beside plain FIFO's, shares beside the fair ones, the promise, the backlog."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from celeriac.simulate.fleet import Fleet
 from celeriac.simulate.line import SimulatedRole, TicketPace
 from celeriac.simulate.waits import Ledger, WaitTimes, at
 
-#: Looks at the state in a day, lines of its course, and each how many looks shares are compared: that reads all
+#: Samples of the state in a day, lines of its course, and every how many samples shares are compared, which reads all
 #: accounts.
 LOOKS, LINES, EACH = 288, 24, 3
 
 
 class HeldSlots:
-    """Slots that the watched accounts held beside what would have been fair, summed over looks at which some waited."""
+    """Slots that watched accounts held beside their fair ones, summed over samples in which some waited."""
 
     def __init__(self, watched: Collection[int]) -> None:
         self.held = dict.fromkeys(watched, 0)
@@ -29,7 +29,7 @@ class HeldSlots:
         self.all_held = self.all_fair = 0.0
 
     def look(self, backlog: Backlog, window: int) -> None:
-        """Reads all accounts with work."""
+        """Take a sample, which reads all accounts with work."""
         accounts = [*{**backlog.ready, **backlog.holding}]
         claims = [Claim(len(backlog.ready.get(a, ())) + backlog.holding.get(a, 0)) for a in accounts]
         fair = dict(zip(accounts, fair_slots(claims, window), strict=True))
@@ -40,7 +40,7 @@ class HeldSlots:
         self.all_fair += sum(fair.values())
 
     def parts(self, account: int) -> dict[str, float | None]:
-        """As parts of all slots; None where nobody ever waited."""
+        """Return held and fair slots as parts of all slots; None if nobody ever waited."""
         return {
             "held": self.held[account] / self.all_held if self.all_held else None,
             "fair": self.fair[account] / self.all_fair if self.all_fair else None,
@@ -48,7 +48,7 @@ class HeldSlots:
 
 
 class Simulation:
-    """One day, once."""
+    """One day, run once."""
 
     def __init__(self, day: Day, role: Role, workers: int, pace: TicketPace) -> None:
         self.day = day
@@ -67,7 +67,7 @@ class Simulation:
         )  # fmt: skip
 
     def run(self) -> dict[str, Any]:
-        """What `celeriac simulate --json` shows."""
+        """Run the day and return what `celeriac simulate --json` shows."""
         self.fleet.run(self._arrivals())
         self._look(self.fleet.now)
         rounds, within = self.backlog.rounds, self.course[:LOOKS]
@@ -125,7 +125,7 @@ class Simulation:
                 yield {"of": name, "order": order, **summary(ledger.watched[account])}
 
     def _course(self) -> Iterator[dict[str, Any]]:
-        """A line each, for so many parts of the day: what came, what waited at its end, how busy it was."""
+        """Yield a line for each part of the day: what came, what waited at its end, how busy it was."""
         part = LOOKS // LINES
         for line in range(math.ceil(len(self.course) / part)):
             looks = self.course[line * part : (line + 1) * part]
@@ -137,13 +137,13 @@ class Simulation:
 
 
 def summary(waits: WaitTimes) -> dict[str, float]:
-    """In seconds."""
+    """Summarise waits in seconds."""
     shares = {name: waits.quantile(share) for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))}
     return {"n": waits.n, "mean": waits.mean} | shares | {"max": waits.max}
 
 
 def summary_of(ascending: list[float]) -> dict[str, float]:
-    """The same of values, one for each account."""
+    """Summarise values of which each account has one."""
     n = len(ascending)
     shares = {name: at(ascending, share) for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("max", 1.0))}
     return {"n": n, "mean": sum(ascending) / n if n else 0.0} | shares

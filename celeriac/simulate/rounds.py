@@ -1,7 +1,7 @@
-"""Whether the promise of fairness holds, pass after pass (docs/guarantees.md, 10).
+"""The promise of fairness, checked pass after pass (docs/guarantees.md, 10).
 
 While an account waits that holds nothing, no other gets a second slot. So fewer slots go elsewhere than there are
-accounts. Checked of each pass against what it gave, not by how it decided.
+accounts. Each pass is checked by what it gave, not by how it decided.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 
 class Rounds:
-    """`passes`: how many gave something. `broken`: those in which the promise was not kept.
+    """The check. `passes`: how many gave something. `broken`: those in which the promise was not kept.
 
     `longest`: the most slots that went elsewhere while one account waited; a round is at most one for each other.
     """
@@ -20,17 +20,17 @@ class Rounds:
     def __init__(self, accounts: int) -> None:
         self.passes = self.broken = self.longest = 0
         self._slots = 0
-        self._since: dict[int, tuple[int, int]] = {}  # the pass before which it began to wait, and the slots until then
+        self._since: dict[int, tuple[int, int]] = {}  # the pass before its wait, and the slots until then
         self._oldest: list[tuple[int, int]] = []
         self._last = array("q", [-1]) * accounts
 
     def waits(self, account: int) -> None:
-        """It has something ready, and holds nothing."""
+        """Note an account that has something ready and holds nothing."""
         self._since[account] = (self.passes, self._slots)
         heapq.heappush(self._oldest, (self.passes, account))
 
     def passed(self, slots: Mapping[int, int]) -> None:
-        """What a pass gave each account. An account's round ends with its own slot, beside which others' are level."""
+        """Note what a pass gave each account. Its own slot ends an account's round; others' in that pass are level."""
         for account in slots:
             if (began := self._since.pop(account, None)) is not None:
                 self.longest = max(self.longest, self._slots - began[1])

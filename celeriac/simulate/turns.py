@@ -1,6 +1,6 @@
-"""Accounts with something ready, in rotation order: what the walk over the index `ready_in_order` finds.
+"""Accounts with something ready, in rotation order: those that the walk over the index `ready_in_order` finds.
 
-A set of small numbers, as bits: a million accounts take 128 kB, and the next one from any place on is a few operations.
+A set of small numbers, as bits: a million accounts take 128 kB, and finding the next one takes a few operations.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ WIDTH = 1024
 
 
 class Rotation:
-    """Numbers from 0 to `size` - 1."""
+    """A set of numbers from 0 to `size` - 1."""
 
     def __init__(self, size: int) -> None:
         self._words = [0] * (size // WIDTH + 1)
@@ -31,7 +31,7 @@ class Rotation:
             self._summary &= ~(1 << word)
 
     def walk(self, first: int) -> Iterator[int]:
-        """All of them: from `first` on, then around to it."""
+        """Yield all of them: from `first` on, then around to it."""
         return chain(self._onward(first), takewhile(lambda number: number < first, self._onward(0)))
 
     def _onward(self, first: int) -> Iterator[int]:

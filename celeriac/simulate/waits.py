@@ -1,4 +1,4 @@
-"""How long tasks waited: in all, of some accounts, and the mean and the longest of each account."""
+"""The waits of tasks: of all, of some accounts, and the mean and the longest of each account."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from array import array
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-#: A bucket ends so much above its beginning: a quantile is off by half of that at most.
+#: The logarithm of a bucket's relative width: a quantile is off by half of that at most.
 STEP = math.log(1.01)
 
-#: What is shorter (seconds) is no wait.
+#: A shorter time (seconds) is no wait.
 SHORTEST = 0.001
 
 
 class WaitTimes:
-    """Counts in buckets that grow by a hundredth; the mean and the longest are exact."""
+    """Waits counted in buckets that grow by a hundredth; the mean and the longest are exact."""
 
     def __init__(self) -> None:
         self.n = 0
@@ -33,7 +33,7 @@ class WaitTimes:
         return self.sum / self.n if self.n else 0.0
 
     def quantile(self, share: float) -> float:
-        """Below it lies that share of them."""
+        """Return the wait below which that share of them lies."""
         rank, below = share * self.n, 0
         for bucket in sorted(self._buckets):
             below += self._buckets[bucket]
@@ -43,7 +43,7 @@ class WaitTimes:
 
 
 class Ledger:
-    """Of all accounts a few bytes each; of those that are `watched` all that `WaitTimes` has."""
+    """Waits by account: a few bytes for each, and all that `WaitTimes` has for those `watched`."""
 
     def __init__(self, accounts: int, watched: Collection[int] = ()) -> None:
         self.all = WaitTimes()
@@ -62,14 +62,14 @@ class Ledger:
             self._max[account] = seconds
 
     def means(self) -> list[float]:
-        """Of each account that had a task, ascending."""
+        """Return the mean wait of each account that had a task, ascending."""
         return sorted(total / n for total, n in zip(self._sum, self._n, strict=True) if n)
 
     def longest(self) -> list[float]:
-        """Of each account that had a task, ascending."""
+        """Return the longest wait of each account that had a task, ascending."""
         return sorted(most for most, n in zip(self._max, self._n, strict=True) if n)
 
 
 def at(ascending: Sequence[float], share: float) -> float:
-    """The value below which that share lies; 0 of none."""
+    """Return the value below which that share lies; 0 for an empty list."""
     return ascending[min(len(ascending) - 1, int(share * len(ascending)))] if ascending else 0.0

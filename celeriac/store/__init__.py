@@ -1,1 +1,1 @@
-"""What is stored: tables, routines, migrations, connections, failures."""
+"""The storage: tables, routines, migrations, connections, failures."""

@@ -1,7 +1,7 @@
-"""Addresses of servers: one that cannot be read is refused in a line that has no character of it.
+"""Check addresses of servers: an unreadable one is refused in a message that has no character of it.
 
-A password with special characters, written as it is, would end elsewhere than it does: parts of it would be taken for
-host, port or database, and be told in the errors of those.
+An unescaped password with special characters would end at the wrong place: parts of it would be read as host, port or
+database, and shown in errors about those.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _REDIS = "redis://user:password@host:port/number (rediss:// with TLS), or sentin
 
 
 def postgres(address: str, variable: str = "DATABASE_URL") -> URL:
-    """Raises ConfigurationError, which names the variable."""
+    """Parse the address. Raises ConfigurationError, which names the variable."""
     scheme, is_address, server = address.partition("://")
     if not is_address or scheme.partition("+")[0] not in ("postgresql", "postgres"):
         raise ConfigurationError(f"{variable} names no Postgres: give {_POSTGRES}; {HOW_TO_WRITE}")
@@ -35,7 +35,9 @@ def postgres(address: str, variable: str = "DATABASE_URL") -> URL:
 
 
 def _postgres(server: str) -> URL | None:
-    """None where SQLAlchemy or libpq cannot read it, and where what it takes for host, name or options has an @."""
+    """Return the URL; None if SQLAlchemy or libpq cannot read it, or what it takes for host,
+    name or options has an @.
+    """
     try:
         url = make_url(f"postgresql+psycopg2://{server}")
         _, options = url.get_dialect()().create_connect_args(url)
@@ -49,7 +51,7 @@ def _postgres(server: str) -> URL | None:
 
 
 def redis(name: str, address: str) -> Mapping[str, Any]:
-    """The parts of an address of Redis or of a Sentinel, as kombu names them.
+    """Return the parts of an address of Redis or of a Sentinel, as kombu names them.
 
     Raises ConfigurationError, which names the variable or setting.
     """
@@ -71,5 +73,5 @@ def _redis(address: str) -> Mapping[str, Any] | None:
 
 
 def _has_controls(text: str) -> bool:
-    """Whether it has what some readers leave out, or end at."""
+    """Return whether the text has characters that some readers leave out, or end at."""
     return any(character < " " or character == "\x7f" for character in text)

@@ -1,4 +1,4 @@
-"""What messages have in common: each without what differs from task to task. Pure."""
+"""Reduce messages to their patterns, without what differs from task to task. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _DIGITS = re.compile(r"\d+(?:[.,:]\d+)*")
 
 
 def pattern_of(message: str) -> str:
-    """A message without what differs from task to task."""
+    """Return the message without what differs from task to task."""
     for part, instead in ((_QUOTED, "''"), (_UUID, "#"), (_HEX, "#"), (_DIGITS, "#")):
         message = part.sub(instead, message)
     return " ".join(message.split())

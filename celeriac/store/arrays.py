@@ -1,4 +1,4 @@
-"""Arrays as Postgres reads them quickest: as one text, not as so many expressions or JSON values."""
+"""Arrays in the form that Postgres reads fastest: one text, not many expressions or JSON values."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterable
 
 
 def array(numbers: Iterable[int]) -> str:
-    """For what is a `bigint[]`: `{1,2,3}`."""
+    """Return a `bigint[]` as text: `{1,2,3}`."""
     return f"{{{','.join(map(str, numbers))}}}"
 
 
 def texts(strings: Iterable[str]) -> str:
-    """For what is a `text[]`: `{"a","b"}`."""
+    """Return a `text[]` as text: `{"a","b"}`."""
     return f"{{{','.join(map(_quoted, strings))}}}"
 
 

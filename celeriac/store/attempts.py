@@ -1,8 +1,8 @@
-"""Attempts to connect: a process whose Postgres lets nobody in tries seldom, however many of its threads ask.
+"""Limit attempts to connect: while Postgres lets nobody in, a process tries seldom, however many threads it has.
 
 The first failure is reported at once. After it whoever needs a connection gets the same error without an attempt, until
-a rest is over that doubles with each further failure; then one thread tries, and the others get the last error until it
-knows.
+a rest is over that doubles with each further failure; then one thread tries, and the others get the last error until
+that attempt has ended.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ import psycopg2
 
 from celeriac.store.failures import is_operational
 
-#: What an error has that is raised once more, without an attempt.
+#: The attribute of an error that is raised once more, without an attempt.
 _AGAIN = "of_celeriac_again"
 
 #: Seconds of the first rest, and of the longest; each is up to a half shorter by chance (jitter).
 FIRST, LONGEST = 0.1, 1.0
 
-#: An attempt that is under way keeps the others from trying for so long (seconds).
+#: How long (seconds) an attempt under way keeps other threads from trying.
 UNDER_WAY = 5.0
 
 
@@ -35,9 +35,10 @@ class _LastRefusal:
 
 
 class Attempts:
-    """Those of a process at one server.
+    """The attempts of a process at one server.
 
-    No lock: a signal handler may enqueue, too, and would wait for its own thread. Two attempts at once do no harm.
+    It has no lock: a signal handler may enqueue, too, and would wait for its own thread.
+    Two attempts at once do no harm.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -69,5 +70,5 @@ _by_address: weakref.WeakValueDictionary[str, Attempts] = weakref.WeakValueDicti
 
 
 def at(address: str) -> Attempts:
-    """The same for all who connect there."""
+    """Return the attempts at this address, the same object for all who connect there."""
     return _by_address.setdefault(address, Attempts())

@@ -1,4 +1,4 @@
-"""Which roles are Celery's own or the engine's: surfaces leave them out while there is nothing to tell of them."""
+"""Tell the roles of Celery and the engine from users': surfaces leave them out while they have nothing to show."""
 
 from __future__ import annotations
 
@@ -6,5 +6,5 @@ _PREFIXES = ("celery.", "celeriac.")
 
 
 def is_built_in(role: str) -> bool:
-    """Whether no user has declared it: `celery.map` and its like."""
+    """Return whether no user has declared the role: `celery.map` and its like."""
     return role.startswith(_PREFIXES)

@@ -34,8 +34,8 @@ logger = logging.getLogger(__name__)
 
 OnReady = Callable[[set[str]], None]
 
-#: Without these a connection to a host that vanished blocks for ever; the last (milliseconds) is for one that vanished
-#: before it acknowledged what was sent, which is not probed. A frozen host is the watchdog's business.
+#: Without these a connection to a host that vanished blocks for ever; the last (milliseconds) is for a host that
+#: vanished before it acknowledged what was sent, which is not probed. For a frozen host there is the watchdog.
 KEEPALIVES = {
     "keepalives": 1,
     "keepalives_idle": 10,
@@ -44,37 +44,37 @@ KEEPALIVES = {
     "tcp_user_timeout": 30_000,
 }
 
-#: How long (seconds) a verb waits for others to give a connection back: as long as an enqueue may take by default.
+#: How long (seconds) a verb waits for others to return a connection: as long as an enqueue may take by default.
 POOL_TIMEOUT = 10.0
 
-#: How long (seconds) Postgres may take to let us in.
+#: How long (seconds) connecting may take.
 CONNECT_TIMEOUT = 5
 
-#: Postgres ends a transaction of the engine's that sends nothing for so long (seconds): its process is frozen, and a
-#: rescue could not lock the rows it holds.
+#: How long (seconds) the engine's transactions may send nothing before Postgres ends them: the process is frozen, and
+#: a rescue could not lock the rows it holds.
 SILENCE = 15.0
 
 
-#: What each transaction of the engine's says: its promises count on it, and a database, a login or a service may have
-#: another by default.
+#: The isolation that each of the engine's transactions sets: its promises need it, and a database, a login or a service
+#: may have another default.
 READ_COMMITTED = "ISOLATION LEVEL READ COMMITTED"
 
-#: The same for the statement it is sent with, in one trip, where there is no BEGIN.
+#: The same for a statement without BEGIN, sent with it in one round trip.
 ISOLATE = f"SET TRANSACTION {READ_COMMITTED}; "
 
 
-#: What `Database.cursor` has sent before a statement, and what it tells a connection of this process' own once.
+#: What `Database.cursor` sends before a statement, and what it sends once to a connection of this process's own.
 _BRIEFLY = f"{ISOLATE}SET LOCAL lock_timeout = '{in_ms(BRIEF)}'; "
 _BRIEFLY_HERE = f"SET lock_timeout = '{in_ms(BRIEF)}'"
 
 
 def end_silent() -> str:
-    """A statement that has Postgres end the transaction if it hears nothing of it for `SILENCE`."""
+    """Return a statement that makes Postgres end the transaction if it gets nothing from it for `SILENCE`."""
     return f"SET LOCAL idle_in_transaction_session_timeout = '{SILENCE * 1000:.0f} ms'"
 
 
 class BriefCursor(psycopg2.extensions.cursor):
-    """`before`: what to send in the same trip before a statement, so that it waits no longer than `BRIEF`."""
+    """A cursor. `before`: what to send before a statement in the same trip, so that it waits no longer than `BRIEF`."""
 
     before = ""
 
@@ -175,24 +175,24 @@ class Database:
         self.watch.begun.pop(cursor.connection, None)
 
     def _blame_limit(self, context: ExceptionContext) -> BaseException | None:
-        """NoAnswer, in the place of what the driver says of a connection that was shut for its time limit."""
+        """Return NoAnswer in place of the driver's error about a connection that was shut for its time limit."""
         raw = None if context.connection is None else context.connection.connection.dbapi_connection
         self.watch.begun.pop(raw, None)
         return self.watch.no_answer() if self.watch.has_ended(raw) else None
 
     def _in_time(self, options: dict[str, Any]) -> None:
-        """Has an enqueue connect within what is left of its time: others may have held all connections until now."""
+        """Limit an enqueue's connecting to what is left of its time: others may have held all connections until now."""
         since = self._connecting.get(get_ident())
         if since is None:
             return
         left = self.watch.limit - (time.monotonic() - since)
         if left <= 0:
             raise NoTime("every connection of this process waits for Postgres, which does not answer")
-        options["connect_timeout"] = max(2, min(CONNECT_TIMEOUT, math.ceil(left)))  # libpq has no less than 2
+        options["connect_timeout"] = max(2, min(CONNECT_TIMEOUT, math.ceil(left)))  # libpq's minimum is 2
 
     @contextmanager
     def _in_connecting(self) -> Iterator[None]:
-        """An enqueue waits here for a connection."""
+        """Mark this thread's enqueue as waiting for a connection."""
         me = get_ident()
         outer = self._connecting.setdefault(me, time.monotonic())  # a signal handler's enqueue, within another
         try:
@@ -202,9 +202,10 @@ class Database:
                 self._connecting.pop(me, None)
 
     def limit(self, *, lock: float, statement: float) -> None:
-        """From now on no statement waits longer for a lock, nor takes longer in all (seconds); Postgres ends it.
+        """Limit how long every statement from now on waits for a lock, and takes in all (seconds);
+        Postgres then ends it.
 
-        Said in each transaction: behind a pooler, what a connection is told holds for others as well.
+        It is set in each transaction: behind a pooler, a session's settings apply to others as well.
         """
         for name, seconds in (("lock_timeout", lock), ("statement_timeout", statement)):
             self._limits += f"; SET LOCAL {name} = '{seconds * 1000:.0f} ms'"
@@ -214,7 +215,7 @@ class Database:
             connection.exec_driver_sql(self._limits.lstrip("; "))
 
     def widen(self, size: int) -> None:
-        """Pools for so many threads at once. Call it before there are any."""
+        """Make pools for `size` threads at once. Call it before there are any threads."""
         self.dispose()
         self._make_pools(size)
 
@@ -240,7 +241,7 @@ class Database:
 
     @contextmanager
     def statement(self, *, limited: bool = False) -> Iterator[Connection]:
-        """For statements that need no transaction with one another; `limited` as in `transaction`."""
+        """Open a connection for statements that need no common transaction; `limited` as in `transaction`."""
         if self._limits:
             with self.transaction(limited=limited) as connection:
                 yield connection
@@ -252,11 +253,11 @@ class Database:
 
     @contextmanager
     def cursor(self) -> Iterator[BriefCursor]:
-        """The driver's own, in autocommit, for a single statement whose cost every `.delay()` feels.
+        """Open the driver's own cursor, in autocommit, for a single statement whose cost every `.delay()` feels.
 
-        Errors are SQLAlchemy's, as everywhere; a connection that is lost takes the idle ones with it. One stays out of
-        the pool for the next: to check it in and out takes as long as to make the row in Python. The pool knows nothing
-        of it any more, so that no finalizer of the pool's ends it, in this process or in a forked one.
+        Errors are SQLAlchemy's, as everywhere; if a connection is lost, the idle ones are closed, too. One connection
+        stays out of the pool for the next call: to check it in and out takes as long as to make the row in Python. The
+        pool has forgotten it, so that no finalizer of the pool closes it, in this process or in a forked one.
         """
         home = self._spare
         raw, pooled = home.take(), None
@@ -283,7 +284,9 @@ class Database:
             self._give_back(home, raw, pooled)
 
     def _briefly(self, cursor: Any, raw: Any, pooled: Any) -> str:
-        """Tells the spare connection once, if it is this process' own; the pool's are not to have it afterwards."""
+        """Set the short lock timeout once on the spare connection, if it is this process's own;
+        the pool's must not keep it.
+        """
         if raw in self._brief:
             return ""
         if pooled is None and raw in self._own:
@@ -293,7 +296,9 @@ class Database:
         return _BRIEFLY
 
     def _give_back(self, home: Spare, raw: Any, pooled: Any) -> None:
-        """No lock: a signal handler may enqueue, too, and would wait for its own thread. Two spares do no harm."""
+        """Return the connection. Without a lock: a signal handler may enqueue, too, and would wait for its own thread.
+        Two spare connections do no harm.
+        """
         if pooled is None:
             home.is_out = False
         elif home is self._spare and (home.is_out or home.idle):
@@ -307,11 +312,11 @@ class Database:
             raw.close()
 
     def has_spare(self) -> bool:
-        """Whether a `cursor` needs no new connection."""
+        """Return whether a `cursor` needs no new connection."""
         return bool(self._spare.idle or self._spare.is_out)
 
     def _drop_spare(self) -> None:
-        """Closes the spare; a connection that is in use now is closed when it comes back."""
+        """Close the spare; a connection that is in use now is closed when it is returned."""
         dropped, self._spare = self._spare, Spare()
         for raw in dropped.idle:
             raw.close()
@@ -329,10 +334,10 @@ class Database:
 
     @contextmanager
     def transaction(self, *, patience: float | None = None, limited: bool = False) -> Iterator[Connection]:
-        """Commits at the end, rolls back on any exception.
+        """Open a transaction that commits at the end and rolls back on any exception.
 
         `patience`: how long (seconds) it waits for a lock; then Postgres ends it (LockNotAvailable). `limited`: it
-        raises NoAnswer where a statement has no answer within the time of an enqueue.
+        raises NoAnswer if a statement has no answer within the time of an enqueue.
         """
         with self._limited_connection() if limited else self._verbs.connect() as connection:
             connection.exec_driver_sql(self._begin(connection, patience).rstrip("; "))
@@ -364,7 +369,9 @@ class Database:
 
     @contextmanager
     def reading(self) -> Iterator[Connection]:
-        """For what surfaces ask but figures (decision 16): rolled back, and planned by look-ups."""
+        """Open a transaction for reads of all surfaces except figures (decision 16):
+        rolled back, and planned by look-ups.
+        """
         with self._verbs.connect() as connection:
             connection.exec_driver_sql(f"{self._begin(connection)}{BY_LOOKUPS}")
             try:
@@ -373,7 +380,7 @@ class Database:
                 _roll_back(connection)
 
     def _look(self, connection: Connection) -> None:
-        """After a commit that is done. Never raises: the sweep and workers' polls make up for what fails here."""
+        """Run the post-commit check. Never raises: the sweep and workers' polls make up for what fails here."""
         try:
             logged.committed(connection)
             keys = look.asked(connection)
@@ -395,7 +402,7 @@ class Database:
         return roles
 
     def look_at(self, keys: Iterable[str]) -> None:
-        """The check after a commit that was not made on a connection of this pool. Never raises, as `_look`."""
+        """Run the check after a commit that was not made on a connection of this pool. Never raises, as `_look`."""
         if not (wanted := set(keys)):
             return
         try:
@@ -405,11 +412,11 @@ class Database:
             logger.warning("What is committed is handed over later: %s", error)
 
     def open_connections(self) -> list[Any]:
-        """The driver's connections that are not closed."""
+        """Return the driver's connections that are not closed."""
         return [connection for connection in list(self._open) if not connection.closed]
 
     def dispose(self) -> None:
-        """Closes what is not in use."""
+        """Close all connections that are not in use."""
         self.watch.close()
         self._drop_spare()
         self.engine.dispose()
@@ -418,7 +425,9 @@ class Database:
             awaited.shut(engine)
 
     def forget_connections(self) -> None:
-        """In a forked child: the parent's sockets are the parent's, and its threads may hold its locks."""
+        """Start with no connections in a forked child: the parent's sockets are its own,
+        and its threads may hold their locks.
+        """
         self._spare = Spare()
         self._limited, self._connecting = set(), {}
         self.engine.dispose(close=False)
@@ -427,8 +436,8 @@ class Database:
 
 
 def isolated(connection: Connection, cursor: Any, statement: str, parameters: Any, *_: Any) -> tuple[str, Any]:
-    """A statement for itself says how it is isolated, and how patient, where its session does not; one within a
-    transaction is as that has said.
+    """Add isolation and patience to a statement outside a transaction, unless its session has them; within a
+    transaction its BEGIN has set them.
     """
     is_alone = cursor.connection.get_transaction_status() == TRANSACTION_STATUS_IDLE
     if is_alone and not statement.startswith("BEGIN "):
@@ -438,7 +447,7 @@ def isolated(connection: Connection, cursor: Any, statement: str, parameters: An
 
 
 def _roll_back(connection: Connection) -> None:
-    """A connection that is gone, or cannot even roll back, goes; the server rolls back for it."""
+    """Roll back. A connection that is gone, or cannot even roll back, is dropped; the server rolls back for it."""
     if connection.invalidated:
         return
     try:

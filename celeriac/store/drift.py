@@ -1,7 +1,7 @@
 """Drift: what the migrations and routines make, and a database lacks all the same.
 
 A database may be at the code's revision and lack an index somebody dropped, or a column that a restore left out. What
-ought to be there is read in the migrations' own SQL, so what mends it is what made it.
+should be there is read from the migrations' own SQL, so the statement that mends a part is the one that made it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from sqlalchemy import Connection, text
 from celeriac.store.migrate import ENGINE_VERSIONS
 from celeriac.store.routines import scripts
 
-#: What mends a routine: each migrate makes those again that are not as this code has them.
+#: The command that mends a routine: each migrate makes those again that differ from this code's.
 MIGRATE = "celeriac migrate"
 
 _COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
@@ -36,7 +36,7 @@ _ROUTINE = re.compile(r"^CREATE OR REPLACE (FUNCTION|PROCEDURE|VIEW|TRIGGER) (?:
 
 _NO_COLUMN = ("CONSTRAINT", "PRIMARY", "UNIQUE", "CHECK", "FOREIGN", "EXCLUDE")
 
-# An index that is not valid is none: nobody finds a row by it.
+# An index that is not valid counts as missing, because no query uses it.
 THERE = text("""
 WITH ours AS (
     SELECT c.oid, c.relname, c.relkind FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
@@ -75,7 +75,7 @@ class Part:
 
 
 def drift(connection: Connection) -> list[Part]:
-    """What is missing, in the order in which it is made. Of a table that is missing, no columns."""
+    """Return what is missing, in the order in which it is made; of a table that is missing, no columns."""
     there = {(row.kind, row.name) for row in connection.execute(THERE)}
     missing = [part for part in _engines() if (part.kind, part.name) not in there]
     tables = {part.name for part in missing if part.kind == "table"}
@@ -84,12 +84,12 @@ def drift(connection: Connection) -> list[Part]:
 
 @cache
 def _engines() -> tuple[Part, ...]:
-    """Read once: a process' code stays as it is."""
+    """Return the expected parts, read once: a process's code stays as it is."""
     return tuple(expected())
 
 
 def expected(versions: Path = ENGINE_VERSIONS) -> list[Part]:
-    """All that the engine's migrations and routines make, partitions of days aside."""
+    """Return all that the engine's migrations and routines make, except partitions of days."""
     parts: dict[tuple[str, str], Part] = {}
     for statement in _statements(versions):
         if dropped := _DROP.match(statement):
@@ -109,7 +109,7 @@ def _is_of(part: Part, table: str, kind: str) -> bool:
 
 
 def _statements(versions: Path) -> Iterator[str]:
-    """Of the migrations, in order, as far as they lead upwards; of a module, what it does afterwards comes last."""
+    """Yield the migrations' statements in order, upwards only; a module's `afterwards` come last."""
     for path in sorted(versions.iterdir()):
         if path.suffix in (".sql", ".py"):
             upwards = path.read_text().partition("def downgrade")[0]
@@ -144,7 +144,7 @@ def _of_table(table: str, item: str) -> Iterator[Part]:
 
 
 def _items(statement: str) -> list[str]:
-    """What stands in a table's parentheses."""
+    """Return the items in a table's parentheses."""
     start, depth = statement.index("(") + 1, 1
     for end in range(start, len(statement)):
         depth += {"(": 1, ")": -1}.get(statement[end], 0)
@@ -154,7 +154,7 @@ def _items(statement: str) -> list[str]:
 
 
 def _split(items: str) -> list[str]:
-    """At its own commas, not at those within parentheses, brackets or a text."""
+    """Split at the outer commas, not at those within parentheses, brackets or a text."""
     parts, depth, quoted = [""], 0, False
     for character in items:
         quoted ^= character == "'"

@@ -1,4 +1,4 @@
-"""Drivers: a caller's own connection, of whatever driver, as the verbs take one.
+"""Drivers: wrap a caller's own connection, of any supported driver, so that the verbs can execute on it.
 
 A verb executes SQL and reads rows; it never commits. So a stand-in with `execute`, `exec_driver_sql` and `begin_nested`
 serves it on any driver, in the caller's transaction. A driver for an event loop is awaited by the greenlet around the
@@ -29,19 +29,19 @@ if TYPE_CHECKING:
     import asyncpg
     import psycopg
 
-#: The names and the rows of an answer.
+#: The column names and the rows of an answer.
 Answer = tuple[Sequence[str], Sequence[Sequence[Any]]]
 
 
 class Statements(ABC):
-    """A transaction of somebody else's. `info` is the verbs' own, as a connection's of SQLAlchemy."""
+    """A transaction of somebody else's. `info` is for the verbs, like that of a SQLAlchemy connection."""
 
     def __init__(self) -> None:
         self.info: dict[Any, Any] = {}
 
     @abstractmethod
     def fetch(self, statement: str, parameters: Mapping[str, Any]) -> Answer:
-        """Executes a statement with parameters as `%(name)s`; a statement without rows answers with none."""
+        """Execute a statement with parameters as `%(name)s`; one that returns no rows gives none."""
 
     def execute(self, statement: TextClause, parameters: Mapping[str, Any] | None = None) -> IteratorResult[Any]:
         return self.exec_driver_sql(for_cursor(statement), parameters)
@@ -52,28 +52,30 @@ class Statements(ABC):
 
     @contextmanager
     def begin_nested(self) -> Iterator[None]:
-        """A savepoint: what raises within leaves nothing behind."""
+        """Open a savepoint: if something raises within it, nothing of it is left."""
         self.fetch("SAVEPOINT celeriac", {})
         try:
             yield
         except BaseException:
-            with suppress(Exception):  # of a connection that is lost there is nothing to roll back
+            with suppress(Exception):  # on a lost connection there is nothing to roll back
                 self.fetch("ROLLBACK TO SAVEPOINT celeriac", {})
             raise
         self.fetch("RELEASE SAVEPOINT celeriac", {})
 
 
 class Bare(Statements):
-    """A connection of a driver's, without SQLAlchemy."""
+    """A driver's connection, without SQLAlchemy."""
 
     @property
     @abstractmethod
     def is_autocommit(self) -> bool:
-        """Whether the next statement would be committed by itself."""
+        """True if the next statement would be committed by itself."""
 
     @contextmanager
     def transaction(self) -> Iterator[bool]:
-        """The caller's; where none is open in autocommit, one of its own. Whether it is its own, and so committed."""
+        """Use the caller's transaction, or open one if there is none in autocommit;
+        yields whether it is its own, and committed.
+        """
         is_own = self.is_autocommit
         if is_own:
             self.fetch("BEGIN ISOLATION LEVEL READ COMMITTED", {})
@@ -94,7 +96,7 @@ class Psycopg2(Bare):
         self.raw = raw
 
     def fetch(self, statement: str, parameters: Mapping[str, Any]) -> Answer:
-        """By the driver's own cursor, whatever rows the caller's connection makes."""
+        """Execute on the driver's own cursor, whatever row type the caller's connection has."""
         with self.raw.cursor(cursor_factory=psycopg2.extensions.cursor) as cursor:
             cursor.execute(statement, parameters)
             return _answer(cursor.description, cursor.fetchall() if cursor.description else ())
@@ -106,7 +108,7 @@ class Psycopg2(Bare):
 
 
 class Psycopg(Bare):
-    """psycopg 3, which binds parameters in the client here, as psycopg2 does."""
+    """A connection of psycopg 3, which binds parameters in the client here, as psycopg2 does."""
 
     def __init__(self, raw: psycopg.Connection[Any]) -> None:
         super().__init__()
@@ -150,7 +152,7 @@ class AsyncPsycopg(Bare):
 
 
 class Asyncpg(Bare):
-    """Called within a greenlet of SQLAlchemy's."""
+    """asyncpg. Called within a greenlet of SQLAlchemy's."""
 
     def __init__(self, raw: asyncpg.Connection[Any]) -> None:
         super().__init__()
@@ -167,7 +169,7 @@ class Asyncpg(Bare):
 
 
 class AsyncpgOfSQLAlchemy(Statements):
-    """asyncpg under a Connection of SQLAlchemy's, which hands it raw statements as they are."""
+    """asyncpg under a SQLAlchemy Connection, which hands it raw statements as they are."""
 
     def __init__(self, connection: Connection) -> None:
         super().__init__()
@@ -187,14 +189,14 @@ def _answer(description: Sequence[Any] | None, rows: Sequence[Any]) -> Answer:
 
 # -- which driver a caller's is ----------------------------------------------------------------------------------------
 
-#: Drivers under a Connection of SQLAlchemy's that take statements as the engine's own do.
+#: Drivers under a SQLAlchemy Connection that take statements as the engine's own does.
 _ALIKE = ("psycopg2", "psycopg", "psycopg_async")
 
 
 def statements_on(connection: Connection) -> Any:
-    """What the verbs execute on: the connection itself where its driver takes their statements.
+    """Return what the verbs execute on: the connection itself if its driver takes their statements, else a stand-in.
 
-    Raises ConfigurationError for a driver that takes them in no way.
+    Raises ConfigurationError for a driver that cannot take them.
     """
     driver = connection.dialect.driver
     if driver in _ALIKE:
@@ -207,7 +209,7 @@ def statements_on(connection: Connection) -> Any:
 
 
 def bare(value: Any) -> Bare | None:
-    """A driver's connection that blocks; None for whatever else it is."""
+    """Return the wrapper of a driver's blocking connection; None for anything else."""
     if isinstance(value, Bare):
         return value
     if isinstance(value, psycopg2.extensions.connection):
@@ -215,12 +217,12 @@ def bare(value: Any) -> Bare | None:
     return Psycopg(value) if _is(value, "psycopg", "Connection") else None
 
 
-#: Calls a function with the caller's transaction, as a thing that does not block its loop.
+#: Calls a function with the caller's transaction without blocking its loop.
 Way = Callable[[Callable[[Any], Any]], Awaitable[Any]]
 
 
 def way_into(value: Any) -> Way | None:
-    """How to write to a transaction of an event loop's; None for what is none."""
+    """Return how to write to an event loop's transaction; None if the value is none."""
     if _is(value, "sqlalchemy.ext.asyncio", "async_scoped_session"):
         return way_into(value())
     if _is(value, "sqlalchemy.ext.asyncio", "AsyncSession") or _is(value, "sqlalchemy.ext.asyncio", "AsyncConnection"):
@@ -240,7 +242,7 @@ async def _in_greenlet(statements: Bare, act: Callable[[Any], Any]) -> Any:
 
 
 def _is(value: Any, module: str, name: str) -> bool:
-    """Whether it is one, without importing a driver that nobody uses."""
+    """Return whether the value is of this type, without importing a driver that nobody uses."""
     imported = sys.modules.get(module)
     return imported is not None and isinstance(value, getattr(imported, name))
 
@@ -252,10 +254,10 @@ _PARAMETER = re.compile(r"CAST\(%\((?P<cast>\w+)\)s AS |%\((?P<plain>\w+)\)s|%%"
 
 @cache
 def by_number(statement: str) -> tuple[str, Sequence[tuple[str, bool]]]:
-    """The statement with $1, $2, …; and of each the name, and whether it goes as text.
+    """Return the statement with $1, $2, …, and for each of these its name and whether it is sent as text.
 
-    What is cast goes as text, which Postgres casts: so neither the types that asyncpg demands nor the codecs that the
-    caller has set for them (JSON, most often) have a say.
+    A parameter with a CAST is sent as text and cast by Postgres. So neither the types that asyncpg demands nor the
+    codecs that the caller has set for them (mostly for JSON) matter.
     """
     names: list[tuple[str, bool]] = []
 
@@ -273,7 +275,7 @@ def by_number(statement: str) -> tuple[str, Sequence[tuple[str, bool]]]:
 
 
 def as_text(name: tuple[str, bool], parameters: Mapping[str, Any]) -> Any:
-    """The value of a parameter of `by_number`."""
+    """Return the value of a parameter of `by_number`."""
     value = parameters[name[0]]
     if value is None or isinstance(value, str) or not name[1]:
         return value

@@ -8,10 +8,10 @@ from typing import Any
 
 from kombu.utils import json as kombu_json
 
-#: How deep values may nest: a worker that reads them back may stand deep in its stack already.
+#: How deep values may nest: a worker that reads them back may be deep in its stack already.
 DEEPEST = 100
 
-#: What a handler leaves in its row, a result or its progress, takes this many bytes of JSON at most.
+#: The most bytes of JSON that a handler may store in its row as a result or its progress.
 MOST_BYTES = 4 * 1024 * 1024
 
 _decoder: Any = json.JSONDecoder()
@@ -20,8 +20,8 @@ _scan = _decoder.scan_once
 _encoder = kombu_json.JSONEncoder(allow_nan=False)
 _to_ascii = json.encoder.encode_basestring_ascii
 
-# `JSONEncoder.encode` makes this anew for each value, which takes four times as long as a small one does to write. It
-# keeps no notes of what it is within, so that threads may share it, and a circle is too deep for it.
+# `JSONEncoder.encode` makes this for each value, which takes four times as long as writing a small one. It keeps no
+# state about the containers it is in, so that threads may share it, and a circular value ends in a RecursionError.
 _make_writer: Any = json.encoder.c_make_encoder  # type: ignore[attr-defined]
 _write = _make_writer(None, _encoder.default, _to_ascii, None, ": ", ", ", False, False, False)
 
@@ -31,15 +31,15 @@ _NUL = re.compile(r"(?<!\\)(?:\\\\)*\\u0000")
 
 
 class Unfit(ValueError):
-    """The message says what keeps the value from being stored."""
+    """A value cannot be stored; the message says why."""
 
 
 class TooLarge(Unfit):
-    """It takes more bytes than the limit."""
+    """A value takes more bytes than the limit."""
 
 
 def encoded(what: Any, limit: float) -> Any:
-    """As JSON values, of at most `limit` bytes. Raises Unfit."""
+    """Return the value as JSON values, of at most `limit` bytes. Raises Unfit."""
     if what is None or what is True or what is False or (type(what) is int and -(2**63) <= what < 2**63):
         return what
     text = json_text(what)
@@ -48,7 +48,7 @@ def encoded(what: Any, limit: float) -> Any:
 
 
 def json_text(what: Any, *, within: int = 0) -> str:
-    """As text that a JSON column takes, `within` so many levels of something larger. Raises Unfit."""
+    """Return the value as text for a JSON column, nested in `within` levels of something larger. Raises Unfit."""
     deepest = DEEPEST - within
     try:
         text = _encode(what)
@@ -70,19 +70,19 @@ def _encode(what: Any) -> str:
     try:
         return "".join(_write(what, 0))
     except RecursionError:
-        return _encoder.encode(what)  # raises what says whether it is a circle
+        return _encoder.encode(what)  # its error says whether the value is circular
 
 
 def parsed(text: str) -> Any:
-    """What Postgres says is JSON, and has put in order if it is `jsonb`: `json.loads` takes three times as long."""
+    """Parse what Postgres returned as JSON, which is well-formed: `json.loads` takes three times as long."""
     try:
         return _scan(text, 0)[0]
-    except StopIteration:  # a `json` with blanks before it
+    except StopIteration:  # of type `json`, with leading blanks
         return json.loads(text)
 
 
 def size_of(text: str) -> int:
-    """Bytes of a text of `json_text` with its letters as they are, not as \\uXXXX."""
+    """Return the bytes of a text of `json_text`, with its letters as they are, not as \\uXXXX."""
     return len(json.dumps(json.loads(text), ensure_ascii=False).encode()) if "\\u" in text else len(text)
 
 
@@ -100,7 +100,7 @@ def _depth(value: Any) -> int:
 
 
 def _refuse_forged(value: Any) -> None:
-    """A mapping that only looks like one of kombu's dates would break every worker that reads it."""
+    """Raise Unfit for a mapping that only looks like kombu's notation: it would break every worker that reads it."""
     try:
         revived(value)
     except Exception as error:
@@ -108,7 +108,7 @@ def _refuse_forged(value: Any) -> None:
 
 
 def revived(value: Any) -> Any:
-    """The inverse of `encoded` for values that come from a JSONB column."""
+    """Return the values behind the JSON values of a JSONB column: the inverse of `encoded`."""
     if not value:
         return value
     if isinstance(value, dict):
@@ -117,7 +117,7 @@ def revived(value: Any) -> Any:
 
 
 def legible(value: Any) -> Any:
-    """The same; as it stands where it has types that this process does not know."""
+    """Return `revived`, or the value as it is if it has types that this process does not know."""
     try:
         return revived(value)
     except Exception:

@@ -1,4 +1,4 @@
-"""What Postgres says when it fails, and what may be tried again."""
+"""Classify errors of Postgres, and retry what may be retried."""
 
 from __future__ import annotations
 
@@ -42,47 +42,49 @@ def is_operational(error: object) -> bool:
 
 
 def is_gone(error: BaseException) -> bool:
-    """Whether it says that Postgres went away (restart, network), not that the statement was wrong."""
+    """Return whether the error means that Postgres went away (restart, network), not that the statement was wrong."""
     if not isinstance(error, DBAPIError):
         return False
     code = code_of(error.orig)
-    if code is None:  # the driver's own: of a broken connection, or of a value it cannot send
+    if code is None:  # the driver's own error, about a broken connection or a value it cannot send
         return error.connection_invalidated or not _is_named(error.orig, "ProgrammingError", "DataError")
     return bool(error.connection_invalidated or code[:2] in ("57", "08"))
 
 
-#: How a server that is not there, or not yet, or no longer, answers: a code of its own or the driver's words.
+#: Texts of the driver or the server about a server that is not there, not yet, or no longer.
 _DOWN = ("Connection refused", "No such file or directory", "is starting up", "is shutting down", "recovery mode")
 
 
 def is_down(error: BaseException) -> bool:
-    """Whether Postgres itself says that it serves nobody just now; one that does not answer may serve others."""
+    """Return whether Postgres itself says that it serves nobody just now; one that does not answer may serve others."""
     return is_gone(error) and any(words in str(error) for words in _DOWN)
 
 
 def is_locked(error: BaseException) -> bool:
-    """Whether somebody's open transaction kept a lock for longer than the patience there was, or until a deadlock."""
+    """Return whether another open transaction held a lock for longer than the patience, or until a deadlock."""
     return _is(getattr(error, "orig", None), (LockNotAvailable, DeadlockDetected), "55P03", "40P01")
 
 
 def is_cut_off(error: BaseException) -> bool:
-    """Whether the statement took longer than it may."""
+    """Return whether the statement took longer than it may."""
     return _is(getattr(error, "orig", None), QueryCanceledError, "57014")
 
 
 def is_refused_for_now(error: BaseException) -> bool:
-    """Whether Postgres lacked means (disk, memory, connections: SQLSTATE class 53), or time, or a lock, for it."""
+    """Return whether Postgres lacked means (disk, memory, connections: SQLSTATE class 53), or time, or a lock,
+    for it.
+    """
     code = code_of(getattr(error, "orig", None)) or ""
     return code.startswith("53") or is_cut_off(error) or is_locked(error)
 
 
 def blame(context: ExceptionContext) -> None:
-    """Marks what a database of the engine's own says: a handler may speak with others, whose errors are its own."""
+    """Mark errors of the engine's own database: a handler may use other databases, whose errors are its own."""
     context.original_exception.__dict__["of_celeriac"] = True
 
 
 def quote_nothing(context: ExceptionContext) -> None:
-    """Of the engine's own statements: what Postgres quotes of a call goes into no log and no caller's error."""
+    """Remove from errors of the engine's own statements what Postgres quotes of a call: no log or caller may see it."""
     error, wrapped = context.original_exception, context.sqlalchemy_exception
     if wrapped is not None and isinstance(error, psycopg2.Error) and error.pgcode is not None:
         unquoted(error)
@@ -90,13 +92,13 @@ def quote_nothing(context: ExceptionContext) -> None:
 
 
 def unquoted(error: psycopg2.Error) -> None:
-    """Its first line: DETAIL and CONTEXT quote rows. Bad data (class 22) is quoted in the first one, too."""
+    """Cut the error to its first line: DETAIL and CONTEXT quote rows. For bad data (class 22) that line does, too."""
     said = str(error).partition("\n")[0]
     is_bad_data = str(error.pgcode).startswith("22")
     error.args = (said.partition('"')[0].rstrip(": ") if is_bad_data else said,)
 
 
-#: How a server answers that has no connection left, for anybody or for this login.
+#: Texts of a server that has no connection left, for anybody or for this login.
 _FULL = ("too many clients", "too many connections", "remaining connection slots")
 
 
@@ -105,8 +107,8 @@ def is_full(error: BaseException) -> bool:
     return any(words in str(getattr(error, "orig", error)) for words in _FULL)
 
 
-#: How the driver begins where there came no connection: a login that was revoked, another password, a line of pg_hba, a
-#: proxy that refuses, a name that nobody knows, a certificate that has expired, no file descriptor left.
+#: Beginnings of the driver's texts when connecting failed: a revoked login, another password, a line of pg_hba, a proxy
+#: that refuses, an unknown host name, an expired certificate, no file descriptor left.
 _NOT_CONNECTED = (
     "connection to server at ", "connection to server on socket ", "connection failed", "could not translate host name",
     "could not connect to server", "could not create socket", "could not look up", "failed to resolve host",
@@ -115,10 +117,10 @@ _NOT_CONNECTED = (
 
 
 def is_turned_away(error: BaseException | None) -> bool:
-    """Whether a handler met with the engine's Postgres letting no new connection in; those that are open may live.
+    """Return whether a handler met the engine's Postgres refusing new connections; open ones may live.
 
-    The driver says so before there is a connection, and so without a statement and without a code, or the server with a
-    code for it: a statement's own error may have such words as a value.
+    Such an error comes from the driver before there is a connection, so without a statement and a code, or from the
+    server with a code for it: a statement's own error may have the same words in a value.
     """
     return any(_turns_away(failure) for failure in _of_celeriac(error))
 
@@ -128,22 +130,22 @@ def _turns_away(failure: Any) -> bool:
     if not is_operational(orig):
         return False
     if code is None and failure.statement is None:
-        # Without a descriptor the driver may have no words for it.
+        # Without a file descriptor left the driver's error may have no text.
         is_mute = not str(orig).strip() and not failure.connection_invalidated
         return is_mute or str(orig).startswith(_NOT_CONNECTED) or any(words in str(orig) for words in _FULL)
     return code in (None, errorcodes.TOO_MANY_CONNECTIONS) and any(words in str(orig) for words in _FULL)
 
 
 def is_restart(error: BaseException | None) -> bool:
-    """Whether a handler met with the engine's Postgres going away.
+    """Return whether a handler met the engine's Postgres going away.
 
-    A time limit on the handler's own statement is none.
+    A time limit on the handler's own statement does not count.
     """
     return any(is_gone(failure) and not is_cut_off(failure) for failure in _of_celeriac(error))
 
 
 def _of_celeriac(error: BaseException | None) -> Iterator[Any]:
-    """What the engine's own Postgres said, be it wrapped in an error of a handler's."""
+    """Yield errors of the engine's own Postgres, also those wrapped in an error of a handler's."""
     while error is not None:
         if getattr(getattr(error, "orig", None), "of_celeriac", False):
             yield error
@@ -151,9 +153,9 @@ def _of_celeriac(error: BaseException | None) -> Iterator[Any]:
 
 
 def is_retryable(error: BaseException) -> bool:
-    """Whether the same transaction may succeed another time: Postgres went away, or ended it for another's sake.
+    """Return whether the same transaction may succeed another time: Postgres went away, or ended it for another's sake.
 
-    A time limit or lock timeout is the fault of the statement that met it; one that ends the COMMIT is nobody's fault,
+    A time limit or lock timeout is the fault of the statement that met it. One that ends the COMMIT is nobody's fault,
     and the transaction may be tried again.
     """
     orig = getattr(error, "orig", None)
@@ -162,12 +164,12 @@ def is_retryable(error: BaseException) -> bool:
     return is_gone(error) or _is(orig, TransactionRollbackError, "40")
 
 
-#: How often a transaction is tried that Postgres ends to break a deadlock; each time it has waited a second for it.
+#: How many attempts a transaction gets that Postgres ends to break a deadlock; each has waited a second before that.
 TRIES = 5
 
 
 def retry_deadlocks(act: Callable[[], T]) -> T:
-    """`act` is one whole transaction: ended to break a deadlock with somebody else's, it is tried again."""
+    """Call `act`, one whole transaction; if Postgres ends it to break a deadlock, call it again."""
     for _ in range(TRIES - 1):
         try:
             return act()
@@ -179,30 +181,30 @@ def retry_deadlocks(act: Callable[[], T]) -> T:
 
 
 def is_passing(error: BaseException) -> bool:
-    """Whether it passes by itself: Postgres is away, busy or slow, or somebody has locked something."""
+    """Return whether the error passes by itself: Postgres is away, busy or slow, or somebody has locked something."""
     return is_gone(error) or is_refused_for_now(error) or isinstance(error, NoConnection)
 
 
 def in_a_line(error: BaseException) -> str:
-    """Its kind, and the first line of what it says."""
+    """Return the error's kind and the first line of its text."""
     orig = getattr(error, "orig", None) or error
     return f"{type(orig).__name__}: {str(orig).partition(chr(10))[0]}"
 
 
 def log_error(logger: logging.Logger, error: BaseException, message: str, *args: object) -> None:
-    """One line where the error passes by itself; else a traceback beside it."""
+    """Log one line if the error passes by itself; else a traceback beside it."""
     if is_passing(error):
         logger.warning(f"{message}: %s", *args, in_a_line(error), stacklevel=2)
     else:
         logger.error(message, *args, exc_info=error, stacklevel=2)
 
 
-#: Who waits for Postgres tries every `RETRY_EVERY` and says so every so many seconds.
+#: How often (seconds) waiting for Postgres is logged; it is tried every `RETRY_EVERY`.
 SAY_EVERY = 5.0
 
 
 class Away:
-    """Says that Postgres is awaited, and why it does not serve: at once, then every `SAY_EVERY` seconds."""
+    """Logs that Postgres is awaited, and why it does not serve: at once, then every `SAY_EVERY` seconds."""
 
     def __init__(self) -> None:
         self._next = -math.inf
@@ -218,10 +220,9 @@ class Away:
 
 
 def once_postgres_serves(act: Callable[[], T], may_wait: Callable[[], None]) -> T:
-    """Tries again for as long as Postgres is away, or somebody's lock outlasts the patience there is: `act` has to be
-    safe to repeat.
+    """Retry for as long as Postgres is away, or somebody's lock outlasts the patience: `act` has to be safe to repeat.
 
-    `may_wait` is called before each try; what it raises ends the waiting.
+    `may_wait` is called before each attempt; what it raises ends the waiting.
     """
     away = Away()
     while True:
@@ -235,13 +236,13 @@ def once_postgres_serves(act: Callable[[], T], may_wait: Callable[[], None]) -> 
             time.sleep(RETRY_EVERY)
 
 
-#: How long (seconds) a worker outlasts a Postgres that is away, and how often it tries.
+#: How long (seconds) a worker retries while Postgres is away, and how often (seconds).
 PATIENCE = 120.0
 RETRY_EVERY = 0.25
 
 
 def retry_while_away(act: Callable[[], T], what: str) -> T:
-    """Tries again while Postgres is away, and raises what it last said if it stays away for `PATIENCE`.
+    """Retry while Postgres is away, and raise its last error if it stays away for `PATIENCE`.
 
     Only for what is safe to repeat: verbs fenced by a token are.
     """

@@ -1,4 +1,4 @@
-"""Forks: what a process makes anew in each child."""
+"""Make things anew in each forked child."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import os
 import weakref
 from collections.abc import Callable
 
-#: How often this process was forked from another, counted in the child: what keeps it can tell whether it is still in
-#: the process that made it, without a system call.
+#: Counts forks, in the child: whoever keeps a copy of it can tell without a system call whether it is still in the
+#: process that made the copy.
 generation = 0
 
 
@@ -20,7 +20,9 @@ os.register_at_fork(after_in_child=_count)
 
 
 def after_fork(method: Callable[[], None]) -> None:
-    """Calls it in each forked child as long as its owner lives: what is registered for ever keeps nobody alive."""
+    """Call the method in each forked child as long as its owner lives;
+    this registration does not keep the owner alive.
+    """
     weak = weakref.WeakMethod(method)
 
     def call() -> None:

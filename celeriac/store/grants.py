@@ -19,12 +19,12 @@ from sqlalchemy import Connection, text
 from celeriac.errors import ConfigurationError
 from celeriac.store.migrate import APPLICATION_TABLE, SCHEMA
 
-#: Of `ready`: the ring's turns truncate them.
+#: The segments of `ready`, which the ring's turns truncate.
 SEGMENTS = ("ready_0", "ready_1", "ready_2")
 
 _ALL = "SELECT, INSERT, UPDATE, DELETE"
 
-#: What a worker may do to those of the engine's tables of which it may less than everything.
+#: A worker's rights to those of the engine's tables where it does not have all.
 WORKER = {
     "task_events": "SELECT, INSERT, DELETE",
     "ticks": "SELECT, INSERT, DELETE",
@@ -36,7 +36,7 @@ WORKER = {
     "bulk_tasks": "SELECT, DELETE",
     "failure_marks": "",
     "saved_views": "",
-    "account_policies": "SELECT, UPDATE (updated_at)",  # without which nobody may lock a row FOR SHARE
+    "account_policies": "SELECT, UPDATE (updated_at)",  # needed to lock a row FOR SHARE
     "version": "SELECT",
     "afterwards": "",
     "routines": "",
@@ -51,10 +51,10 @@ WORKER = {
     "audit": "",
 }
 
-#: What an admin may.
+#: An admin's rights where it does not have all.
 ADMIN = {
     **dict.fromkeys(SEGMENTS, f"{_ALL}, TRUNCATE"),
-    # When and by which login a row of the trail was written is not for its writer to say; nor what a token may later.
+    # The writer of the audit trail does not set its time and login; and what a token may do is never changed.
     "audit": "SELECT, INSERT (by, action, kind, target, before, after, why, via)",
     "api_tokens": "SELECT, INSERT, UPDATE (last_used_at, revoked_at)", "version": "SELECT",
     "afterwards": "SELECT", "ended": "SELECT, DELETE", "unlisted": "SELECT", "dropped_days": "SELECT, DELETE",
@@ -77,11 +77,11 @@ VERSIONS = (APPLICATION_TABLE,)
 
 
 def grant(connection: Connection, prefix: str = "celeriac") -> list[str]:
-    """Makes the three roles where they lack and gives each what it needs, no more; their names."""
+    """Make the three roles if they do not exist, give each what it needs and no more, and return their names."""
     if not re.fullmatch(r"[a-z_][a-z0-9_]{0,40}", prefix):
         raise ConfigurationError(f"the prefix {prefix!r}: give lower case letters, digits and _, at most 40")
     names = [f"{prefix}_{part}" for part in ("enqueue", "worker", "admin")]
-    # Two databases of a cluster share its roles.
+    # The lock is needed because two databases of a cluster share its roles.
     connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended('celeriac rights', 0))"))
     for name in names:
         if connection.execute(EXISTS, {"name": name}).scalar_one_or_none() is None:
@@ -92,7 +92,7 @@ def grant(connection: Connection, prefix: str = "celeriac") -> list[str]:
 
 
 def _statements(connection: Connection, enqueue: str, worker: str, admin: str) -> Iterator[str]:
-    """The engine's schema, and the application's: the engine does not know its tables, but its workers need them."""
+    """Yield the grants on the engine's schema and on the application's, whose tables workers need, too."""
     application = connection.execute(text("SELECT current_schema()")).scalar_one()
     for schema in (SCHEMA, application):
         space = connection.dialect.identifier_preparer.quote(schema)

@@ -7,19 +7,19 @@ import re
 import time
 from datetime import UTC, datetime, timedelta
 
-#: By two random bits.
+#: The UUID's variant digit, chosen by two random bits.
 _VARIANT = "89ab"
 
 
 def fresh_id() -> str:
-    """A UUID of version 7 (RFC 9562): the milliseconds since 1970, then 74 random bits, another process's own after a
-    fork.
+    """Return a UUID of version 7 (RFC 9562): the milliseconds since 1970, then 74 random bits,
+    which differ after a fork.
     """
     return _made(_begin(), os.urandom(10))
 
 
 def fresh_ids(count: int) -> list[str]:
-    """So many of the same millisecond, in their order."""
+    """Return `count` ids of the same millisecond, in their order."""
     begin, drawn = _begin(), os.urandom(10 * count)
     return sorted(_made(begin, drawn[i : i + 10]) for i in range(0, 10 * count, 10))
 

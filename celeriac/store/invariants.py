@@ -1,13 +1,13 @@
-"""Invariants of the rooms: what every commit leaves true, whoever made it.
+"""Invariants of the state tables, which every commit keeps, whoever made it.
 
-Looking for what breaks them reads every unfinished task: for tests, and for an operator who asks.
+To check them reads every unfinished task: for tests, and for an operator on request.
 """
 
 from __future__ import annotations
 
 from sqlalchemy import Connection, text
 
-#: What is told of each invariant that does not hold.
+#: How many violations of each invariant are shown.
 MOST = 100
 
 _ENTRIES = """
@@ -18,34 +18,34 @@ _ENTRIES = """
     UNION ALL SELECT id, 'barriers' FROM celeriac.barriers
     UNION ALL SELECT unnest(ids), 'a ticket' FROM celeriac.tickets"""
 
-# A task that may run, or does: only these have lock keys.
+# Tasks that may run, or do: only these hold lock keys.
 _MAY_RUN = "SELECT id FROM celeriac.ready UNION ALL SELECT unnest(ids) FROM celeriac.tickets"
 
-#: Each finds what breaks one invariant, by one snapshot, and says so in a line.
+#: Each statement finds what breaks one invariant, in one snapshot, and returns a line for it.
 INVARIANTS = (
-    # An unfinished task is in exactly one room.
+    # An unfinished task is in exactly one state table.
     f"""
 SELECT 'task ' || t.id || ' is in ' || coalesce(string_agg(e.room, ' and ' ORDER BY e.room), 'no room')
 FROM celeriac.tasks t LEFT JOIN ({_ENTRIES}) AS e ON e.id = t.id
 GROUP BY t.id HAVING count(e.room) <> 1 ORDER BY t.id""",
-    # An entry of a room has its task.
+    # Each entry of a state table has its task.
     f"""
 SELECT 'task ' || e.id || ' is in ' || e.room || ', and is no unfinished task' FROM ({_ENTRIES}) AS e
 WHERE NOT EXISTS (SELECT FROM celeriac.tasks t WHERE t.id = e.id) ORDER BY e.id, e.room""",
-    # A ticket holds something.
+    # No ticket is empty.
     """
 SELECT 'ticket ' || token || ' is empty' FROM celeriac.tickets WHERE cardinality(ids) = 0 ORDER BY token""",
-    # A lock's head is an unfinished task with that lock key.
+    # A lock holder is an unfinished task with that lock key.
     """
 SELECT 'lock key ' || l.lock_key || ' has the head ' || l.head || ', which is no unfinished task with that key'
 FROM celeriac.locks l
 WHERE NOT EXISTS (SELECT FROM celeriac.tasks t WHERE t.id = l.head AND t.lock_key = l.lock_key) ORDER BY l.lock_key""",
-    # A lock's head may run, or does.
+    # A lock holder may run, or does.
     f"""
 SELECT 'lock key ' || l.lock_key || ' has the head ' || l.head || ', which is neither ready nor in a ticket'
 FROM celeriac.locks l LEFT JOIN ({_MAY_RUN}) AS may_run ON may_run.id = l.head
 WHERE may_run.id IS NULL ORDER BY l.lock_key""",
-    # What may run, or does, is the head of its lock key.
+    # A task that may run, or does, holds its lock key.
     f"""
 SELECT 'task ' || t.id || ' is ready or in a ticket, and not the head of its lock key ' || t.lock_key
 FROM ({_MAY_RUN}) AS may_run JOIN celeriac.tasks t ON t.id = may_run.id
@@ -55,7 +55,7 @@ WHERE t.lock_key IS NOT NULL
     """
 SELECT 'task ' || t.id || ' is unfinished, and in the history' FROM celeriac.tasks t
 WHERE EXISTS (SELECT FROM celeriac.history h WHERE h.id = t.id) ORDER BY t.id""",
-    # An entry says of its task what the task's row says: it is found by that.
+    # An entry has the same values as its task's row, because it is found by them.
     """
 SELECT 'ready has other values of task ' || t.id || ' than its row'
 FROM celeriac.ready e JOIN celeriac.tasks t USING (id)
@@ -81,7 +81,7 @@ WHERE (k.role, e.account) IS DISTINCT FROM (t.role, t.account) ORDER BY t.id""",
 
 
 def violations(connection: Connection) -> list[str]:
-    """A line for each, at most `MOST` of each invariant; none if all is well."""
+    """Return a line for each violation, at most `MOST` for each invariant; none if all is well."""
     return [
         line for statement in INVARIANTS for line in connection.execute(text(f"{statement} LIMIT {MOST}")).scalars()
     ]

@@ -1,9 +1,9 @@
-"""The look after the commit: what a new state allows to move, moved by a statement of its own once it is committed.
+"""The post-commit check: a statement of its own, after a commit, that moves whatever the new state allows to move.
 
-Whoever frees a lock key, or commits a task behind its head, asks for a look at that key within its transaction.
-`Database` looks as soon as the transaction is committed. The look is decided by state and idempotent: it may come
-twice, and where a process died in between, or the transaction is a caller's own, a worker's next look
-or the sweep makes up for it.
+Whoever frees a lock key, or commits a task behind its holder, requests a check of that key within its transaction.
+`Database` runs the check as soon as the transaction is committed. It is decided by state and idempotent: it may run
+twice, and if a process died in between, or the transaction is a caller's own, a worker's next poll or the sweep makes
+up for it.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ LET_THROUGH = text("SELECT role, lock_key FROM celeriac.let_through(CAST(:barrie
 
 HAND_OVER = text("SELECT DISTINCT role FROM celeriac.hand_over(CAST(:keys AS text[]))")
 
-# Not taken from here: handing over does.
+# Only reads the list: `hand_over` deletes from it.
 ASKED = text("SELECT lock_key FROM celeriac.looks ORDER BY lock_key LIMIT :batch")
 
 JOINS = text("SELECT CAST(barrier AS text) FROM celeriac.joins ORDER BY barrier LIMIT :batch")
 
-# INVARIANT: of all workers one looks in a period, since the list is read from its beginning, over whatever is dead
-# there. A list that has no page costs each of them no write.
+# INVARIANT: in each period only one of all workers reads the list, because it is read from its beginning, over all dead
+# entries there. While the list has no page, no worker has to write.
 TAKE = text("""
 INSERT INTO celeriac.repairs (name, at)
 SELECT 'looks', clock_timestamp()
@@ -39,62 +39,64 @@ ON CONFLICT (name) DO UPDATE SET at = excluded.at WHERE repairs.at <= excluded.a
 RETURNING true
 """)
 
-#: Stand before a barrier, and before a role with a new head, among the keys to look at: no lock key has them.
+#: Prefixes of a barrier, and of a role with a new lock holder, among the keys to check: no lock key has them.
 _BARRIER, _READIED = "\0", "\0\0"
 
 _KEYS = "celeriac keys to look at"
 
 
 def ask(connection: Connection, keys: Iterable[str | None]) -> None:
-    """Has these lock keys looked at once this transaction, one of the engine's own, is committed."""
+    """Request a check of these lock keys once this transaction, one of the engine's own, is committed."""
     wanted = [key for key in keys if key is not None]
     if wanted:
         connection.info.setdefault(_KEYS, set()).update(wanted)
 
 
 def ask_joins(connection: Connection, barriers: Iterable[str | None]) -> None:
-    """The same for barriers, members of which have finished in this transaction."""
+    """Request a check of barriers, members of which have finished in this transaction."""
     ask(connection, [_BARRIER + barrier for barrier in barriers if barrier is not None])
 
 
 def tell(connection: Connection, roles: Iterable[str]) -> None:
-    """These roles have something to do once this transaction is committed."""
+    """Note that these roles have something to do once this transaction is committed."""
     ask(connection, [_READIED + role for role in roles])
 
 
 def begin(connection: Connection) -> None:
-    """What an earlier transaction of the connection has left is not the next one's."""
+    """Drop the requests that an earlier transaction of the connection has left."""
     connection.info.pop(_KEYS, None)
     logged.forget(connection)
 
 
 def asked(connection: Connection) -> set[str]:
-    """The keys this transaction has asked a look for, asked no longer."""
+    """Return and clear the keys that this transaction has requested a check of."""
     return connection.info.pop(_KEYS, set())
 
 
 def hand_over(connection: Connection, keys: Iterable[str]) -> set[str]:
-    """Gives each of these keys its next head, where it has none and somebody waits; the roles of those."""
+    """Give each of these keys its next holder, if it has none and a task waits; return those tasks' roles."""
     wanted = sorted(set(keys))
     return set(connection.execute(HAND_OVER, {"keys": wanted}).scalars()) if wanted else set()
 
 
 def let_through(connection: Connection, barriers: Iterable[str]) -> set[str]:
-    """What waits at those of the barriers that have no unfinished member goes on; the roles of that."""
+    """Release what waits at those of the barriers that have no unfinished member; return the roles of that."""
     wanted = sorted(set(barriers))
     through = connection.execute(LET_THROUGH, {"barriers": wanted}).all() if wanted else []
     return {row.role for row in through} | hand_over(connection, {r.lock_key for r in through if r.lock_key})
 
 
 def _move_on(connection: Connection, keys: set[str]) -> set[str]:
-    """Both of them: what is to be looked at, lock keys and barriers."""
+    """Check both kinds of keys, lock keys and barriers, and return the roles of what was moved."""
     barriers = {key for key in keys if key.startswith(_BARRIER)}
     through = let_through(connection, [key.removeprefix(_BARRIER) for key in barriers])
     return through | hand_over(connection, keys - barriers)
 
 
 def after(connection: Connection, keys: Iterable[str]) -> set[str]:
-    """Roles with something to do after a commit that is done: an error leaves the keys to the sweep."""
+    """Run the check and return roles with something to do.
+    The commit is done, so an error leaves the keys to the sweep.
+    """
     asked_for = set(keys)
     readied = {key for key in asked_for if key.startswith(_READIED)}
     roles = {role.removeprefix(_READIED) for role in readied}
@@ -106,12 +108,14 @@ def after(connection: Connection, keys: Iterable[str]) -> set[str]:
 
 
 def has_turn(connection: Connection, seconds: float) -> bool:
-    """Whether it is this worker that looks, for so many seconds. In a transaction of its own: others do not wait."""
+    """Return whether this worker has the turn to check, for so many seconds. Call it in a transaction of its own, so
+    that others do not wait.
+    """
     return connection.execute(TAKE, {"seconds": seconds}).scalar_one_or_none() is not None
 
 
 def look(connection: Connection, batch: int = 200) -> Sequence[str]:
-    """What others have left to look at, at most `batch` keys; the roles that have something to do."""
+    """Check at most `batch` keys that others have left, and return the roles that have something to do."""
     keys = connection.execute(ASKED, {"batch": batch}).scalars().all()
     barriers = connection.execute(JOINS, {"batch": batch}).scalars().all()
     return sorted(let_through(connection, barriers) | hand_over(connection, keys))

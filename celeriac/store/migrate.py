@@ -1,6 +1,7 @@
-"""Brings a database to the current schema: the engine's branch, then the application's.
+"""Bring a database to the current schema: the engine's branch, then the application's.
 
-Alembic is imported where it is used: every process imports this module, few need it, and it is a tenth of their start.
+Alembic is imported where it is used: every process imports this module, few need Alembic,
+and it is a tenth of their start.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ ENGINE_VERSIONS = Path(__file__).parent / "migrations" / "versions"
 #: The oldest major version that `make matrix` runs the engine's tests on.
 OLDEST_POSTGRES = 15
 
-#: Everything of the engine's lies in a schema of its own.
+#: The engine's own schema, which has all its tables and functions.
 SCHEMA = "celeriac"
 
 
@@ -39,21 +40,21 @@ class Branch:
     schema: str | None = None
 
 
-#: The engine's revisions have a table of their own, so that an application keeps its Alembic as it is.
+#: The engine's revisions have a version table of their own, so that an application keeps its Alembic as it is.
 ENGINE = Branch(ENGINE_VERSIONS, "version", SCHEMA)
 APPLICATION_TABLE = "alembic_version"
 
 
-#: What a revision names so runs after the transaction, statement by statement, none of which keeps others waiting.
+#: A revision's statements under this name run after the transaction, one by one; none of them keeps others waiting.
 AFTERWARDS = "afterwards"
 
-# Who waits within a statement keeps its snapshot, and an index that is built concurrently waits for that.
+# A try, because a statement that waits keeps its snapshot, and an index that is built concurrently waits for that.
 LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('celeriac migrate', 0))")
 
-#: Seconds between two tries.
+#: Seconds between two attempts.
 TRIES = 0.1
 
-#: Of whoever has the lock and waits for statements elsewhere.
+#: For the transaction that has the lock and is idle while statements run on other connections.
 PATIENT = "SET LOCAL idle_in_transaction_session_timeout = 0"
 
 LEAVE = text("INSERT INTO celeriac.afterwards (revision, statements) VALUES (:revision, :statements)")
@@ -62,7 +63,7 @@ LEFT = text("SELECT revision, statements FROM celeriac.afterwards ORDER BY id LI
 
 DONE = text("DELETE FROM celeriac.afterwards WHERE revision = :revision")
 
-#: Partitions of history there are ahead.
+#: For how many days ahead history has partitions.
 DAYS_AHEAD = 7
 
 ADD_DAYS = """
@@ -70,7 +71,7 @@ SELECT count(*) FILTER (WHERE celeriac.add_history_day(CAST(now() AT TIME ZONE '
 FROM generate_series(0, :days) AS n
 """
 
-#: From now on ids tell that their tasks are of today.
+#: Notes the first id of today, so that an id tells its task's day.
 BEGIN_DAY = text("SELECT celeriac.begin_day()")
 
 
@@ -91,16 +92,16 @@ def migrate(
     lock_timeout: float = 5.0,
     statement_timeout: float = 600.0,
 ) -> None:
-    """Applies what is missing; safe to run from several places at once. Timeouts in seconds.
+    """Apply what is missing; safe to run from several places at once. Timeouts in seconds.
 
     The engine's part is committed before the application's begins, which may take long: meanwhile nobody waits for the
-    engine's tables. What a revision has to do `afterwards` comes then, without a transaction; what was killed at it is
-    begun anew by the next. Raises ConfigurationError for a database that is newer than this code, cannot hold every
-    text, or takes no writes.
+    engine's tables. A revision's `afterwards` come then, without a transaction; if they are killed, the next migrate
+    begins them again. Raises ConfigurationError for a database that is newer than this code, cannot hold every text, or
+    takes no writes.
     """
     timeouts = (lock_timeout, statement_timeout)
     with engine.begin() as turn:
-        # Waiting for another migration may take as long as that one does; only after it do the timeouts count.
+        # Waiting for another migration may take as long as that one does; the timeouts apply only after it.
         _take_turn(turn)
         turn.exec_driver_sql(PATIENT)
         with engine.begin() as connection:
@@ -139,7 +140,7 @@ def _leave(connection: Connection, branch: Branch, new: set[str]) -> None:
 
 
 def _do_afterwards(engine: Engine) -> None:
-    """However long others' transactions keep these statements waiting: they keep nobody."""
+    """Run what revisions left for afterwards. Others' transactions may delay these statements, which delay nobody."""
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         while left := connection.execute(LEFT).one_or_none():
             for statement in left.statements:
@@ -148,17 +149,16 @@ def _do_afterwards(engine: Engine) -> None:
 
 
 def apply_routines(connection: Connection) -> None:
-    """Brings functions, views and triggers to what this code has, and makes history's partitions for the next days."""
+    """Bring functions, views and triggers to this code's, and make history's partitions for the next days."""
     replace_stale(connection)
     connection.execute(text(ADD_DAYS), {"days": DAYS_AHEAD})
     connection.execute(BEGIN_DAY)
 
 
 def unapplied(connection: Connection, application: Path | None = None) -> set[str]:
-    """Revisions the code has and the database lacks.
+    """Return the revisions the code has and the database lacks.
 
-    Raises ConfigurationError if it has some the code lacks, takes no writes, or is of a Postgres too old for any of
-    them.
+    Raises ConfigurationError if the database has some the code lacks, takes no writes, or its Postgres is too old.
     """
     refuse_old_postgres(connection)
     refuse_read_only(connection)
@@ -180,7 +180,7 @@ SELECT current_setting('transaction_read_only')::boolean AS is_read_only, pg_is_
     (SELECT source FROM pg_settings WHERE name = 'default_transaction_read_only') AS source
 """)
 
-#: How what says that nothing may be written no longer does, by its source in `pg_settings`.
+#: The statement that resets a default of read-only transactions, by its source in `pg_settings`.
 RESET = {
     "database": "ALTER DATABASE {database} RESET default_transaction_read_only",
     "user": "ALTER ROLE {login} RESET default_transaction_read_only",
@@ -205,7 +205,7 @@ ENCODING = text("SELECT quote_ident(current_database()), current_setting('server
 
 
 def refuse_narrow(connection: Connection) -> None:
-    """Raises ConfigurationError for a database whose encoding lacks characters that arguments and results may have."""
+    """Raise ConfigurationError if the database's encoding lacks characters that arguments and results may have."""
     name, encoding = connection.execute(ENCODING).one()
     if encoding != "UTF8":
         raise ConfigurationError(
@@ -220,7 +220,7 @@ def _branches(application: Path | None) -> list[Branch]:
 
 @lru_cache(maxsize=8)
 def _script(versions: Path, _changed: int) -> ScriptDirectory:
-    """Read once for each state of the folder, whose files were last others at `_changed`."""
+    """Read the folder, once for each of its states: `_changed` is when its list of files last changed."""
     from alembic.script import ScriptDirectory
 
     return ScriptDirectory.from_config(configuration(versions))
@@ -228,7 +228,7 @@ def _script(versions: Path, _changed: int) -> ScriptDirectory:
 
 @lru_cache(maxsize=8)
 def _heads(versions: Path, _changed: int) -> frozenset[str] | None:
-    """The last revisions of a folder, read without Alembic; None where a file does not say them literally."""
+    """Return the last revisions of a folder, read without Alembic; None if a file does not have them as literals."""
     said: dict[str, list[object]] = {"revision": [], "down_revision": []}
     for path in versions.glob("*.py"):
         for statement in ast.parse(path.read_text()).body:
@@ -244,7 +244,7 @@ def _heads(versions: Path, _changed: int) -> frozenset[str] | None:
 
 
 def _reached(connection: Connection, branch: Branch) -> frozenset[str]:
-    """The revisions that a database has reached, as its table of them says."""
+    """Return the revisions that a database has reached, by its version table."""
     table = f"{branch.schema}.{branch.table}" if branch.schema else branch.table
     if connection.execute(text("SELECT to_regclass(:table)"), {"table": table}).scalar_one() is None:
         return frozenset()
@@ -252,7 +252,9 @@ def _reached(connection: Connection, branch: Branch) -> frozenset[str]:
 
 
 def _unapplied(connection: Connection, branch: Branch) -> set[str]:
-    """Asks Alembic only where the database is not current: its import is a third of a worker's start."""
+    """Return the missing revisions. Alembic is used only if the database is not current:
+    importing it is a third of a worker's start.
+    """
     changed = branch.versions.stat().st_mtime_ns
     heads = _heads(branch.versions, changed)
     if heads and _reached(connection, branch) == heads:

@@ -1,7 +1,7 @@
-"""Overdue: an enqueue whose Postgres does not answer is ended, by a thread beside it.
+"""Overdue: a thread ends enqueues that Postgres does not answer.
 
 A frozen Postgres, or a network that swallows packets, holds a driver's call for half a minute or for ever, and no
-setting of the driver's ends it. So a call notes in a dict when it began to wait at its connection, which costs it next
+setting of the driver's ends it. So a call notes in a dict when it began to wait at its connection, which costs next
 to nothing, and one thread looks for those that have waited too long. It shuts their sockets: the call raises.
 """
 
@@ -20,21 +20,21 @@ import psycopg2
 from celeriac.errors import NoAnswer
 from celeriac.store.forks import after_fork
 
-#: How often the thread looks (seconds; a tenth of the limit where that is less), and how long it outlasts its work.
+#: How often (seconds, or a tenth of the limit if that is less) the thread checks, and how long it stays without work.
 EVERY, IDLE = 0.5, 60.0
 
 
 def shut(connection: Any) -> None:
-    """Ends what blocks on the driver's connection: the blocked call raises. It may close meanwhile."""
+    """Shut the socket of a driver's connection, so that a call blocked on it raises. It may be closed meanwhile."""
     with suppress(OSError, psycopg2.Error), socket.socket(fileno=os.dup(connection.fileno())) as held:
         held.shutdown(socket.SHUT_RDWR)
 
 
 class Watch:
-    """Whatever is noted in `begun` ends within `limit` seconds, by Postgres' answer or without one.
+    """Ends every call noted in `begun` within `limit` seconds, unless Postgres has answered.
 
-    `begun`: connections of the driver's that are waited at, and since when (monotonic). Whoever notes one takes it out
-    again, and calls `wake` where the thread is not `awake`.
+    `begun`: the driver's connections with a waiting call, and since when (monotonic). Whoever notes one takes it out
+    again, and calls `wake` if the thread is not `awake`.
     """
 
     def __init__(self, limit: float) -> None:
@@ -50,11 +50,11 @@ class Watch:
         self._over = threading.Event()
 
     def has_ended(self, connection: Any) -> bool:
-        """Whether this connection was shut for its time limit."""
+        """Return whether this connection was shut for its time limit."""
         return connection in self._ended
 
     def begin(self, connection: Any) -> None:
-        """From now on Postgres' answer is awaited at this connection."""
+        """Note that a call waits for Postgres' answer at this connection from now on."""
         self.begun[connection] = time.monotonic()
         if not self.awake:
             self.wake()
@@ -67,20 +67,20 @@ class Watch:
 
     def wake(self) -> None:
         if not self._guard.acquire(blocking=False):
-            return  # another thread wakes it, or this one did as a signal handler came
+            return  # another thread is waking it, or this thread was when a signal handler interrupted it
         try:
             if not self.awake:
                 self.awake, self._over = True, threading.Event()
                 thread = threading.Thread(target=self._run, args=(self._over,), name="celeriac-overdue", daemon=True)
                 try:
                     thread.start()
-                except RuntimeError:  # no thread is to be had: without a time limit, then
+                except RuntimeError:  # no thread can be started: there is no time limit, then
                     self.awake = False
         finally:
             self._guard.release()
 
     def close(self) -> None:
-        """Ends the thread. Whoever notes a connection later wakes another."""
+        """End the thread. Whoever notes a connection later wakes another."""
         with self._guard:
             self.awake = False
             self._over.set()
@@ -95,7 +95,7 @@ class Watch:
             elif now - seen > IDLE:
                 self.awake = False
                 break
-        if self.begun:  # noted before that, by somebody who saw it awake; whoever came later wakes another
+        if self.begun:  # noted by somebody who still saw it awake; whoever comes later wakes another thread
             self.wake()
 
     def _end(self, before: float) -> None:

@@ -1,10 +1,9 @@
-"""Patience: how long a statement of the engine waits for a lock of somebody else's.
+"""Patience: how long a statement of the engine waits for somebody else's lock.
 
-With nothing said it is `DEFAULT`, and `RECURRING` for what comes again by itself. Postgres ends a statement that has
-waited for longer (LockNotAvailable, `failures.is_locked`), and whoever asked has a next move.
-
-A connection that is this process' own is told the default once (`settle_in`). Behind a pooler, what a connection is
-told holds for others as well: there each transaction says it.
+The default is `DEFAULT`, and `RECURRING` for what is repeated anyway. Postgres ends a statement that has waited for
+longer (LockNotAvailable, `failures.is_locked`), and its caller has a next move.
+The default is set once on a connection that is this process's own (`settle_in`). Behind a pooler, a session's settings
+apply to others as well: there each transaction sets it.
 """
 
 from __future__ import annotations
@@ -14,18 +13,18 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
-#: Seconds that a statement waits for a lock; and those of sweeps, ticks, passes and heartbeats.
+#: How long (seconds) a statement waits for a lock; and one of sweeps, ticks, passes and heartbeats.
 DEFAULT, RECURRING = 2.0, 0.5
 
-#: A single `.delay()` waits so long (seconds); then its task goes to the outbox.
+#: How long (seconds) a single `.delay()` waits before its task goes to the outbox.
 BRIEF = 0.15
 
 _seconds: ContextVar[float | None] = ContextVar("celeriac patience", default=DEFAULT)
 
-#: Under which a connection's `info` says that its session has `DEFAULT`, and is of READ COMMITTED.
+#: The key in a connection's `info` for a session that has `DEFAULT` and READ COMMITTED set.
 SETTLED_IN = "celeriac: has settled in"
 
-# A pooler gives its clients process ids of its own.
+# Behind a pooler the ids differ, because it gives its clients process ids of its own.
 _SETTLE_IN = """
 SELECT set_config('lock_timeout', %(patience)s, false),
     set_config('default_transaction_isolation', 'read committed', false)
@@ -35,7 +34,7 @@ WHERE pg_backend_pid() = %(pid)s
 
 @contextmanager
 def patient(seconds: float | None) -> Iterator[None]:
-    """No statement of this thread waits longer for a lock (seconds) meanwhile; None: for as long as it takes."""
+    """Limit how long this thread's statements wait for a lock meanwhile (seconds); None: for as long as it takes."""
     token = _seconds.set(seconds)
     try:
         yield
@@ -45,14 +44,14 @@ def patient(seconds: float | None) -> Iterator[None]:
 
 @contextmanager
 def recurring() -> Iterator[None]:
-    """The same for what comes again: `RECURRING`, or less where less is said."""
+    """Limit it to `RECURRING`, or less if less is set, for what is repeated anyway."""
     said = _seconds.get()
     with patient(RECURRING if said is None else min(said, RECURRING)):
         yield
 
 
 def settle_in(raw: Any) -> bool:
-    """Tells a new connection of the driver's what each of its statements needs; False, and nothing, behind a pooler."""
+    """Set on a new connection what each of its statements needs; behind a pooler set nothing and return False."""
     parameters = {"patience": in_ms(DEFAULT), "pid": raw.info.backend_pid}
     with raw.cursor() as cursor:
         cursor.execute(_SETTLE_IN, parameters)
@@ -63,9 +62,9 @@ def settle_in(raw: Any) -> bool:
 
 
 def lock_timeout(seconds: float | None = None, *, settled_in: bool = False, limited: bool = False) -> str:
-    """A statement that says so many seconds, or what this thread has; empty where that is so without it.
+    """Return a statement that sets this limit (seconds), or this thread's; empty if it applies already.
 
-    `settled_in`: the session has the default. `limited`: the transaction has said another.
+    `settled_in`: the session has the default. `limited`: the transaction has set another.
     """
     bound = _seconds.get() if seconds is None else seconds
     if bound == DEFAULT and seconds is None and (settled_in or limited):

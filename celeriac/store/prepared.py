@@ -1,4 +1,4 @@
-"""Prepared: statements that each connection parses and plans once, as they are frequent."""
+"""Prepared: frequent statements that each connection parses and plans once."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from celeriac.store.plans import KEPT_PLAN
 
 @lru_cache(maxsize=512)
 def for_cursor(statement: TextClause) -> str:
-    """A statement as `Database.cursor` takes it: compiled once, not looked up for every task."""
+    """Return a statement as `Database.cursor` takes it: compiled once, not looked up for every task."""
     return str(statement.compile(dialect=PGDialect_psycopg2()))
 
 
 def driver_rows(result: Any) -> list[tuple[Any, ...]]:
-    """Rows as the driver has them: of many, each of which every task feels."""
+    """Return rows as the driver has them, where there are many and each task would feel the cost of more."""
     rows: list[tuple[Any, ...]] = result.cursor.fetchall()
     result.close()
     return rows
@@ -33,9 +33,9 @@ def driver_rows(result: Any) -> list[tuple[Any, ...]]:
 class Prepared:
     """A statement that each connection parses and plans once; `Database.cursor` executes it.
 
-    `parameters`: name → SQL type. Its name is its text's hash, so that no other release's statement is taken for it.
-    Behind a pooler that deals out another connection for each statement, the name is
-    unknown or taken there: then this process goes on without preparing.
+    `parameters`: name → SQL type. Its name is its text's hash, so that another release's statement is not taken for it.
+    Behind a pooler that uses another connection for each statement, the name is unknown or taken there: then this
+    process goes on without preparing.
     """
 
     def __init__(self, statement: TextClause, parameters: Mapping[str, str]) -> None:
@@ -51,7 +51,7 @@ class Prepared:
         self._seen: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def on(self, connection: Connection, parameters: Mapping[str, Any]) -> Any:
-        """On a connection of the engine's. Within a transaction, which a name that is unknown would end, unprepared.
+        """Execute on a connection of the engine's; unprepared within a transaction, which an unknown name would end.
 
         The plan is kept, and may be made while the queue is idle.
         """
@@ -72,11 +72,11 @@ class Prepared:
         return self.on(connection, parameters)
 
     def rows(self, connection: Connection, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
-        """As `on`, its rows as the driver has them."""
+        """Execute as `on` does and return the driver's rows."""
         return driver_rows(self.on(connection, parameters))
 
     def execute(self, cursor: Any, parameters: Mapping[str, Any], *, before: str = "") -> None:
-        """On `Database.cursor`. `before`: statements of the same trip and transaction."""
+        """Execute on `Database.cursor`. `before`: statements for the same trip and transaction."""
         before = cursor.before + before
         if self.gives_up:
             return cursor.execute(before + self.unprepared, parameters)

@@ -1,7 +1,7 @@
-"""Secrets are taken out of texts: plain strings, searched for in the text as it stands and unescaped. Pure.
+"""Hide secrets in texts: plain strings are searched for in the text as it is and unescaped. Pure.
 
-Both are cut into pieces of a length, and a piece of the text is hidden if it is one of a secret's. That takes time and
-memory linear in either, whatever they consist of: no pattern is made of a secret.
+Secret and text are cut into pieces of one length, and a piece of the text is hidden if it is one of a secret's. That
+takes time and memory linear in either, whatever they consist of: no pattern is made of a secret.
 """
 
 from __future__ import annotations
@@ -16,30 +16,30 @@ from typing import Any, Final
 
 from celeriac.store.spellings import SEPARATORS, SHORTEST, digits, spellings
 
-#: Stands for what nobody is shown.
+#: Stands for what is hidden.
 HIDDEN: Final = "•••"
 
-#: So many characters of a secret give it away as all of it does.
+#: The length of a piece (characters): so many of a secret give it away as all of it does.
 PIECE: Final = 12
 
-#: Characters of all secrets of a call, and of a text: with more, the text is hidden as a whole.
+#: The most characters of all secrets of a call, and of a text: with more, the text is hidden as a whole.
 MOST_SECRET, MOST_TEXT = 8_192, 4 * 1024 * 1024
 
 #: How many times one after the other a text is unescaped; backslashes count once, however many there are.
 LEVELS = 3
 
-#: Each piece has one of every seventh six characters of its secret in it: where none of these seeds is, no piece is.
-#: With more seeds than that, to find each takes longer than to look everywhere.
+#: Six characters at every seventh place of a secret are a seed, and each piece contains one: where there is no seed,
+#: there is no piece. With more than `FEW_SEEDS`, finding each takes longer than to look everywhere.
 SEED, FEW_SEEDS = PIECE // 2, 256
 
-#: Of a text that is to be cut: so many characters more are searched, lest the cut leaves a piece that is too short.
+#: How many more characters of a text that is to be cut are searched, lest the cut leaves a piece too short to find.
 MARGIN = 1_000
 
 #: Replaced by the same number of characters: letters by small ones, as hexadecimal digits are written in either case;
 #: control characters by the letters that stand for them behind a backslash; plus signs by the blanks they are in a URL.
 _FOLDED = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ+\n\r\t\a\b\f\v", b"abcdefghijklmnopqrstuvwxyz nrtabfv")
 
-#: What quoting adds, and doubles: a text is searched without it.
+#: Characters that quoting adds, and doubles: a text is searched without them.
 _QUOTES = re.compile(r"""[\\'"]+""")
 _BACKSLASHES = re.compile(r"\\+")
 
@@ -73,7 +73,7 @@ def _character(escape: re.Match[str]) -> str:
     return chr(number) if number < 0x110000 else "\ufffd"
 
 
-#: How a text is seen: what is replaced in it, by one character or none.
+#: A view of a text: a pattern, and what replaces each match, one character or none.
 _View = tuple[re.Pattern[str], str | Callable[[re.Match[str]], str]]
 _UNESCAPED: Final[_View] = (_ESCAPE, _character)
 _UNQUOTED: Final[_View] = (_QUOTES, "")
@@ -84,13 +84,13 @@ _DIGITS: Final[_View] = (_BETWEEN_DIGITS, "")
 
 @dataclass(frozen=True, slots=True)
 class _Pieces:
-    """Of all secrets, as a text that is seen in one way has them: by their length, and the seeds to find them by."""
+    """The pieces of all secrets in one view of the text, by their length, and the seeds to find them by."""
 
     sized: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
     seeds: set[str] = field(default_factory=set)
 
     def add_all(self, text: str) -> None:
-        """Each piece of it."""
+        """Add each piece of the text."""
         if len(text) < PIECE:
             self.add(text)
             return
@@ -102,12 +102,12 @@ class _Pieces:
         self.seeds.add(piece)
 
     def places(self, text: str) -> list[tuple[int, int]]:
-        """Where in the text they begin and end."""
+        """Return where in the text pieces begin and end."""
         begins = range(len(text)) if len(self.seeds) > FEW_SEEDS else self._near(text)
         return [(at, at + size) for at in begins for size, those in self.sized.items() if text[at : at + size] in those]
 
     def _near(self, text: str) -> set[int]:
-        """Where one may begin."""
+        """Return where a piece may begin."""
         begins: set[int] = set()
         for seed in self.seeds:
             at = text.find(seed)
@@ -118,14 +118,14 @@ class _Pieces:
 
 
 class Secrets:
-    """The values of a call that nobody is shown, to be taken out of texts. They are read at the first text."""
+    """The secret values of a call, to be hidden in texts. They are read when the first text comes."""
 
     def __init__(self, values: Iterable[Any]) -> None:
         self._values = values
 
     @cached_property
     def _pieces(self) -> dict[_View, _Pieces] | None:
-        """By how a text is seen; None where they are too long."""
+        """The pieces by view; None if the secrets are too long."""
         values = [value for value in self._values if value is not None and not isinstance(value, bool)]
         if sum(len(str(value)) for value in values) > MOST_SECRET:
             return None
@@ -138,7 +138,7 @@ class Secrets:
         return pieces
 
     def without(self, text: str, most: int = MOST_TEXT) -> str:
-        """The text, or its first `most` characters, with each secret and each piece of one hidden."""
+        """Return the text, or its first `most` characters, with each secret and each piece of one hidden."""
         is_cut = len(text) > most
         if self._pieces is None or (is_cut and most == MOST_TEXT):
             return HIDDEN if text else text
@@ -154,7 +154,7 @@ class Secrets:
 
 
 def without(secrets: Secrets, value: Any) -> Any:
-    """A text, or all texts, keys and numbers of a JSON value, without these."""
+    """Return a text, or a JSON value with all its texts, keys and numbers, without these secrets."""
     if isinstance(value, str):
         return secrets.without(value)
     if isinstance(value, Mapping):
@@ -166,7 +166,9 @@ def without(secrets: Secrets, value: Any) -> Any:
 
 
 def _add(pieces: dict[_View, _Pieces], spelling: str) -> None:
-    """A piece that is little but quotes or backslashes is one with them. Blanks alone give nothing away."""
+    """Add a secret's pieces. A piece that is little but quotes or backslashes keeps them.
+    Blanks alone give nothing away.
+    """
     if _QUOTES.search(spelling) is None and " " * PIECE not in spelling:
         pieces[_UNQUOTED].add_all(_folded(spelling))
         return
@@ -183,7 +185,9 @@ def _add(pieces: dict[_View, _Pieces], spelling: str) -> None:
 
 
 def _quoted(piece: str) -> Iterator[str]:
-    """Three characters at most, each with a backslash before it or none; the same where quoting may add one."""
+    """Yield the ways to write a piece of at most three characters:
+    with and without a backslash where quoting may add one.
+    """
     characters = re.findall(r"\\?[^\\]", piece)
     ways = [{c} if c[-1].isascii() and c[-1].isalnum() else {c[-1], f"\\{c[-1]}"} for c in characters]
     end = "\\" if piece.endswith("\\") else ""
@@ -191,7 +195,7 @@ def _quoted(piece: str) -> Iterator[str]:
 
 
 def _levels(text: str) -> Iterator[str]:
-    """As it is, unescaped, and unescaped again."""
+    """Yield the text as it is, unescaped, and unescaped again."""
     yield text
     for _ in range(LEVELS):
         if _ESCAPE.search(text) is None:
@@ -210,7 +214,7 @@ def _folded(text: str) -> str:
 
 
 def _mark(mask: bytearray, text: str, views: Sequence[_View], places: Sequence[tuple[int, int]]) -> None:
-    """Marks the characters of the text that those of its pieces stand for."""
+    """Mark the characters of the text that its pieces stand for."""
     if not places:
         return
     begins, ends = _sources(text, views)
@@ -220,7 +224,7 @@ def _mark(mask: bytearray, text: str, views: Sequence[_View], places: Sequence[t
 
 
 def _sources(text: str, views: Sequence[_View]) -> tuple[list[int], list[int]]:
-    """Where in the text each character that is seen begins and ends."""
+    """Return where in the text each character of the view begins and ends."""
     begins, ends = list(range(len(text))), list(range(1, len(text) + 1))
     for pattern, instead in views:
         new_begins: list[int] = []

@@ -1,4 +1,4 @@
-"""Sensitive arguments: which of a call nobody is shown. Pure."""
+"""Sensitive arguments: the parts of a call that no surface shows. Pure."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from celeriac.store.redact import HIDDEN, Secrets
 
 @dataclass(frozen=True, slots=True)
 class Sensitive:
-    """Of a role: `names` of parameters, or of keys within their values. `parameters`: the handler's, in order."""
+    """A role's sensitive `names`: parameters, or keys within their values. `parameters`: the handler's, in order."""
 
     names: frozenset[str]
     parameters: tuple[str, ...] = ()
 
     def call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
-        """Both, as they may be shown."""
+        """Return positional and keyword arguments as they may be shown."""
         return self.args(args), {name: self._shown(name, value) for name, value in kwargs.items()}
 
     def args(self, args: Sequence[Any]) -> list[Any]:
-        """Positional arguments as they may be shown."""
+        """Return positional arguments as they may be shown."""
         return [self._shown(self._name(place), value) for place, value in enumerate(args)]
 
     def within(self, value: Any) -> Any:
-        """The same of a JSON value, keyword arguments or a result: what stands under one of the names is hidden."""
+        """Return a JSON value, keyword arguments or a result, with what is under one of the names hidden."""
         if isinstance(value, Mapping):
             return {name: self._shown(name, inner) for name, inner in value.items()}
         if isinstance(value, list | tuple):
@@ -34,7 +34,7 @@ class Sensitive:
         return value
 
     def values(self, args: Any, kwargs: Any) -> Secrets:
-        """The sensitive values of a call, to be taken out of texts."""
+        """Return the sensitive values of a call, to be hidden in texts."""
         return Secrets(self._values(args if isinstance(args, list) else [], kwargs))
 
     def _values(self, args: list[Any], kwargs: Any) -> Iterator[Any]:
@@ -68,7 +68,7 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def kept(fields: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, Any]:
-    """What somebody sends back as it was shown: where it was hidden, it stays as it was."""
+    """Return fields that somebody sent back as they were shown, with the old value where it was hidden."""
     return {name: _kept(value, was[name]) if name in was else value for name, value in fields.items()}
 
 
@@ -81,5 +81,5 @@ def _kept(value: Any, was: Any) -> Any:
 
 
 def of(names: Collection[str] | None, parameters: Sequence[str] = ()) -> Sensitive | None:
-    """None where there is none."""
+    """Return what is sensitive; None if nothing is."""
     return Sensitive(frozenset(names), tuple(parameters)) if names else None

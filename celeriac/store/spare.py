@@ -1,4 +1,4 @@
-"""The connection that is kept out of the pool, and whether an idle one is dead."""
+"""The connection that is kept out of the pool, and a check whether an idle one is dead."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from sqlalchemy.exc import InvalidatePoolError
 
 
 class Spare:
-    """The connection out of the pool, or none."""
+    """The connection kept out of the pool, or none."""
 
     __slots__ = ("idle", "is_out")
 
@@ -18,7 +18,7 @@ class Spare:
         self.is_out = False
 
     def take(self) -> Any:
-        """None where another thread has it, or it is dead."""
+        """Take the connection; None if another thread has it, or it is dead."""
         try:
             raw = self.idle.pop()
         except IndexError:
@@ -31,13 +31,13 @@ class Spare:
 
 
 def refuse_dead(connection: Any, *_: Any) -> None:
-    """Has the pool connect anew after a restart of Postgres."""
+    """Make the pool connect anew after a restart of Postgres."""
     if is_dead(connection):
         raise InvalidatePoolError("Postgres has ended the idle connection")
 
 
 def is_dead(connection: Any) -> bool:
-    """Of an idle connection. Nobody spoke: what there is to read is Postgres' farewell."""
+    """Return whether an idle connection is dead: no answer is due, so anything to read is Postgres ending it."""
     if connection.closed:
         return True
     idle = select.poll()

@@ -1,6 +1,7 @@
-"""How a secret may stand in a text: as it is, line by line, encoded, and as numbers and dates are written. Pure.
+"""The forms a secret may have in a text: as it is, line by line, encoded, and as numbers and dates are written. Pure.
 
-What only escapes characters (quotes, JSON, percent signs, HTML) is none of these: a text is searched unescaped as well.
+Forms that only escape characters (quotes, JSON, percent signs, HTML) are none of these:
+a text is also searched unescaped.
 """
 
 from __future__ import annotations
@@ -11,10 +12,10 @@ from collections.abc import Iterator
 from datetime import date, datetime
 from typing import Any, Final
 
-#: A shorter value is no secret worth the name, and stands in texts that have nothing to do with it.
+#: A shorter value is no secret worth the name, and occurs in unrelated texts.
 SHORTEST: Final = 4
 
-#: What numbers have between their digits.
+#: Characters that numbers may have between their digits.
 SEPARATORS: Final = r" ,._'’/:()+\u00a0\u2009\u202f-"
 
 _NUMBER = re.compile(rf"[0-9{SEPARATORS}]+")
@@ -25,12 +26,12 @@ _MONTHS = (
     "December",
 )  # fmt: skip
 
-#: How many characters of a base64 text the 0, 1 or 2 bytes before the secret take part in.
+#: How many leading characters of a base64 text depend on the 0, 1 or 2 bytes before the secret.
 _STARTS = (0, 2, 3)
 
 
 def spellings(value: Any) -> Iterator[str]:
-    """Texts that give the value away, none of them short."""
+    """Yield texts that give the value away, none of them short."""
     whole = _text(value).strip()
     if len(whole) >= SHORTEST:
         lines = (line.strip() for line in whole.splitlines())
@@ -42,7 +43,7 @@ def spellings(value: Any) -> Iterator[str]:
 
 
 def digits(value: Any) -> Iterator[str]:
-    """The same of a number or a date, for a text without what is between its digits."""
+    """Yield the digits that give a number or a date away, for a text without what is between its digits."""
     when = _date(value)
     for text in dict.fromkeys([_text(value), str(when)]):
         alone = "".join(c for c in text if c in "0123456789") if _NUMBER.fullmatch(text) else ""
@@ -56,7 +57,7 @@ def digits(value: Any) -> Iterator[str]:
 
 
 def as_bytes_shown(text: str) -> str:
-    """Its UTF-8, a character a byte: as a repr of bytes and a URL are, once they are unescaped."""
+    """Return its UTF-8, a character a byte: as a repr of bytes and a URL are, once they are unescaped."""
     return text.encode("utf-8", "surrogatepass").decode("latin-1")
 
 
@@ -75,7 +76,7 @@ def _encoded(text: str, raw: bytes) -> Iterator[str]:
     for before, start in enumerate(_STARTS):
         shown = base64.b64encode(bytes(before) + raw).decode().rstrip("=")
         is_even = (before + len(raw)) % 3 == 0
-        inner = shown[start:] if is_even else shown[start:-1]  # without what others' bits take part in
+        inner = shown[start:] if is_even else shown[start:-1]  # without the character that depends on the bits after it
         yield inner
         yield inner.replace("+", "-").replace("/", "_")
 

@@ -31,5 +31,5 @@ class Started(NamedTuple):
 
 
 def masked(headers: Mapping[str, Any] | None) -> bool:
-    """Whether the call says itself what is told of its arguments (Celery's `argsrepr`, `kwargsrepr`)."""
+    """Return whether the call sets itself how its arguments are shown (Celery's `argsrepr`, `kwargsrepr`)."""
     return headers is not None and ("argsrepr" in headers or "kwargsrepr" in headers)

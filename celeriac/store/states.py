@@ -15,8 +15,8 @@ ALL: Final = (PENDING, CLAIMED, RUNNING, COMPLETED, FAILED, CANCELLED)
 UNFINISHED: Final = (PENDING, CLAIMED, RUNNING)
 FINISHED: Final = (COMPLETED, FAILED, CANCELLED)
 
-#: Why a pending task is not ready: its time has not come, another task is the head of its lock key, or its account is
-#: paused.
+#: Why a pending task is not ready: its time has not come, another task holds its lock key, its account is paused, or
+#: members of a group are unfinished.
 WAITS_FOR_TIME: Final = "time"
 WAITS_FOR_LOCK: Final = "lock"
 WAITS_FOR_ACCOUNT: Final = "account"
@@ -32,10 +32,10 @@ CELERY: Final = {
     CANCELLED: "REVOKED",
 }
 
-#: Under this a completed task's progress says that it is for good the state its handler told: Celery's `Ignore`.
+#: The key in a completed task's progress for a custom state that its handler left for good (Celery's `Ignore`).
 STAYS: Final = "stays"
 
-#: What an operator may do to a task, and in which states.
+#: The moves an operator may make, and the states in which each is allowed.
 MOVES: Final = {
     "retry": (FAILED, CANCELLED), "cancel": UNFINISHED, "prioritise": UNFINISHED, "hasten": (PENDING,),
     "edit": (PENDING,), "move": (PENDING,),
@@ -52,16 +52,16 @@ _WHY_NOT: Final = {
 
 
 def why_not(move: str, status: str) -> str | None:
-    """Why the life of a task does not allow this move now; None if it does."""
+    """Return why this move is not allowed in this status; None if it is."""
     return None if status in MOVES[move] else f"the task is {status}: {_WHY_NOT[move]}"
 
 
 def move_to(status: str) -> str | None:
-    """The move that brings a task to this status, if anybody but its worker can."""
+    """Return the move that brings a task to this status, if anybody but its worker can."""
     return {PENDING: "retry", FAILED: "cancel", CANCELLED: "cancel"}.get(status)
 
 
-#: The crawl jobs' words, which know no claimed and no cancelled task.
+#: The crawl jobs' words, which have none for a claimed or a cancelled task.
 CRAWLS: Final = {
     "queued": (PENDING, CLAIMED),
     "crawling": (RUNNING,),
@@ -79,18 +79,18 @@ QUEUES: Final = {
 }
 
 
-#: The worker tasks' word for a task that lost its worker: it runs, and nobody has heard of it for its `stale_after`.
+#: The worker tasks' word for a running task that lost its worker: no heartbeat has come for its `stale_after`.
 STALE: Final = "stale"
 
-#: Every word a status may be asked for by, and the statuses it means. `failed` is ours.
+#: Every word by which a status may be requested, and the statuses it means. `failed` has our meaning.
 WORDS: Final = {**{status: (status,) for status in ALL}, **CRAWLS, **QUEUES, STALE: (RUNNING,), FAILED: (FAILED,)}
 
 
 def crawl_word(status: str) -> str:
-    """The crawl jobs' word for a status."""
+    """Return the crawl jobs' word for a status."""
     return next(word for word, statuses in CRAWLS.items() if status in statuses)
 
 
 def statuses_of(word: str) -> tuple[str, ...]:
-    """The statuses a word means, ours or another system's; none if nobody uses it."""
+    """Return the statuses a word means, ours or another system's; none if nobody uses it."""
     return WORDS.get(word, ())

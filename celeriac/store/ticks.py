@@ -1,4 +1,4 @@
-"""How many of each schedule's last ticks are kept, however old, and shown as a strip."""
+"""The number of each schedule's last ticks that are kept, however old, and shown as a strip."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""For tests of an application: its tasks run in the test's process, on real SQL, by the code that a worker runs.
+"""Tests of an application: its tasks run in the test's process, on real SQL, by the code that a worker runs.
 
-`mode`, `run` and `drain` need Postgres alone, but for `mode("worker")`. The plugin `pytest_celeriac` has fixtures:
+`mode`, `run` and `drain` need Postgres alone, except for `mode("worker")`. The plugin `pytest_celeriac` has fixtures:
 servers, databases, the app; `celeriac.testing.contrib` makes those of `celery.contrib.pytest` work.
 """
 

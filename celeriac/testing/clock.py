@@ -1,4 +1,4 @@
-"""Time that passes for what waits, without waiting."""
+"""A clock for tests: time passes for waiting tasks, without waiting."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from celeriac.testing.here import the_app
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
-#: Of unfinished tasks, their entries and tickets, and of rates. INVARIANT: an entry's time is its row's; both move.
+#: Times of unfinished tasks, their entries and tickets, and of rates. INVARIANT: an entry's time is its row's; both
+#: move.
 TIMES = {
     "tasks": ("scheduled_for", "expires_at", "started_at", "created_at"),
     "ready": ("due_at",),
@@ -33,7 +34,7 @@ ADVANCE = [
 
 
 def advance(seconds: float, *, app: Celeriac | None = None) -> None:
-    """Everything unfinished is so much older: delays, expiries and leases run out, rates let more begin.
+    """Make everything unfinished so many seconds older: delays, expiries and leases run out, rates let more begin.
 
     It runs nothing: `drain` does. Raises BadValue. History, schedules and the handlers' own clocks stay.
     """

@@ -29,7 +29,7 @@ def celeriac_made(
     celery_config: Any, celery_parameters: Any, celery_enable_logging: bool, use_celery_app_trap: bool,
     celeriac_servers: Servers, celeriac_template: str,
 ) -> Make:  # fmt: skip
-    """Makes the app of a test, or of a session."""
+    """Return what makes the app of a test, or of a session."""
     return partial(
         _made, config=celery_config, parameters=celery_parameters, logs=celery_enable_logging,
         trap=use_celery_app_trap, servers=celeriac_servers, template=celeriac_template,
@@ -58,7 +58,7 @@ def _made(
     request: pytest.FixtureRequest, config: Mapping[str, Any], parameters: Mapping[str, Any], logs: bool, trap: bool,
     servers: Servers, template: str,
 ) -> Iterator[Celeriac]:  # fmt: skip
-    """By Celery's own code, which takes the class from its module."""
+    """Make the app by Celery's own code, which takes the class from its module."""
     mark = request.node.get_closest_marker("celery")
     with ExitStack() as life:
         url, prefix = life.enter_context(servers.cloned(template)), life.enter_context(servers.prefix())

@@ -1,4 +1,4 @@
-"""Here: tickets stay in this process, and nobody is asked to look; so tests need no Redis."""
+"""Publishing in tests: tickets stay in this process and no wake-ups are sent, so tests need no Redis."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from celeriac.store.connections import Database
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
-#: One thread at a time runs tasks: what it exchanges of the app is everybody's.
+#: One thread at a time runs tasks, as the parts of the app that it exchanges are shared.
 turn = threading.RLock()
 
 
 class Here(Publisher):
-    """Keeps the tickets it is given. Closed, it lets no pass claim anything; nothing starts but by a ticket."""
+    """A publisher that keeps its tickets. If closed, it lets no pass claim: tasks start only by a given ticket."""
 
     lets_go_on = False
 
@@ -48,13 +48,13 @@ class Here(Publisher):
 
 
 class Waiting(Enqueuer):
-    """What it inserts waits."""
+    """An enqueuer whose rows wait."""
 
     def _kick(self, name: str, lone: int | None = None) -> None: ...
 
 
 def the_app(wanted: Celeriac | None = None) -> Celeriac:
-    """This one, or the current one. Raises ConfigurationError."""
+    """Return this app, or the current one. Raises ConfigurationError."""
     from celeriac.app import Celeriac
 
     app = wanted or current_app._get_current_object()
@@ -65,7 +65,7 @@ def the_app(wanted: Celeriac | None = None) -> Celeriac:
 
 @contextmanager
 def here(app: Celeriac, *, enqueuer: type[Enqueuer] = Waiting, closed: bool = False) -> Iterator[Here]:
-    """The app's tickets stay in this process. One that is left at the end is handed back."""
+    """Keep the app's tickets in this process. One that is left at the end is handed back."""
     known = app.__dict__.get("publisher")
     publisher = known if isinstance(known, Here) and known.closed == closed else Here(app, closed=closed)
     with _exchanged(app, publisher=publisher, enqueuer=enqueuer(app)):
@@ -78,7 +78,7 @@ def here(app: Celeriac, *, enqueuer: type[Enqueuer] = Waiting, closed: bool = Fa
 
 @contextmanager
 def as_usual(app: Celeriac) -> Iterator[None]:
-    """Tickets and kicks go to Redis."""
+    """Send tickets and wake-ups to Redis."""
     with _exchanged(app, publisher=Publisher(app), enqueuer=Enqueuer(app)):
         yield
         app.enqueuer.kicker.flush()

@@ -1,4 +1,4 @@
-"""What becomes of a call in a test: it waits, or it runs at once."""
+"""Modes of calls in a test: their tasks wait, or run at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class AtOnce(Enqueuer):
-    """What it inserts is run, with what comes of that, before the call returns. What is enqueued meanwhile is, too."""
+    """An enqueuer that runs its tasks before the call returns, with those that they or others enqueue meanwhile."""
 
     app: Celeriac
 
@@ -26,9 +26,9 @@ class AtOnce(Enqueuer):
 
 @contextmanager
 def mode(name: Literal["manual", "inline", "worker"], *, app: Celeriac | None = None) -> Iterator[None]:
-    """`manual`: calls are rows that wait. `inline`: whatever is due runs as a call is committed; `.get()` says how it
-    ended, and what is planned for later, retries among it, waits. `worker`: as without any, within another mode. Of the
-    current app, or of the one given.
+    """Set how calls behave. `manual`: they are rows that wait. `inline`: due tasks run as a call is committed; `.get()`
+    tells how the task ended, and planned tasks, retries among them, wait. `worker`: as without a mode, within another
+    one. For the current app, or the given one.
     """
     if name not in MODES:
         raise BadValue(f"mode({name!r}): give 'manual', 'inline' or 'worker'")

@@ -1,4 +1,4 @@
-"""What is enqueued, and rows in any state."""
+"""Assertions on enqueued tasks, and rows in any state."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-#: How often (seconds) `assert_enqueued(within=…)` looks.
+#: How often (seconds) `assert_enqueued(within=…)` checks.
 LOOK_EVERY = 0.02
 
-#: What a row is told of, where an assertion fails.
+#: Most rows listed when an assertion fails.
 LISTED = 20
 
 ENQUEUED = text("""
@@ -57,7 +57,7 @@ ORDER BY id
 def enqueued(
     role: str | Task[..., Any] | None = None, *, account: str | None = None, app: Celeriac | None = None
 ) -> list[Row]:
-    """The unfinished tasks, as rows of `worker_tasks`, the oldest first. Raises UnknownRole."""
+    """Return the unfinished tasks, as rows of `worker_tasks`, the oldest first. Raises UnknownRole."""
     app = the_app(app)
     name = None if role is None else app.role_named(getattr(role, "name", role))[0].name
     with app.database.reading() as connection:
@@ -70,9 +70,10 @@ def assert_enqueued(
     kwargs: Mapping[str, Any] | None = None, count: int | None = None, within: float = 0.0,
     app: Celeriac | None = None,
 ) -> list[Row]:  # fmt: skip
-    """There are unfinished tasks of this role with these arguments among theirs: some, or as many as `count`.
+    """Assert that there are unfinished tasks of this role with at least these arguments: some, or as many as `count`.
 
-    However a call gave its arguments, they are compared by their parameters' names. `within`: seconds to wait for them.
+    Arguments are compared by their parameters' names, however a call gave them. `within`: seconds to wait for the
+    tasks.
     """
     until = time.monotonic() + within
     while True:
@@ -91,7 +92,7 @@ def refute_enqueued(
     role: str | Task[..., Any], *, account: str | None = None, args: Iterable[Any] = (),
     kwargs: Mapping[str, Any] | None = None, app: Celeriac | None = None,
 ) -> None:  # fmt: skip
-    """There is no such unfinished task."""
+    """Assert that there is no such unfinished task."""
     if rows := _matching(the_app(app), role, account, args, kwargs):
         raise AssertionError(
             f"{len(rows)} enqueued of {_asked(role, account, args, kwargs)}; {_unfinished(the_app(app))}"
@@ -106,7 +107,7 @@ def _matching(app: Celeriac, role: Any, account: str | None, args: Any, kwargs: 
 
 
 def _by_name(signature: Signature, args: Any, kwargs: Mapping[str, Any], *, partial: bool = False) -> dict[str, str]:
-    """Each argument's JSON by its parameter's name. Raises TypeError for one the handler does not take."""
+    """Return each argument's JSON by its parameter's name. Raises TypeError for one the handler does not take."""
     bound = signature.inner.bind_partial(*args, **kwargs)
     if not partial:
         bound.apply_defaults()
@@ -136,11 +137,11 @@ def task_row(
     task: Task[..., Any], args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None, *, state: str = PENDING,
     waits_for: str | None = None, **columns: Any,
 ) -> Row:  # fmt: skip
-    """A row of this task in this state (pending, claimed, running, completed, failed or cancelled), without a run.
+    """Insert a row in this state (pending, claimed, running, completed, failed or cancelled), without a run.
 
-    `waits_for`: what a pending one waits for (time, lock, account or members). `columns` of `worker_tasks` say more:
+    `waits_for`: what a pending one waits for (time, lock, account or members). `columns` of `worker_tasks` set more:
     `task_row(sync, (7,), state="running", worker_id="gone", losses=2)`. Raises EnqueueRefused, CeleriacError for a row
-    that breaks an invariant, and what Postgres says of one that cannot be.
+    that breaks an invariant, and Postgres' error for an impossible one.
     """
     app = task.app
     new = new_task(
@@ -160,7 +161,7 @@ def task_row(
 
 
 def usual(state: str, waits_for: str | None, now: datetime) -> dict[str, Any]:
-    """What a row in this state has beside its call. Raises BadValue for a state there is not."""
+    """Return the usual columns of a row in this state, beside its call. Raises BadValue for an unknown state."""
     ticket = {"token": fresh_token(), "claimed_at": now}
     worker = {"claimed_at": now, "started_at": now, "worker_id": worker_id(), "worker_pid": os.getpid()}
     states: dict[str, dict[str, Any]] = {
@@ -189,7 +190,7 @@ def _insert(connection: Connection, row: Mapping[str, Any]) -> int:
     return int(connection.execute(written, columns).scalar_one())
 
 
-#: What a row has of the call it stands for.
+#: Columns that come from the call.
 OF_CALL = (
     "task_id", "role", "account", "lock_key", "unique_key", "priority", "max_retries", "max_rounds",
 )  # fmt: skip

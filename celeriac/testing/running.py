@@ -35,17 +35,17 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 
-#: Tasks of resumed accounts that a look brings back.
+#: Tasks of resumed accounts that one round brings back.
 RESUMED = 500
 
-#: What keeps a task from running that is told to run now.
+#: Reasons that keep a task from running although it is to run now.
 HELD_BACK = ("later", "role_paused", "account_paused", "account_cap", "members", "lock", "rate", "running", "finished")
 
 WITH_WORK = text("""
 SELECT role FROM celeriac.ready UNION SELECT role FROM celeriac.later WHERE due_at <= clock_timestamp() ORDER BY role
 """)
 
-# What was begun, or lost, waits between two attempts; the rest is planned.
+# A task that was started, or lost, waits between two attempts; any other is planned.
 PLANNED = text("""
 SELECT t.task_id FROM celeriac.later l JOIN celeriac.tasks t ON t.id = l.id
 WHERE l.due_at > clock_timestamp() AND (CAST(:role AS text) IS NULL OR l.role = :role)
@@ -56,10 +56,10 @@ ORDER BY l.due_at, l.id
 
 @dataclass(frozen=True, slots=True)
 class Ran:
-    """What one run came to.
+    """The result of a run.
 
-    `status`: what the task is now: completed, failed, cancelled; pending if it is tried again. `error` is the row's
-    text, `exception` what a task that failed for good has raised. `events`: what `celeriac show` tells of it.
+    `status`: the task's status now: completed, failed, cancelled; pending if it is tried again. `error` is the row's
+    text, `exception` what a task that failed for good has raised. `events`: those that `celeriac show` prints.
     """
 
     status: str
@@ -72,7 +72,7 @@ class Ran:
 
 
 class Witness:
-    """The runs that are settled while it looks, and what failed ones raised."""
+    """A record of the runs settled while it is entered, and of the exceptions of failed ones."""
 
     def __init__(self) -> None:
         self.runs: list[Run] = []
@@ -94,7 +94,7 @@ class Witness:
         return dict(Counter(map(_in_a_word, self.runs)))
 
     def raise_failed(self, since: int) -> None:
-        """What the first of them that failed has raised."""
+        """Raise the exception of the first run that failed."""
         for run in self.runs[since:]:
             if run.became == FAILED:
                 said = run.outcome.error if run.outcome else ""
@@ -102,10 +102,10 @@ class Witness:
 
 
 def run(task: Task[P, Any] | Call[P], /, *args: P.args, **kwargs: P.kwargs) -> Ran:
-    """Enqueues one task and runs it once, now, whatever its role or its delay says. What it enqueues waits.
+    """Enqueue one task and run it once, now, regardless of its role and delay. What it enqueues waits.
 
-    Raises what `.delay()` raises, and CeleriacError where it cannot run: its lock is another's, its account paused, its
-    role's rate is used up.
+    Raises what `.delay()` raises, and CeleriacError if it cannot run: its lock is another's, its account paused, its
+    role's rate used up.
     """
     app = (task.task if isinstance(task, Call) else task).app
     with turn, here(app, closed=True), Witness() as witness:
@@ -124,11 +124,11 @@ def drain(
     role: str | Task[..., Any] | None = None, *, with_scheduled: bool = False, with_retries: bool = False,
     raising: bool = True, limit: int = 1000, app: Celeriac | None = None,
 ) -> dict[str, int]:  # fmt: skip
-    """Runs what is due, of this role or of all, until nothing is. How many runs came to what.
+    """Run what is due, of this role or of all, until nothing is; return how many runs had which result.
 
     `with_scheduled`: planned tasks as well, as if their time had come; `with_retries`: those between two attempts.
-    `raising`: the first error of a task that failed for good is raised as the handler raised it; the rest waits.
-    Raises CeleriacError if more is due after `limit` runs.
+    `raising`: raise the first error of a task that failed for good as its handler did; other tasks then wait. Raises
+    CeleriacError if more is due after `limit` runs.
     """
     app, too_many = the_app(app), ""
     name = None if role is None else app.role_named(getattr(role, "name", role))[0].name
@@ -146,7 +146,7 @@ ADVICE = "do tasks enqueue themselves? If not, give a higher limit="
 
 
 def _round(app: Celeriac, publisher: Here, only: str | None, witness: Witness, raising: bool) -> bool:
-    """A look, a pass of each role with work, and its tickets; whether anything ran."""
+    """Run one round: repairs, a pass of each role with work, and its tickets; return whether anything ran."""
     before = len(witness.runs)
     _look(app.database, app.process_name)
     for arrive in [*_passes(app.database, app.roles, only), *_tickets(publisher, only)]:
@@ -158,7 +158,7 @@ def _round(app: Celeriac, publisher: Here, only: str | None, witness: Witness, r
 
 
 def _look(database: Database, by: str) -> None:
-    """As the threads of a worker look: at the outbox, at silent workers, at keys and barriers, at resumed accounts."""
+    """Do what a worker's threads do: check the outbox, silent workers, keys and barriers, resumed accounts."""
     Admission(database).look()
     rescue_by_role(database, by)
     with database.transaction() as connection:
@@ -173,7 +173,7 @@ def _passes(database: Database, roles: Roles, only: str | None) -> Iterable[tupl
 
 
 def _tickets(publisher: Here, only: str | None) -> Iterable[tuple[str, list[int], str]]:
-    """Those there are when they are asked for: after the passes."""
+    """Yield the tickets that exist when first taken: after the passes."""
     kept = [ticket for ticket in publisher.tickets if only not in (None, ticket.role)]
     while publisher.tickets:
         ticket = publisher.tickets.popleft()
@@ -183,7 +183,7 @@ def _tickets(publisher: Here, only: str | None) -> Iterable[tuple[str, list[int]
 
 
 def _hasten(database: Database, by: str, role: str | None, scheduled: bool, retries: bool) -> bool:
-    """Whether there was something to."""
+    """Make planned tasks due; return whether there were any."""
     wanted = {"role": role, "scheduled": scheduled, "retries": retries}
     with database.transaction() as connection:
         planned = connection.execute(PLANNED, wanted).scalars().all()
@@ -191,7 +191,7 @@ def _hasten(database: Database, by: str, role: str | None, scheduled: bool, retr
 
 
 def _claim(app: Celeriac, row: int) -> tuple[str, Role]:
-    """A ticket with this task alone. Raises CeleriacError, saying why there is none."""
+    """Claim this task alone in a ticket. Raises CeleriacError with the reason if it cannot."""
     with app.database.transaction() as connection:
         task = tasks.get(connection, row)
         role = app.role_named(task["role"])[0]
@@ -208,7 +208,7 @@ def _claim(app: Celeriac, row: int) -> tuple[str, Role]:
 
 
 def _why(database: Database, row: int) -> str:
-    """Whether workers or Redis are there says nothing here."""
+    """Return why the task cannot run; whether workers or Redis are there does not matter here."""
     with database.reading() as connection:
         answer = why(connection, row)
     return answer.headline if answer.reason in HELD_BACK else "its account has a cap, or somebody has it locked"

@@ -1,7 +1,7 @@
-"""Servers for tests, databases on them, and apps pointed there.
+"""Servers for tests, databases on them, and apps that use them.
 
 `DATABASE_URL` and `REDIS_URL` name servers to use; for each that is not set an embedded one runs in a temporary folder.
-Of a server that is named nothing is touched but the databases and keys made here.
+On a named server only the databases and keys made here are touched.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from celeriac.store.migrate import ADD_DAYS, BEGIN_DAY
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
-#: A test's Postgres need not outlive the machine. Killed processes lose nothing by it, and a test's own database comes
-#: and goes in a fifth of the time.
+#: A test's Postgres need not survive a power cut. Killed processes lose nothing without these, and a test's own
+#: database is made and dropped in a fifth of the time.
 OUTLIVES_NO_POWER_CUT = ("fsync", "full_page_writes")
 
-#: Bytes for the servers of several processes and what the largest tests put there.
+#: Bytes for the servers of several processes and the data of the largest tests.
 PLENTY = 8 * 2**30
 
-#: A test's server is young, and a lease counts only time in which it was up.
+#: A test's server is young, and a lease counts only time in which it was up; so it was always up.
 UP_FOR_EVER = """
 CREATE OR REPLACE FUNCTION celeriac.up_since() RETURNS timestamptz LANGUAGE sql STABLE
 AS $$ SELECT CAST('-infinity' AS timestamptz) $$
 """
 
-#: Days ahead that history has in a test's database: what may follow within a test. Each costs each plan over history.
+#: Days ahead that history has in a test's database, which a test may reach. Each costs each plan over history.
 DAYS_AHEAD = 1
 
 FARTHER_DAYS = text("""
@@ -59,7 +59,7 @@ _number = itertools.count()
 
 
 class Servers:
-    """`copying`: how Postgres makes a database from a template; by files is quickest where it need not sync them."""
+    """A pair of servers. `copying`: how Postgres copies a template; copying files is quickest without fsync."""
 
     def __init__(self, database_url: str, redis_url: str, copying: str = "WAL_LOG") -> None:
         self.database_url, self.redis_url, self.copying = database_url, redis_url, copying
@@ -81,7 +81,7 @@ class Servers:
 
     @contextmanager
     def cloned(self, template: str = "template1") -> Iterator[str]:
-        """The address of a new database, a copy of that one, which goes afterwards."""
+        """Yield the address of a new database, a copy of that template, which is dropped afterwards."""
         name = fresh_name("test")
         with self._turn:
             if self.made.get(template, today()) != today():
@@ -94,7 +94,7 @@ class Servers:
 
     @contextmanager
     def template(self, make: Callable[[Engine], object]) -> Iterator[str]:
-        """The name of a database with what `make` makes there, to be cloned."""
+        """Yield the name of a database with what `make` makes there, to be cloned."""
         name = fresh_name("template")
         self.execute(f"CREATE DATABASE {name}")
         try:
@@ -111,7 +111,7 @@ class Servers:
             self.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
     def _renew(self, template: str) -> None:
-        """History has days: of a template that was made yesterday one is over, and one too few is ahead."""
+        """Renew a template of yesterday: one day of its history is over, and one ahead is missing."""
         self.made[template] = today()
         engine = create_engine(self.database(template), hide_parameters=True)
         with engine.begin() as connection:
@@ -123,7 +123,7 @@ class Servers:
 
     @contextmanager
     def prefix(self) -> Iterator[str]:
-        """What keys in Redis begin with that go afterwards."""
+        """Yield a prefix for keys in Redis, which are deleted afterwards."""
         prefix = f"{fresh_name('test')}:"
         yield prefix
         with redis.Redis.from_url(self.redis_url) as client:
@@ -132,18 +132,18 @@ class Servers:
 
 
 def today() -> date:
-    """As history has its days."""
+    """Return today's date in UTC, as history's days are."""
     return datetime.now(UTC).date()
 
 
 def fresh_name(what: str) -> str:
-    """Nobody else's on that server, however many machines test there."""
+    """Return a name that nobody else uses on that server, however many machines test there."""
     return f"celeriac_{what}_{os.getpid()}_{next(_number)}_{os.urandom(3).hex()}"
 
 
 @contextmanager
 def servers() -> Iterator[Servers]:
-    """Those of the environment, or embedded ones. Raises LocalStackError."""
+    """Yield the servers of the environment, or embedded ones. Raises LocalStackError."""
     database_url, redis_url = os.environ.get("DATABASE_URL"), os.environ.get("REDIS_URL")
     if database_url and redis_url:
         pair = Servers(database_url, redis_url)
@@ -164,16 +164,16 @@ def servers() -> Iterator[Servers]:
 
 
 def memory() -> str | None:
-    """A folder in memory, where there is plenty of it: a database made there costs a tenth."""
+    """Return a folder in memory, if there is plenty of it: a database made there costs a tenth."""
     folder = Path("/dev/shm")
     return str(folder) if folder.is_dir() and shutil.disk_usage(folder).free > PLENTY else None
 
 
 @contextmanager
 def pointed(app: Celeriac, database_url: str, redis_url: str, prefix: str = "") -> Iterator[Celeriac]:
-    """The app works there, whatever its settings, its configuration and the environment say; afterwards as before.
+    """Point the app there, whatever settings, configuration and environment say; it is restored afterwards.
 
-    It is the current app, its workers look often and never back off, and what is declared meanwhile is no other app's.
+    It is the current app, its workers poll often and never back off, and tasks declared meanwhile are no other app's.
     """
     before, shared = app.settings, set(_state._on_app_finalizers)
     current, default = _state.get_current_app(), _state.default_app
@@ -192,7 +192,7 @@ def pointed(app: Celeriac, database_url: str, redis_url: str, prefix: str = "") 
 
 
 def for_tests(settings: Settings, database_url: str, redis_url: str) -> Settings:
-    """A worker looks often, and a busy machine keeps it from nothing."""
+    """Return settings with which a worker polls often, and never backs off on a busy machine."""
     return replace(
         settings, database_url=database_url, redis_url=redis_url, redis_master=None, poll_interval=0.1,
         memory_backoff=1.0, cpu_backoff=1.0,
@@ -201,7 +201,7 @@ def for_tests(settings: Settings, database_url: str, redis_url: str) -> Settings
 
 @contextmanager
 def without_brokers() -> Iterator[None]:
-    """The environment names none."""
+    """Remove brokers named in the environment."""
     with patch.dict(os.environ):
         for name in BROKERS:
             os.environ.pop(f"CELERY_{name.upper()}", None)
@@ -210,7 +210,7 @@ def without_brokers() -> Iterator[None]:
 
 @contextmanager
 def _configured(app: Celeriac, redis_url: str, prefix: str) -> Iterator[None]:
-    """A layer above the user's: see `celeriac.seam.configuration`."""
+    """Add a layer above the user's configuration: see `celeriac.seam.configuration`."""
     options = dict(app.conf.broker_transport_options) | ({"global_keyprefix": prefix} if prefix else {})
     layer: Mapping[str, Any] = dict.fromkeys(BROKERS, redis_url) | {"broker_transport_options": options}
     maps = app.conf.maps
@@ -221,12 +221,12 @@ def _configured(app: Celeriac, redis_url: str, prefix: str) -> Iterator[None]:
         maps[:] = [kept for kept in maps if kept is not layer]
 
 
-#: What an app makes for itself on its servers.
+#: Parts that an app makes for its servers.
 MADE = ("publisher", "database", "by_name", "limited", "tally")
 
 
 def disconnect(app: Celeriac) -> None:
-    """Closes its connections, Celery's own pool among them. Who needs one next makes it anew, by `settings`."""
+    """Close its connections, Celery's own pool among them. They are made anew when needed, by `settings`."""
     if "enqueuer" in app.__dict__:
         app.enqueuer.kicker.flush()
     made = {name: app.__dict__.pop(name) for name in MADE if name in app.__dict__}

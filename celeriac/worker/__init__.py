@@ -1,10 +1,10 @@
 """The worker: a Celery worker that runs rows.
 
-In the children, `run.ticket` starts, runs and settles a ticket's rows while `run.watch` keeps an eye on the one
-running. In the parent, `lifeline` sends heartbeats, sees lost children and late rows, looks for work, and drains;
-`repairs` admits the outbox, turns the ring, and runs the vital sweeps where no beat does; `celeriac.alerts` looks at
+In the children, `run.ticket` starts, runs and settles a ticket's rows while `run.watch` supervises the one that runs.
+In the parent, `lifeline` sends heartbeats, notices lost children and late rows, polls for work, and drains;
+`repairs` admits the outbox, turns the ring, and runs the vital sweeps where no beat does; `celeriac.alerts` checks
 alerts there; `adopter` takes messages of plain Celery apps; `governor` backs off while memory or CPU is short; `alone`
-asks the children for looks while Redis is away. `controller` sizes the worker as it starts, and `pools` says which of
+makes the children poll while Redis is away. `controller` sizes the worker as it starts, and `pools` says which of
 Celery's pools it may have.
 """
 
@@ -27,7 +27,7 @@ from celeriac.worker.tickets import TicketTask
 
 
 def install(app: WorkerApp) -> None:
-    """Registers the ticket task and the worker's own steps."""
+    """Register the ticket task and the worker's own steps."""
     pools.offer()
     app.events.dispatcher_cls = "celeriac.worker.consumer:Teller"
     app.steps["worker"].add(LifelineStep)
@@ -41,7 +41,7 @@ def install(app: WorkerApp) -> None:
         with at_work():
             return run_ticket(app, role, ids, token)
 
-    # Celery's own decorator: the ticket is the one task that is no role. The configuration's limits are not for it.
+    # Celery's own decorator: the ticket is the one task that is no role. The configuration's limits do not apply to it.
     Celery.task(
         app, name=TICKET, base=TicketTask, ignore_result=True, typing=False, shared=False, time_limit=0,
         soft_time_limit=0, acks_late=False,

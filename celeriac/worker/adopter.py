@@ -1,9 +1,9 @@
-"""A thread of the parent: what plain Celery apps put into Redis becomes tasks, or dead letters.
+"""The adopter, a thread of the parent: turns messages of plain Celery apps in Redis into tasks or dead letters.
 
-A message moves from its queue to the list `celeriac:adopting:<queue>`, is written to Postgres, and is removed from
-there after the commit. Whoever is killed in between leaves it to any other adopter, and twice written is once written.
-So there are no leases, and nothing to recover. A Redis without memory moves nothing, but it removes: then a message is
-read where it lies.
+A message moves from its queue to the list `celeriac:adopting:<queue>`, is written to Postgres, and is removed from the
+list after the commit. If a worker is killed in between, any other adopter goes on, and a message that is written twice
+becomes one task. So there are no leases, and nothing to recover. A Redis that is out of memory moves nothing, but it
+removes: then a message is read where it is.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ logger = logging.getLogger(__name__)
 #: A message, and the list it was moved to.
 Taken = tuple[str, bytes]
 
-#: Messages a transaction, and about how many bytes of them: a worker has them in its memory.
+#: How many messages, and about how many bytes of them, one transaction adopts: a worker has them in its memory.
 BATCH, BATCH_BYTES = 50, 2**24
 
-#: How often (seconds) it looks where no role adopts, and how long it rests after an error.
+#: How often (seconds) it polls if no role adopts, and how long it rests after an error.
 SELDOM, REST = 1.0, 1.0
 
-#: How long (seconds) it waits for what somebody's open transaction has locked.
+#: How long (seconds) it waits for rows that somebody's open transaction has locked.
 PATIENCE = 1.0
 
 
 class Adopter(threading.Thread):
-    """Takes from the plain keys of `queues()`, and from the default queue where a role of this code adopts.
+    """Takes messages from the plain keys of `queues()`, and of the default queue if a role of this code adopts.
 
-    Until `ending`.
+    It runs until `ending`.
     """
 
     def __init__(self, app: WorkerApp, queues: Callable[[], set[str]], ending: threading.Event | None = None) -> None:
@@ -69,7 +69,7 @@ class Adopter(threading.Thread):
             pass
 
     def attempt(self) -> float:
-        """One look; how long (seconds) to wait for the next."""
+        """Poll once; return how long (seconds) to wait for the next poll."""
         try:
             more = not closed() and self.look()
         except redis_failures() as error:
@@ -87,7 +87,7 @@ class Adopter(threading.Thread):
         return usual if usual and self.adopts else max(usual, SELDOM)
 
     def look(self) -> bool:
-        """Takes and adopts a batch, if there is something; whether there may be more."""
+        """Take and adopt a batch, if there is something; return whether there may be more."""
         client, queues = self.client(), self.looked_at()
         keys = [key for queue, plain in queues.items() for key in (self._adopting(queue), *plain)]
         if not keys or not client.exists(*keys):
@@ -111,9 +111,9 @@ class Adopter(threading.Thread):
                 connection.close()
 
     def looked_at(self) -> dict[str, list[str]]:
-        """The plain keys of each queue; none where they are left alone.
+        """Return the plain keys of each queue; none where they are left alone.
 
-        The default queue may be a stock app's own, though workers consume tickets of that name.
+        The default queue may be a stock app's own, even if workers consume tickets of that name.
         """
         default = {self.app.conf.task_default_queue}
         queues = self.queues() | default if self.adopts else self.queues() - default
@@ -128,9 +128,9 @@ class Adopter(threading.Thread):
         return self.prefix + adopting_key(queue)
 
     def take(self, client: Any, queues: Mapping[str, Sequence[str]]) -> list[str]:
-        """Moves a batch, shared out among the keys, unless one is there that was not adopted yet.
+        """Move a batch, shared out among the keys, unless one is there that was not adopted yet.
 
-        The keys whose messages a Redis without memory did not move.
+        Returns the keys whose messages a Redis without memory did not move.
         """
         if sum(self._lengths(client, [self._adopting(queue) for queue in queues], ours=True).values()) >= BATCH:
             return []
@@ -148,14 +148,14 @@ class Adopter(threading.Thread):
         return []
 
     def _lengths(self, client: Any, keys: Sequence[str], *, ours: bool) -> dict[str, int]:
-        """Of those lists that have something. What is no list is quarantined if the key is ours, else left alone."""
+        """Return the lengths of those lists that are not empty. A key that is no list is quarantined if it is ours."""
         lengths = dict(zip(keys, _answers(client, [("llen", key) for key in keys]), strict=True))
         if ours:
             quarantine(client, {key: "list" for key, length in lengths.items() if length is None})
         return {key: length for key, length in lengths.items() if length}
 
     def taken(self, client: Any, keys: Sequence[str]) -> list[Taken]:
-        """What was taken first."""
+        """Read what was taken first."""
 
         def read(key: str, first: int, last: int) -> list[Any]:
             return list(client.lrange(key, -last, -first - 1)[::-1])
@@ -164,7 +164,7 @@ class Adopter(threading.Thread):
         return [(key, payload) for key in full for payload in _some(partial(read, key), len(full))]
 
     def forget(self, client: Any, taken: Sequence[Taken]) -> None:
-        """By its value, once for each time it was written: whatever came meanwhile stays."""
+        """Remove messages by value, once for each time they were written: messages that came meanwhile stay."""
         with client.pipeline(transaction=False) as pipe:
             for key, payload in taken:
                 pipe.lrem(key, -1, payload)
@@ -173,7 +173,7 @@ class Adopter(threading.Thread):
     # -- Postgres --------------------------------------------------------------------------------------------------
 
     def adopt(self, client: Any, keys: Sequence[str]) -> bool:
-        """What was taken first, unless somebody else is at it; whether there may be more."""
+        """Adopt what was taken first, unless somebody else is adopting; return whether there may be more."""
         taken: list[Taken] = []
         try:
             with self.app.database.transaction(patience=PATIENCE) as connection:
@@ -191,7 +191,9 @@ class Adopter(threading.Thread):
         return bool(done)
 
     def _one_by_one(self, taken: Sequence[Taken]) -> tuple[list[Taken], set[str]]:
-        """What Postgres refuses is a dead letter; what somebody's open transaction holds up stays for the next look."""
+        """Adopt messages one by one: those that Postgres refuses become dead letters; those that somebody's open
+        transaction holds up stay for the next poll.
+        """
         done, roles = [], set()
         for key, payload in taken:
             try:
@@ -208,7 +210,7 @@ class Adopter(threading.Thread):
         return done, roles
 
     def _write(self, connection: Any, payloads: Sequence[bytes]) -> set[str]:
-        """The roles of what is new."""
+        """Write these messages and return the roles of the new tasks."""
         limit = self.app.settings.max_argument_bytes
         named, priorities = self.app.role_between_releases, self.app.roles.priorities
         judged = [judge(payload, named, limit, priorities) for payload in payloads]
@@ -219,21 +221,21 @@ class Adopter(threading.Thread):
         return adopted.adopt(connection, [item for item in judged if isinstance(item, NewTask)])
 
     def _tell(self, what: str, *, known: bool = True) -> None:
-        """Each reason once, until it works again."""
+        """Log each reason once, until it works again."""
         if what != self.last_warning:
             logger.log(logging.WARNING if known else logging.ERROR, "%s", what, exc_info=not known)
         self.last_warning = what
 
 
 def _of_one(error: DBAPIError) -> bool:
-    """Whether it is about a message, not about Postgres."""
+    """Return whether the error is about a message, not about Postgres."""
     return isinstance(error, DataError | IntegrityError) or isinstance(error.orig, LockNotAvailable)
 
 
 def _some(page: Callable[[int, int], list[Any]], keys: int) -> list[Any]:
-    """A key's share of a batch, of so many keys: `page(first, last)` has some of its messages.
+    """Return one key's share of a batch, with `keys` keys in all; `page(first, last)` returns some of its messages.
 
-    Pages grow as long as what has come is small: nothing says how large a message is but the message itself.
+    Pages grow as long as the messages so far are small: only a message itself tells how large it is.
     """
     share, room = max(1, BATCH // keys), BATCH_BYTES // keys
     messages: list[Any] = []
@@ -247,7 +249,7 @@ def _some(page: Callable[[int, int], list[Any]], keys: int) -> list[Any]:
 
 
 def _answers(client: Any, commands: Sequence[tuple[str, ...]]) -> list[int | None]:
-    """In one trip; None where a key is no list."""
+    """Send all commands in one round trip and return the answers; None where a key is no list."""
     with client.pipeline(transaction=False) as pipe:
         for command, *arguments in commands:
             getattr(pipe, command)(*arguments)

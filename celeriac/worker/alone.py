@@ -1,7 +1,7 @@
-"""Work without Redis: while it is away, or takes nothing, the worker's own processes are asked to look in SQL.
+"""Work without Redis: while it is away, or takes nothing, the worker's own processes are made to poll SQL.
 
-What Celery's consumer brings otherwise comes from here, as messages that nobody sent. Threads, greenlets and coroutines
-need none of it: they fill their slots by themselves.
+They are sent messages as from Celery's consumer, which nobody published. Threads, greenlets and coroutines need none
+of it: they fill their slots by themselves.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from celeriac.run.seen import PASSED_ON, SEEN
 from celeriac.worker.pulse import PULSE
 from celeriac.worker.request import TicketRequest
 
-#: How long (seconds) one round of asking may take where tasks run in the consumer's own thread.
+#: How long (seconds) one round of polls may take where tasks run in the consumer's own thread.
 ROUND = 1.0
 
-#: How often (seconds) a consumer that waits for Redis looks whether its worker is to end.
+#: How often (seconds) a consumer that waits for Redis checks whether its worker should end.
 OFTEN = 0.05
 
 
 class Asked(TicketRequest):
-    """A look at a role that nobody asked for by Redis."""
+    """A poll of a role that no message from Redis requested."""
 
     alone: Alone
     role: str
@@ -49,7 +49,7 @@ class Asked(TicketRequest):
 
 
 class Alone:
-    """Asks processes for looks, in the consumer's thread. Where one has found work, two more are asked."""
+    """Makes processes poll, from the consumer's thread. A poll that found work is followed by two more."""
 
     def __init__(self, consumer: Any) -> None:
         self.consumer = consumer
@@ -80,7 +80,7 @@ class Alone:
         self.ask()
 
     def ask(self) -> None:
-        """As many as there are slots. In `solo` each runs, and is over, within this."""
+        """Start as many polls as there are slots. In `solo` each runs, and ends, within this call."""
         if self.is_asking:
             return
         self.is_asking, until = True, time.monotonic() + ROUND
@@ -115,7 +115,7 @@ class Alone:
         self.consumer.on_task_request(request)
 
     def work_for(self, seconds: float) -> None:
-        """Works while the consumer has no connection, and so no loop of its own."""
+        """Work while the consumer has no connection, and so no loop of its own."""
         hub, until = self.consumer.hub, time.monotonic() + seconds
         if hub is None or fills_itself(self.consumer.pool):
             while time.monotonic() < until:
@@ -144,7 +144,7 @@ def fills_itself(pool: Any) -> bool:
 
 
 class AloneStep(bootsteps.StartStopStep):
-    """While it is connected: Redis may be full, or refuse, or answer nobody."""
+    """Requests polls while the consumer is connected, too: Redis may be full, or refuse, or answer nobody."""
 
     requires = ("celery.worker.consumer.tasks:Tasks",)
     timer: Any = None

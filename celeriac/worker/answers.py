@@ -1,4 +1,4 @@
-"""How much an answer of remote control may tell: whoever asks drops a larger message."""
+"""Limit the size of remote control replies: whoever receives one drops a larger message."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Bytes of JSON. A reply travels as base64 in an envelope, and 1,000,000 bytes of it are read (`seam/envelope.py`).
+#: Bytes of JSON in a reply. It travels as base64 in an envelope of which 1,000,000 bytes are read (`seam/envelope.py`).
 ROOM = 600_000
 
 
 def fitting(rows: Sequence[T], *forms: Callable[[T], Any], room: int = ROOM) -> list[Any]:
-    """Each row in the first form that is no larger than its share of the room, else in the last, while there is room.
+    """Return each row in the first form that is no larger than its share of the room, else in the last,
+    while there is room.
 
-    That rows were left out is logged: a list has no place to say so.
+    Rows that are left out are logged, because a list has no place to mention them.
     """
     answer: list[Any] = []
     share = room // max(1, len(rows))

@@ -1,4 +1,4 @@
-"""What a worker needs of the app."""
+"""The part of the app that a worker needs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from celeriac.store.connections import Database
 
 
 class WorkerApp(RunApp, DispatchApp, Protocol):
-    """Beside what runs need: how to reach Postgres and Redis, what a worker does as it starts, and whom it wakes."""
+    """The app as a worker needs it: beside what runs need, connections to Postgres and Redis, its steps,
+    and wake-ups.
+    """
 
     @property
     def steps(self) -> Any: ...

@@ -1,4 +1,4 @@
-"""Celery's consumer, for a Redis that goes away or refuses: it waits for as long as that takes, and says so once."""
+"""Celery's consumer, for a Redis that goes away or refuses: it waits for as long as that takes, and logs it once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from celeriac.worker.pulse import PULSE
 
 logger = logging.getLogger(__name__)
 
-#: Until Redis is tried again (seconds): at first, and at most.
+#: How long (seconds) until Redis is tried again: at first, and at most.
 SOON, AT_LAST = 0.5, 5.0
 
 #: A connection that ends within so many seconds is one of a network, or of a Redis, that breaks them.
@@ -91,7 +91,7 @@ class Consumer(StockConsumer):
         return self.ensure_connected(conn)
 
     def connection_for_write(self, url: Any = None, heartbeat: Any = None) -> Any:
-        """For events. Redis that answers nobody would hold up the consumer's own loop."""
+        """Return a connection for events, with short timeouts: a hung Redis would hold up the consumer's own loop."""
         conn = self.app.connection_for_write(url=url, heartbeat=heartbeat)
         conn.transport_options = {**conn.transport_options, **SHORT_FUSE}
         return self.ensure_connected(conn)
@@ -138,9 +138,9 @@ class Consumer(StockConsumer):
 
 
 class Teller(EventDispatcher):
-    """Tells of this worker. What Redis does not take is told once it is back, but for heartbeats.
+    """Sends this worker's own events. Those that Redis does not take are sent once it is back, except heartbeats.
 
-    Celery's own tries each again and again, in the consumer's loop.
+    Celery's own dispatcher retries each one in the consumer's loop.
     """
 
     def send(self, type: str, *args: Any, **fields: Any) -> Any:  # noqa: A002 - Celery's name
@@ -159,7 +159,7 @@ def _is_of_connections(error: BaseException) -> bool:
 
 
 def _in_words(error: Exception) -> Exception:
-    """Celery logs the `repr`, which for an error of redis-py does not say what Redis said."""
+    """Return an error whose `repr`, which Celery logs, has what Redis said: redis-py's own has not."""
     brief = OperationalError(in_brief(error))
     brief.__cause__ = error
     return brief

@@ -1,4 +1,4 @@
-"""Celery's worker, started by the store workers' variables: whose work it takes and how much of it at once."""
+"""Celery's worker, configured by the store workers' variables: whose work it takes and how much of it at once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class CannotStart(ConfigurationError, click.ClickException):
-    """Celery's command line tells it in a line and exits with status 1."""
+    """The worker cannot start: Celery's command line prints this in a line and exits with status 1."""
 
 
 PURGE = (
@@ -35,7 +35,7 @@ PURGE = (
 
 
 class Worker(StockWorker):
-    """`WORKER_ROLE` stands in for `-Q`; `memory_per_task` caps the concurrency."""
+    """Celery's worker. `WORKER_ROLE` stands in for `-Q`; `memory_per_task` caps the concurrency."""
 
     app: WorkerApp
     concurrency: int
@@ -45,7 +45,7 @@ class Worker(StockWorker):
     scheduler: Any
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        """Raises CannotStart."""
+        """Make the worker. Raises CannotStart."""
         try:
             super().__init__(*args, **options)
         except ConfigurationError as error:
@@ -58,8 +58,8 @@ class Worker(StockWorker):
         self._refuse_to_adopt()
         if self.app.settings.remote_control == OFF:
             self.app.conf.worker_enable_remote_control = False
-        self.quiet = self.quiet or self.app.settings.log_format == "json"  # a banner is no object
-        if options.get("beat"):  # in a process of its own, whose end nobody would notice
+        self.quiet = self.quiet or self.app.settings.log_format == "json"  # Celery's banner is no JSON
+        if options.get("beat"):  # beat gets a process of its own, and nobody would notice if that ended
             aliases = dict(load_extension_class_names("celery.beat_schedulers"))
             check = getattr(symbol_by_name(self.scheduler, aliases=aliases), "check", None)
             if check is not None:
@@ -76,7 +76,7 @@ class Worker(StockWorker):
         super().setup_queues(include or queues_of(self.app.roles, self.app.settings.worker_role), exclude)
 
     def tasklist(self, *args: Any, **more: Any) -> str:
-        """What it can run; the ticket is no task of anybody's."""
+        """Return the tasks it can run, without the ticket, which is nobody's task."""
         lines = super().tasklist(*args, **more).splitlines()
         return "\n".join(line for line in lines if not line.endswith(f" {TICKET}"))
 
@@ -98,7 +98,7 @@ class Worker(StockWorker):
             self.app.database.widen(pools.connections(kind, self.concurrency))
 
     def _leave_limits_to_rows(self) -> None:
-        """Celery's pool would hold a ticket, which carries several tasks, to what the configuration says of each.
+        """Unset Celery's own limits: its pool would apply a task's limit to a ticket, which carries several tasks.
 
         Raises ConfigurationError for a limit of the command line.
         """
@@ -127,7 +127,7 @@ class Worker(StockWorker):
 
 
 def queues_of(roles: Roles, wanted: str | None) -> list[str]:
-    """The queues of the roles in `WORKER_ROLE`, which is `wanted`; none if it is not set. Raises ConfigurationError."""
+    """Return the queues of the roles in `WORKER_ROLE`, which is `wanted`; none if unset. Raises ConfigurationError."""
     names = [name.strip() for name in (wanted or "").split(",") if name.strip()]
     return [_queue_of(roles, name, wanted) for name in names]
 
@@ -141,6 +141,6 @@ def _queue_of(roles: Roles, name: str, wanted: str | None) -> str:
 
 
 def most_demanding(declared: Roles, queues: set[str]) -> Role | None:
-    """The role in these queues that takes most memory a task, if any says what it takes."""
+    """Return the role in these queues that takes most memory per task; None if none declares it."""
     roles = [role for role in declared.of_queues(queues) if role.memory_per_task]
     return max(roles, key=lambda role: role.memory_per_task or 0, default=None)

@@ -1,4 +1,4 @@
-"""What the hub's thread wants of Postgres, asked in another: a broadcast may not keep a worker from its work."""
+"""Replies to remote control that need Postgres: another thread queries it, so that a broadcast never blocks the hub."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 #: How long (seconds) the hub waits for an answer.
 PATIENCE = 0.5
 
-#: Questions that Postgres has not answered; more are refused.
+#: How many queries may wait for Postgres; more are refused.
 MOST = 5
 
 SILENT = f"Postgres has not answered within {PATIENCE:g} s"
@@ -25,13 +25,13 @@ SILENT_YET = f"{SILENT}; it is asked nevertheless"
 
 
 class Desk:
-    """Takes questions one by one, from the hub's thread."""
+    """Runs queries for the hub's thread, each in a thread of its own."""
 
     def __init__(self) -> None:
         self._free = threading.BoundedSemaphore(MOST)
 
     def ask(self, question: Callable[[], Any], silence: str = SILENT) -> Any:
-        """The answer, or Celery's error reply. What takes longer is done nevertheless."""
+        """Return the answer, or Celery's error reply. A query that takes longer is completed nevertheless."""
         if not self._free.acquire(blocking=False):
             logger.warning("A remote control command was refused: Postgres has not answered the last %d", MOST)
             return nok(SILENT)

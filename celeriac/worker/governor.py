@@ -1,8 +1,8 @@
-"""The governor: while memory or CPU is short, nothing new begins here. What runs goes on.
+"""The worker's memory and CPU governor: while either is short, nothing new begins here. What runs goes on.
 
-A thread of the parent measures and decides; flags shared with the children say what it decided; the gate keeps the
-consumer from asking Redis for more. Where memory stays short, processes that ran tasks and run none end, and the pool
-starts others: what those had kept is free.
+A thread of the parent measures and decides; flags shared with the children have the decision; the gate keeps the
+consumer from taking more from Redis. If memory stays short, processes that ran tasks and run none end, and the pool
+starts others: this frees the memory they had kept.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 class Governor(threading.Thread):
-    """One check every `poll_interval` until `ending`. `on_change` is called when a back-off begins or ends."""
+    """Checks every `poll_interval` until `ending`. `on_change` is called when a back-off begins or ends."""
 
     def __init__(self, settings: Settings, on_change: Callable[[], None], ending: threading.Event) -> None:
         super().__init__(name="celeriac-governor", daemon=True)
@@ -62,20 +62,20 @@ class Governor(threading.Thread):
             extra = logged.of(event, worker=shared.worker_id(), reason=self.back_off.reason)
             logger.warning(line, extra=extra)
             self.on_change()
-        if shared.draining() and not self.has_told_draining:  # a signal's handler may not log
+        if shared.draining() and not self.has_told_draining:  # logged here because a signal handler may not log
             self.has_told_draining = True
             extra = logged.of("worker.draining", worker=shared.worker_id())
             logger.warning("[TaskWorker] %s drains: it finishes what it has", shared.worker_id(), extra=extra)
 
     def resources(self) -> dict[str, Any]:
-        """The heartbeat's, with the release that this is."""
+        """Return the figures for the heartbeat."""
         reason = self.back_off.reason
         fields = {"is_backing_off": reason is not None, "backoff_reason": reason}
         return self.usage.described() | fields
 
 
 class GateStep(bootsteps.StartStopStep):
-    """Closes the consumer's gate during a back-off. Starts anew with each connection, whose channel is another."""
+    """Closes the consumer's gate during a back-off. It starts again with each connection, which has a new channel."""
 
     requires = ("celery.worker.consumer.tasks:Tasks",)
 
@@ -84,7 +84,9 @@ class GateStep(bootsteps.StartStopStep):
 
 
 def gate(channel: Any) -> None:
-    """What was asked of Redis already may come: it is handed back, where a closed gate would keep it in the socket."""
+    """Stop the channel from consuming during a back-off. An answer that is under way would be stuck in the socket, so
+    it is let in and handed back.
+    """
     open_otherwise = channel.qos.can_consume
 
     def can_consume() -> bool:

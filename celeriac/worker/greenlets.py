@@ -1,4 +1,4 @@
-"""`-P gevent`: a greenlet a slot, and who waits for Postgres lets the others run."""
+"""The pool `-P gevent`: a greenlet for each slot; one that waits for Postgres lets the others run."""
 
 from __future__ import annotations
 
@@ -16,11 +16,13 @@ from celeriac.worker.wide import Wide
 
 
 class Greenlets(Wide, gevent.TaskPool):
-    """gevent has made greenlets of threads."""
+    """A pool of greenlets: gevent has patched threads."""
 
 
 def wait_for_postgres() -> None:
-    """Raises ConfigurationError where gevent is not there, or not from the start."""
+    """Make psycopg2 wait by gevent. Raises ConfigurationError if gevent is not installed,
+    or was not patched in first.
+    """
     try:
         from gevent.monkey import is_module_patched
     except ImportError:
@@ -28,12 +30,12 @@ def wait_for_postgres() -> None:
     if not is_module_patched("socket"):
         raise ConfigurationError("worker_pool='gevent' comes too late: say `celery worker -P gevent`")
     set_wait_callback(_wait)
-    # Celery imports it before gevent patches: who waits for Redis would hold up all that works without it.
+    # Celery imports `sleep` before gevent patches it: a wait for Redis would block all greenlets.
     functional.sleep = time.sleep  # type: ignore[attr-defined]
 
 
 def _wait(connection: Any) -> None:
-    """Until the connection has what it waits for. libpq's own `connect_timeout` counts only where it waits itself."""
+    """Wait until the connection is ready. libpq's own `connect_timeout` applies only where libpq itself waits."""
     from gevent.socket import wait_read, wait_write
 
     waits = {POLL_READ: wait_read, POLL_WRITE: wait_write}

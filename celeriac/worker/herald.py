@@ -1,8 +1,7 @@
-"""The herald: tells those who listen to Celery's events what ended tasks elsewhere than in their runs.
+"""The event reporter: sends Celery's events about tasks that ended elsewhere than in their runs.
 
-An operator's cancel, a lost process, a sweep: whoever did it, SQL has a task event of it. One of the workers reads on
-from the last one that was told. Which one, and up to where, Redis knows, which carries the events: without it nobody
-listens.
+An operator's cancel, a lost process, a sweep: whoever did it, SQL has a task event for it. One worker at a time reads
+these on and sends them to the listeners.
 """
 
 from __future__ import annotations
@@ -21,20 +20,20 @@ from celeriac.worker.app import WorkerApp
 
 logger = logging.getLogger(__name__)
 
-#: How old (seconds) a task event has to be: those of transactions that began earlier are mostly there by then.
+#: How old (seconds) a task event has to be to be read: by then transactions that began earlier have mostly committed.
 LAG = 1.0
 
-#: Task events read at once.
+#: How many task events are read at once.
 BATCH = 1000
 
-#: Where no herald has been for so long (milliseconds), the next one begins with what happens from then on.
+#: If there was no reporter for so long (milliseconds), the next one begins with what happens from then on.
 FORGOTTEN = 60_000
 
 TURN, UPTO = "celeriac:herald", "celeriac:herald:upto"
 
 
 class Herald(threading.Thread):
-    """A look every `poll_interval` while somebody listens, until `ending`."""
+    """The reporter's thread: polls every `poll_interval` while somebody listens, until `ending`."""
 
     def __init__(self, app: WorkerApp, ending: threading.Event) -> None:
         super().__init__(name="celeriac-herald", daemon=True)
@@ -55,14 +54,14 @@ class Herald(threading.Thread):
     def look(self) -> None:
         if not shared.telling():
             return
-        self.app.journal.flush()  # what this process told while Redis was away, whoever's turn it is
+        self.app.journal.flush()  # this process's own events, kept while Redis was away
         if not self._is_mine():
             return
         while self._tell_some() and not self.ending.is_set() and self._is_mine():
             pass
 
     def _tell_some(self) -> bool:
-        """A batch; whether there may be more."""
+        """Send a batch of events; return whether there may be more."""
         with self.app.database.reading() as connection:
             if (upto := self._upto()) is None:
                 self._set_upto(ended.last(connection))
@@ -77,7 +76,7 @@ class Herald(threading.Thread):
         return len(rows) == BATCH
 
     def _is_mine(self) -> bool:
-        """Whether it is this worker's turn: for as long as it looks in time."""
+        """Return whether it is this worker's turn, which it keeps for as long as it polls in time."""
         lasts = int(max(5.0, 3 * self.every) * 1000)
 
         def ask(redis: Any) -> bool:
@@ -95,7 +94,7 @@ class Herald(threading.Thread):
 
 
 def event_of(row: dict[str, Any], secret: Sensitive | None = None) -> journal.Event:
-    """With name and arguments: of a lost run's own events, none may have come."""
+    """Return Celery's event for a task event, with name and arguments: a lost run's own events may never have come."""
     became, why = row["became"], row["why"] or ""
     more: dict[str, Any] = {"retries": row["retry_count"]} | journal.arguments(
         row["args"], row["kwargs"], row["headers"], secret

@@ -1,4 +1,4 @@
-"""Celery's `inspect`, of rows: what runs in this worker, what it holds, and what waits for its time."""
+"""Celery's `inspect` for rows: what runs in this worker, what it holds, and what waits for its time."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ from celeriac.store.started import masked
 from celeriac.worker.answers import fitting
 from celeriac.worker.desk import Desk
 
-#: Where an answer has a task: its row, whether it is active or reserved, and what is told of it.
+#: Returns a task's entry in an answer from its row, whether it is active or reserved, and its description.
 Place = Callable[[Row, str, dict[str, Any]], Any]
 
-#: For arguments that are too much for an answer.
+#: Stands for arguments that are too large for an answer.
 LEFT_OUT = {"args": "...", "kwargs": "..."}
 
-#: What Celery says in `scheduled`: the priority of its timer's entries. A task's own stands in its delivery info.
+#: The priority that Celery shows in `scheduled`: its timer's. A task's own is in its delivery info.
 OF_TIMERS = 6
 
 
 class Holdings:
-    """Of one worker. Lists tell at most `held.MOST` rows."""
+    """The `inspect` commands of one worker. Lists have at most `held.MOST` rows."""
 
     def __init__(self, consumer: Any, desk: Desk) -> None:
         self.consumer = consumer
@@ -45,15 +45,15 @@ class Holdings:
         return named | {alias: named[name] for name, alias in aliases.items()}
 
     def active(self, state: Any, safe: bool = False, **_: Any) -> Any:  # noqa: ARG002
-        """What processes run now."""
+        """Return what processes run now."""
         return self.desk.ask(lambda: [info for word, info in self._held(safe) if word == "active"])
 
     def reserved(self, state: Any, **_: Any) -> Any:  # noqa: ARG002
-        """The other tasks of this worker's tickets."""
+        """Return the other tasks of this worker's tickets."""
         return self.desk.ask(lambda: [info for word, info in self._held() if word == "reserved"])
 
     def scheduled(self, state: Any, **_: Any) -> Any:  # noqa: ARG002
-        """What waits for its time and would come to this worker's queues: planned, to be retried, snoozed."""
+        """Return what waits for its time and would come to this worker's queues: planned, to be retried, snoozed."""
         return self.desk.ask(self._scheduled)
 
     def query_task(self, state: Any, ids: Any, **_: Any) -> Any:  # noqa: ARG002
@@ -61,7 +61,7 @@ class Holdings:
         return self.desk.ask(lambda: self._query(wanted[: held.MOST]))
 
     def revoked(self, state: Any, **_: Any) -> Any:  # noqa: ARG002
-        """The ids of those cancelled last, of this worker's roles."""
+        """Return the ids of the tasks of this worker's roles that were cancelled last."""
         return self.desk.ask(self._cancelled)
 
     def _held(self, safe: bool = False) -> list[tuple[str, dict[str, Any]]]:
@@ -94,9 +94,9 @@ class Holdings:
     def _answer(
         self, rows: Sequence[Row], place: Place = lambda _, word, info: (word, info), *, safe: bool = False
     ) -> Any:
-        """Of each, where `place` puts it, whether it runs and what Celery's own requests tell.
+        """Return an entry for each row, made by `place`, from whether it runs and the fields of Celery's own requests.
 
-        Arguments that are too much for the answer are shown as events show them, or not at all.
+        Arguments that are too large for the answer are shown as events show them, or not at all.
         """
         running = shared.current(processes(self.consumer.pool))
         rows = [row | self._shown(row) for row in rows]
@@ -109,7 +109,7 @@ class Holdings:
         return fitting(rows, form(partial(_arguments, safe=safe)), form(_shown), form(lambda _: LEFT_OUT))
 
     def _shown(self, row: Row) -> Row:
-        """Its arguments without those its role calls sensitive."""
+        """Return the row's arguments without those its role calls sensitive."""
         secret = redaction.of_name(self.app.roles, row["role"])
         if secret is None:
             return {}
@@ -144,16 +144,16 @@ def _shown(row: Row) -> dict[str, str]:
 
 
 def processes(pool: Any) -> list[int]:
-    """A pool's, or this one where tasks run in it."""
+    """Return the pids of a pool's processes, or this one's where tasks run in it."""
     try:
         info = pool.info if pool else {}
-    except AttributeError:  # Celery's prefork pool has nothing to tell once it has stopped
+    except AttributeError:  # Celery's prefork pool has no info once it has stopped
         info = {}
     return list(info.get("processes") or [os.getpid()])
 
 
 def _tokens() -> list[str]:
-    """Of the tickets this worker has taken from Redis, and maybe not begun."""
+    """Return the tokens of tickets that this worker has taken from Redis and may not have begun."""
     return [token for _, _, token in (request.args for request in list(reserved_requests)) if token]
 
 

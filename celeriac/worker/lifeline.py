@@ -1,4 +1,4 @@
-"""The parent's thread: heartbeats, lost children, late rows, work nobody kicked for, and the drain.
+"""The parent's thread: heartbeats, lost children, late rows, work without a wake-up, and the drain.
 
 It has a connection of its own: handlers' pools can run dry, and a heartbeat must not wait for them.
 """
@@ -49,37 +49,37 @@ from celeriac.worker.sampler import Sampler
 
 logger = logging.getLogger(__name__)
 
-#: After so long without a heartbeat (seconds) passes and capacity take a worker for gone.
+#: How long (seconds) without a heartbeat until passes and capacity take a worker for gone.
 GONE = 120.0
 
-#: A silence of everybody's is a gap in which nobody could write from so many seconds on, or from two thirds of the
-#: shortest lease, whichever is smaller; and from two missed heartbeats, where these are rarer.
+#: If all workers are silent for this long (seconds), or for two thirds of the shortest lease if that is less, nobody
+#: could write: a gap. Where heartbeats are rarer, it takes `MISSED` of them.
 GAP = 5.0
 MISSED = 2
 
-#: How long (seconds) a look waits for a lock of somebody else's; what it could not do, the next one does.
+#: How long (seconds) a poll waits for somebody else's lock; what it could not do is left to the next one.
 PATIENCE = 0.5
 
-#: How soon (seconds) rows are looked at again that somebody had locked.
+#: How soon (seconds) rows that somebody had locked are tried again.
 LOOK_AGAIN = 0.1
 
-#: Tasks of resumed accounts that a look brings back.
+#: How many tasks of resumed accounts a poll brings back.
 RESUMED = 500
 
-#: Of all workers one looks at what callers' transactions left, in this part of each look's interval.
+#: One worker of all has the turn for post-commit checks of callers' transactions, for this share of a poll's interval.
 TURN = 0.9
 
-#: How often the end of a worker tries to hand back what somebody has locked.
+#: How many attempts a worker makes at its end to hand back what somebody has locked.
 LOOKS = 5
 
-#: A worker should have ended so long (seconds) after the second of its grace periods, which is for its processes; and
-#: within a third of it where somebody insists.
+#: A worker should have ended this long (seconds) after the second of its grace periods, which is for its processes; or
+#: within a third of it if somebody insists.
 SLACK = 15.0
 
-#: How long (seconds) the end of a worker waits for the look under way.
+#: How long (seconds) a worker waits at its end for the poll under way.
 LAST_LOOK = 5.0
 
-#: Pids of lost children, from the hub's thread to the lifeline's; None: there is something else to look at.
+#: Pids of lost children, from the hub's thread to the lifeline's; None wakes the lifeline for another reason.
 _lost: queue.SimpleQueue[int | None] = queue.SimpleQueue()
 
 
@@ -89,7 +89,7 @@ def lost_process(pid: int | None) -> None:
 
 
 class Lifeline(threading.Thread):
-    """One pass a look (`poll_interval`), a heartbeat every `interval()`.
+    """The lifeline's thread: a poll every `poll_interval`, a heartbeat every `interval()`.
 
     `ending`: the worker has stopped. `over`: its row says so, or cannot. `owns_process`: it may end its process.
     """
@@ -128,7 +128,7 @@ class Lifeline(threading.Thread):
             except Exception as error:
                 self.failures += 1
                 gone = is_gone(error)
-                if is_down(error):  # for everybody: no lease runs out meanwhile
+                if is_down(error):  # nobody can write, so no lease runs out meanwhile
                     shared.renew(time.monotonic())
                 message = "Postgres is away" if gone else "The lifeline broke"
                 level = logging.WARNING if gone else logging.ERROR
@@ -142,7 +142,7 @@ class Lifeline(threading.Thread):
                 self._wait()
 
     def _wait(self) -> None:
-        """Until the next look or heartbeat is due, the grace period is over, or something has to be looked at."""
+        """Wait until the next poll or heartbeat is due, the grace period is over, or something wakes it."""
         grace = math.inf if self.drain_until is None else self.drain_until
         next_time = min(self.next_heartbeat, self.next_limit, grace)
         due = min(self._every(), next_time - time.monotonic())
@@ -159,7 +159,7 @@ class Lifeline(threading.Thread):
         return self.settings.poll_interval * (1 - PASSED_ON if is_passed_on else 1)
 
     def look(self) -> None:
-        """Nobody's lock keeps one part of it from being done because of another."""
+        """Poll once. A lock that delays one part of it does not delay another."""
         self._unless_locked(self.stop_overdue)
         self._unless_locked(self.release_lost)
         self._beat_if_due()
@@ -171,7 +171,7 @@ class Lifeline(threading.Thread):
             self.find_work()
 
     def _unless_locked(self, act: Callable[[], object]) -> bool:
-        """Whether it was done; False: somebody has locked what it needs, and the next look tries again."""
+        """Return whether `act` was done; False: somebody has locked what it needs, and the next poll tries again."""
         done = True
         try:
             act()
@@ -186,15 +186,17 @@ class Lifeline(threading.Thread):
     # -- heartbeat -------------------------------------------------------------------------------------------------
 
     def interval(self) -> float:
-        """Seconds between heartbeats: as set, but three in the shortest lease, so that two may be late."""
+        """Return the seconds between heartbeats: as set, but three in the shortest lease, so that two may be late."""
         return min(self.settings.heartbeat_interval, self.lease() / 3, GONE / 3)
 
     def gap(self) -> float:
-        """Seconds: who is merely late by less, as on a busy machine, was not kept from writing."""
+        """Return the silence (seconds) that counts as a gap: a shorter one, as on a busy machine, is mere lateness."""
         return max(MISSED * self.interval(), min(GAP, self.lease() * 2 / 3))
 
     def lease(self) -> float:
-        """The shortest `stale_after` (seconds) of the roles served here: after so much silence rows are rescued."""
+        """Return the shortest `stale_after` (seconds) of the roles served here:
+        after so much silence rows are rescued.
+        """
         return min((role.stale_after for role in self.served()), default=600.0)
 
     def served(self) -> list[Role]:
@@ -208,7 +210,7 @@ class Lifeline(threading.Thread):
         self.next_heartbeat = min(self.next_heartbeat, time.monotonic() + seconds)
 
     def beat(self) -> None:
-        """Reports the worker and renews its leases. Either is enough for these: see decision 38."""
+        """Report the worker and renew its leases. Either is enough for the leases: see decision 38."""
         begins = time.monotonic()
         self.next_heartbeat = begins + self.interval()
         with COUNTERS.timing("sql_seconds", "heartbeat"):
@@ -256,7 +258,7 @@ class Lifeline(threading.Thread):
         self.next_limit = overdue.stop(self.database, self.app.roles, self.processes(), self._tell)
 
     def _tell(self, outcome: Outcome, became: str | None) -> None:
-        """What the process that is stopped cannot tell any more."""
+        """Report for a process that is stopped and cannot do so itself."""
         stopped.tell(self.app.tasks, outcome, became)
         if became is not None and shared.telling():
             secret = redaction.of_name(self.app.roles, outcome.task.role)
@@ -267,13 +269,15 @@ class Lifeline(threading.Thread):
     # -- lost children ---------------------------------------------------------------------------------------------
 
     def take_over(self) -> None:
-        """Takes over from a killed worker of this name; its decommission request does not apply."""
+        """Take over from a killed worker of this name; its decommission request does not apply."""
         with self.database.statement() as connection:
             heartbeat.ended(connection, shared.worker_id())
             self.orphans = release.of_process(connection, shared.worker_id(), None)
 
     def release_lost(self) -> None:
-        """What lost processes ran. Tickets that are locked a release passes over: orphans until the next look."""
+        """Release what lost processes ran. A release skips locked tickets:
+        they stay in `orphans` until the next poll.
+        """
         while not _lost.empty():
             if (pid := _lost.get()) is not None:
                 self.lost.add(pid)
@@ -290,7 +294,7 @@ class Lifeline(threading.Thread):
     # -- work ------------------------------------------------------------------------------------------------------
 
     def find_work(self) -> None:
-        """The safety net under kicks: due retries, work enqueued while Redis was away, a kick that was lost."""
+        """Poll for work without a wake-up: due retries, work enqueued while Redis was away, a lost wake-up."""
         roles = self.served()
         with self.database.statement() as connection:
             seen = glance(connection, (role.name for role in roles), TURN * self.settings.poll_interval)
@@ -302,7 +306,7 @@ class Lifeline(threading.Thread):
             if role.name in seen.roles:
                 self._unless_locked(partial(self._look_for, role))
                 self._beat_if_due()
-        self._beat_within(self.interval())  # its queues can change while it runs
+        self._beat_within(self.interval())  # a running worker's queues can change
 
     def look_around(self) -> set[str]:
         """What callers' transactions left to be done, tasks of accounts that were resumed; their roles."""
@@ -322,7 +326,9 @@ class Lifeline(threading.Thread):
             self.dispatcher.resume(role)
 
     def governed(self) -> None:
-        """A back-off began or ended: that is told at once, and the hub, which may sleep for seconds, looks again."""
+        """Report at once that a back-off began or ended, and wake the hub, which may sleep for seconds,
+        to check its gate.
+        """
         self.next_heartbeat = 0.0
         _lost.put(None)
         if (hub := getattr(self.worker, "hub", None)) is not None:
@@ -331,8 +337,8 @@ class Lifeline(threading.Thread):
     # -- drain -----------------------------------------------------------------------------------------------------
 
     def drain(self, *, at_once: bool = False) -> None:
-        """Called in a signal handler: take nothing more, finish within the grace period, which another signal does not
-        prolong. `at_once`: it is over.
+        """Take nothing more and finish within the grace period, which another signal does not prolong. Called in a
+        signal handler. `at_once`: the grace period is over.
         """
         shared.drain()
         ends = time.monotonic() + (0.0 if at_once else self.settings.drain_grace)
@@ -343,20 +349,22 @@ class Lifeline(threading.Thread):
         _lost.put(None)
 
     def is_stopping(self) -> bool:
-        """Whether it takes nothing more although no signal said so: `control shutdown`, an error of its consumer."""
+        """Return whether it takes nothing more although no signal said so:
+        `control shutdown`, an error of its consumer.
+        """
         return shared.draining() or getattr(getattr(self.worker, "blueprint", None), "state", RUN) in (CLOSE, TERMINATE)
 
     def decommissioned(self) -> None:
-        """Asked in SQL to end: as on SIGTERM, which Celery answers by draining."""
+        """End as SQL requests: by SIGTERM, which Celery answers by draining."""
         logger.warning("Worker %s is decommissioned: it finishes what it has and ends", shared.worker_id())
         os.kill(os.getpid(), signal.SIGTERM)
 
     def hand_back_running(self) -> None:
-        """The grace period is over: free the rows first, then end the processes; their late finish is refused."""
+        """End the grace period: free the rows first, then end the processes; their late finish is refused."""
         for _ in range(LOOKS):
             if not parting.hand_back(self.database, self.app.journal, self.processes()):
                 break
-            time.sleep(LOOK_AGAIN)  # what a child settles just now is locked; what stays so is rescued
+            time.sleep(LOOK_AGAIN)  # a child may be settling a locked row; one that stays locked is rescued
         self.drain_until = time.monotonic() + self.settings.drain_grace + 1
         for pid in self.processes():
             if pid != os.getpid():
@@ -366,7 +374,7 @@ class Lifeline(threading.Thread):
         self.parted = True
 
     def _end(self) -> None:
-        """A handler that blocks or goes on was not interrupted, and whoever waits for it would wait as long."""
+        """End the process: a handler that blocks or goes on was not interrupted, and Celery would wait for it."""
         logger.error("Worker %s ends although a task goes on; the task is handed back", shared.worker_id())
         overdue.stop_all(overdue.below(os.getpid()))
         try:
@@ -375,7 +383,7 @@ class Lifeline(threading.Thread):
             stops.end()
 
     def _end_without_postgres(self) -> None:
-        """It was away all through the drain: what runs is rescued once its lease is over."""
+        """End the process if Postgres was away all through the drain: what runs is rescued once its lease is over."""
         logger.error("Worker %s ends, and Postgres does not hear of it", shared.worker_id())
         for pid in self.processes():
             if pid != os.getpid():
@@ -384,7 +392,9 @@ class Lifeline(threading.Thread):
         stops.end()
 
     def stopped(self) -> None:
-        """After the last heartbeat, which would say otherwise. An embedded worker of before does not stop again."""
+        """Report the end after the last heartbeat, which would say otherwise.
+        An earlier embedded worker does not stop again.
+        """
         if self.ending.is_set():
             return
         self.ending.set()

@@ -1,4 +1,4 @@
-"""Whether somebody listens to Celery's events of tasks: the parent knows, the children are told."""
+"""A flag that the parent sets for the children: whether somebody listens to Celery's events of tasks."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from celeriac.run import shared
 
 
 class ListenersStep(bootsteps.StartStopStep):
-    """As each connection starts: `-E`, or what remote control has said since."""
+    """Sets the flag as each connection starts, by `-E` or what remote control has set since."""
 
     requires = ("celery.worker.consumer.events:Events",)
 
@@ -19,10 +19,10 @@ class ListenersStep(bootsteps.StartStopStep):
 
 
 def heed(consumer: Any) -> None:
-    """Call it after whatever enables or disables events."""
+    """Set the flag; call it after whatever enables or disables events."""
     shared.tell(wanted(getattr(consumer, "event_dispatcher", None)))
 
 
 def wanted(dispatcher: Any) -> bool:
-    """Whether Celery's own dispatcher would send events of tasks. No groups: all of them."""
+    """Return whether Celery's own dispatcher would send events of tasks. No groups: all of them."""
     return bool(dispatcher and dispatcher.enabled and (not dispatcher.groups or "task" in dispatcher.groups))

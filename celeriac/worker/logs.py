@@ -1,6 +1,6 @@
-"""Log lines: text, in which nothing but a record begins a line, or JSON objects (`CELERIAC_LOG_FORMAT=json`).
+"""Log lines: text, in which only a record begins a line, or JSON objects (`CELERIAC_LOG_FORMAT=json`).
 
-Their events stand in `celeriac.logged`.
+Their events are listed in `celeriac.logged`.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ from celery.utils.log import ColorFormatter
 from celeriac.run import run
 from celeriac.run.lines import known
 
-#: What SQLAlchemy says of a statement's parameters, in a line of its own.
+#: SQLAlchemy's line with a statement's parameters.
 _PARAMETERS = re.compile(r"^\[parameters: .*$", re.MULTILINE)
 
 
-#: What Celery has of a task beside its lines, and nobody is told.
+#: Fields of a task in Celery's log records that are never shown.
 _HIDDEN = frozenset({"args", "kwargs", "return_value"})
 
 
 class AsJson(logging.Formatter):
-    """A line a record: when, how grave, who says what, and of which task; `data` of the record beside it."""
+    """A JSON line for each record: time, level, logger, message, the task it is about, and the record's `data`."""
 
     def format(self, record: logging.LogRecord) -> str:
         said: dict[str, Any] = {
@@ -56,33 +56,33 @@ class AsJson(logging.Formatter):
 
 
 def _message(record: logging.LogRecord) -> str:
-    """Celery's own lines tell results, and may tell arguments."""
+    """Return the message with results and arguments masked, which Celery's own lines have."""
     if not isinstance(record.args, Mapping):
         return record.getMessage()
     return str(record.msg) % {**record.args, **dict.fromkeys(_HIDDEN & record.args.keys(), "***")}
 
 
 def _without_parameters(said: str) -> str:
-    """Arguments are in no line."""
+    """Return the text without a statement's parameters: no line shows arguments."""
     return _PARAMETERS.sub("[parameters are not told]", said)
 
 
-#: Characters that move a terminal's cursor, or that somebody takes for the end of a line.
+#: Characters that move a terminal's cursor, or that some programs take for the end of a line.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
 #: What such a character, or the end of a line, is in: most lines have neither, and are written as they are.
 _NEEDS_CARE = re.compile(f"\n|{_CONTROLS.pattern}")
 
-#: Before each line of a record but the first, so that none that a task wrote passes for a record of its own.
+#: Put before each line of a record but the first, so that no line that a task wrote passes for a record.
 _CONTINUED = "\n    "
 
 
-#: Formatters whose lines are text. What others make of a record, theirs is the say.
+#: Formatters whose lines are text. Lines of any other formatter are left as they are.
 _PLAIN = (logging.Formatter, ColorFormatter, TaskFormatter)
 
 
 class AsText(logging.Formatter):
-    """As the formatter that was there writes it, with nothing in it that only looks like a line of the log."""
+    """Formats as the formatter before it does, but with nothing that only looks like a line of the log."""
 
     def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()
@@ -99,13 +99,13 @@ class AsText(logging.Formatter):
 
 
 def in_one_record(said: str) -> str:
-    """Its further lines are indented, and control characters written out."""
+    """Indent the further lines, and write out control characters."""
     lines = said.replace("\r\n", "\n").replace("\n", _CONTINUED)
     return _CONTROLS.sub(lambda one: f"\\x{ord(one[0]):02x}", lines)
 
 
 def configure() -> None:
-    """Of a process that Celery does not set up: everything from INFO on, as JSON objects."""
+    """Log everything from INFO on as JSON objects, in a process that Celery does not set up."""
     handler = logging.StreamHandler()
     handler.setFormatter(AsJson())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
@@ -113,7 +113,7 @@ def configure() -> None:
 
 
 def exchange(kind: str) -> None:
-    """`json` or `text`, from when Celery sets its logging up, in workers and beats."""
+    """Change the format to `json` or `text` when Celery sets its logging up, in workers and beats."""
     exchanged = _to_json if kind == "json" else _to_safe_text
     for signal in (signals.after_setup_logger, signals.after_setup_task_logger):
         signal.connect(exchanged, weak=False, dispatch_uid="celeriac log")

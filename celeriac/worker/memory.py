@@ -1,4 +1,4 @@
-"""How much memory the worker may use, and how much of it is in use: whatever it would be killed for first."""
+"""The worker's memory limit and use, measured as the one that would kill it first measures them."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ class Memory(Protocol):
     def limit_mb(self) -> float: ...
 
     def used_mb(self, processes: Iterable[psutil.Process]) -> float:
-        """What counts against the limit; `processes` are the worker's own."""
+        """Return what counts against the limit (MB); `processes` are the worker's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """No container: the worker's own processes count, whatever else the machine does."""
+    """The limit without a container: the worker's own processes count, whatever else the machine does."""
 
     limit_mb: float
 
     def used_mb(self, processes: Iterable[psutil.Process]) -> float:
-        """What is shared costs the kernel a walk over each process's memory: near the limit that is worth it."""
+        """Return the resident memory; near the limit without what is shared,
+        which the kernel has to walk through to count.
+        """
         family = list(processes)
         resident = sum(map(resident_mb, family))
         return resident if resident < self.limit_mb / 2 else sum(map(proportional_mb, family))
@@ -35,7 +37,7 @@ class Processes:
 
 @dataclass(frozen=True, slots=True)
 class Files:
-    """What a version of cgroups calls its files (docs.kernel.org, admin-guide/cgroup-v2 and cgroup-v1/memory)."""
+    """The names of a cgroup version's files (docs.kernel.org, admin-guide/cgroup-v2 and cgroup-v1/memory)."""
 
     controller: str
     limit: str
@@ -49,7 +51,9 @@ V1 = Files("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_in
 
 @dataclass(frozen=True, slots=True)
 class Cgroup:
-    """A container's limit. Its working set counts: usage without the file cache that goes when memory is short."""
+    """A container's limit. Its working set counts: usage without the file cache that is dropped when memory is
+    short.
+    """
 
     folder: Path
     files: Files
@@ -62,7 +66,7 @@ class Cgroup:
 
 
 def memory(limit_mb: float, root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> Memory:
-    """`limit_mb` if it is set, else the narrowest cgroup's limit, else the machine's."""
+    """Return `limit_mb` if it is set, else the narrowest cgroup's limit, else the machine's."""
     if limit_mb:
         return Processes(limit_mb)
     machine_mb = psutil.virtual_memory().total / MB
@@ -71,14 +75,14 @@ def memory(limit_mb: float, root: Path = Path("/sys/fs/cgroup"), own: Path = Pat
 
 
 def cgroups(root: Path, own: Path) -> Iterator[Cgroup]:
-    """The process's own cgroup and those around it, as far as they are in view and limit memory."""
+    """Yield the process's own cgroup and those around it, as far as they are visible and limit memory."""
     for files, path in _paths(own):
         for folder in (path, *path.parents):
             yield from _limited(root / files.controller / str(folder).lstrip("/"), files)
 
 
 def _paths(own: Path) -> Iterator[tuple[Files, PurePosixPath]]:
-    """As /proc/self/cgroup tells: `0::/path` in version 2, `4:memory:/path` in version 1."""
+    """Yield the paths in /proc/self/cgroup: `0::/path` in version 2, `4:memory:/path` in version 1."""
     for line in own.read_text().splitlines() if own.exists() else ():
         number, controllers, path = line.split(":", 2)
         if "memory" in controllers.split(","):
@@ -97,7 +101,7 @@ def _limited(folder: Path, files: Files) -> Iterator[Cgroup]:
 
 
 def proportional_mb(process: psutil.Process) -> float:
-    """Its share of the pages it shares: forked children have most of theirs in common."""
+    """Return the process's memory with its share of shared pages: forked children have most of theirs in common."""
     try:
         full = process.memory_full_info()
         return float(getattr(full, "pss", full.rss) / MB)

@@ -1,7 +1,7 @@
-"""Overdue: past its hard limit a process has to go.
+"""Overdue: a process past its hard limit is stopped.
 
-Its task counts as timed out; others of its ticket that have run and are not settled count as lost. It goes also while
-Postgres is away; then its task counts as lost as well.
+Its task counts as timed out; other tasks of its ticket that have run and are not settled count as lost. It is stopped
+also while Postgres is away; then its task counts as lost as well.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from celeriac.store.connections import Database
 logger = logging.getLogger(__name__)
 
 
-#: What a process that is stopped cannot tell any more: what its task came to, and became.
+#: Reports for a process that is stopped: its task's outcome, and what became of it.
 Tell = Callable[[Outcome, str | None], None]
 
 
 def stop(database: Database, roles: Roles, processes: Iterable[int], tell: Tell) -> float:
-    """Stops those of these processes that are past their limits; when (monotonic) the next one will be."""
+    """Stop those of these processes that are past their limits; return when (monotonic) the next one will be."""
     now = time.monotonic()
     ends = math.inf
     for limit in shared.limits(processes):
@@ -44,7 +44,7 @@ def stop(database: Database, roles: Roles, processes: Iterable[int], tell: Tell)
 
 
 def _stop(database: Database, roles: Roles, limit: HardLimit, tell: Tell) -> None:
-    """Told last: once its task is timed out, nothing may keep the process running."""
+    """Stop the process. It is reported last: once its task is timed out, nothing may keep the process running."""
     ended: tuple[Outcome, str | None] | None = None
     try:
         ended = _time_out(database, roles, limit)
@@ -60,7 +60,9 @@ def _stop(database: Database, roles: Roles, limit: HardLimit, tell: Tell) -> Non
 
 
 def _time_out(database: Database, roles: Roles, limit: HardLimit) -> tuple[Outcome, str | None] | None:
-    """Settles the task of that limit, and what became of it; None if its process has ended it."""
+    """Settle the task under that limit; return its outcome and what became of it,
+    or None if its process has ended it.
+    """
     with database.transaction() as connection:
         task = lease.running(connection, limit.task, shared.worker_id(), limit.pid)
         declared = roles.get(task.role) if task else None
@@ -72,7 +74,7 @@ def _time_out(database: Database, roles: Roles, limit: HardLimit) -> tuple[Outco
 
 
 def kill(pid: int) -> None:
-    """Stops a process of the pool, and what its handlers have started in its session. What they detached is named."""
+    """Stop a process of the pool, and those its handlers have started in its session; log those they detached."""
     started = below(pid)
     try:
         os.kill(pid, signal.SIGKILL)
@@ -82,7 +84,7 @@ def kill(pid: int) -> None:
 
 
 def below(pid: int) -> list[psutil.Process]:
-    """What a process, and whatever that started, has started."""
+    """Return all processes that this process has started, directly or not."""
     try:
         return list(psutil.Process(pid).children(recursive=True))
     except psutil.Error:
@@ -90,7 +92,7 @@ def below(pid: int) -> list[psutil.Process]:
 
 
 def stop_all(processes: Iterable[psutil.Process]) -> None:
-    """Kills those of this session; names all."""
+    """Kill those of this session; log all."""
     for process in processes:
         with suppress(psutil.Error, OSError):
             name, mine = process.name(), os.getsid(process.pid) == os.getsid(0)

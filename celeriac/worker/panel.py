@@ -1,6 +1,6 @@
-"""Remote control that tells of rows and acts on them, whoever sends the command: Flower, `celery control`, another app.
+"""Remote control commands that act on rows, whoever sends them: Flower, `celery control`, another app.
 
-This worker's mailbox alone gets these commands; Celery's registry stays as it is.
+Only this worker's mailbox gets these commands; Celery's registry stays as it is.
 """
 
 from __future__ import annotations
@@ -35,12 +35,12 @@ logger = logging.getLogger(__name__)
 
 Command = Callable[..., Any]
 
-#: Commands whose change is noted where it is made.
+#: Commands whose change is audited where it is made.
 _NOTED_THEMSELVES = frozenset({"revoke", "terminate", "revoke_by_stamped_headers", "rate_limit", "time_limit"})
 
 
 class PanelStep(bootsteps.StartStopStep):
-    """Exchanges the commands that are about tasks, before the mailbox is first read."""
+    """Replaces the commands that are about tasks, before the mailbox is first read."""
 
     requires = ("celery.worker.consumer.control:Control",)
 
@@ -52,7 +52,7 @@ class PanelStep(bootsteps.StartStopStep):
 
 
 class Panel:
-    """One worker's commands. What needs SQL is asked of it beside the hub, which waits a moment at most."""
+    """One worker's commands. Those that need SQL run beside the hub, which waits a moment at most."""
 
     def __init__(self, consumer: Any) -> None:
         self.consumer = consumer
@@ -61,7 +61,7 @@ class Panel:
         self.holdings = Holdings(consumer, self.desk)
 
     def guarded(self, handlers: Mapping[str, Command]) -> dict[str, Command]:
-        """Each of them, for whom the settings let."""
+        """Wrap each of these handlers in a check of what the settings allow."""
         settings = self.app.settings
         key, hostname = settings.remote_control_key, self.consumer.hostname
         seals = None if key is None else Seals(key, hostname)
@@ -73,7 +73,7 @@ class Panel:
     def _guarded(
         self, name: str, handler: Command, level: str, seals: Seals | None, state: Any, /, **arguments: Any
     ) -> Any:
-        """`arguments` may have any names: an application's own commands choose theirs."""
+        """Check and run a command. `arguments` may have any names: an application's own commands choose theirs."""
         signature, acts = arguments.pop(SEAL, None), remote.level_of(name) != LOOK
         why = remote.refused(name, level)
         if why is None and seals is not None and acts:
@@ -86,7 +86,7 @@ class Panel:
         return handler(state, **arguments)
 
     def _note_of_worker(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """In the audit trail, if Postgres answers in time: where it does not, the log alone has it."""
+        """Note the command in the audit trail, if Postgres answers in time; else only the log has it."""
         logger.warning("Remote control: %s %s", name, dict(arguments) or "")
         change = Change(self.consumer.hostname, None, {key: str(value)[:100] for key, value in arguments.items()})
 
@@ -115,13 +115,13 @@ class Panel:
         return reply
 
     def registered(self, state: Any, *args: Any, **more: Any) -> list[str]:
-        """What it can run; the ticket is no task of anybody's."""
+        """Return the tasks it can run, without the ticket, which is nobody's task."""
         return [line for line in stock.registered(state, *args, **more) if line.split(" ")[0] != TICKET]
 
     # -- limits ----------------------------------------------------------------------------------------------------
 
     def rate_limit(self, state: Any, task_name: Any, rate_limit: Any = None, **_: Any) -> Any:  # noqa: ARG002
-        """The role's, for all workers: whichever hears it first has done it for all."""
+        """Set the role's rate, for all workers: whichever gets the command first does it for all."""
         return self.desk.ask(lambda: self._set(task_name, rate_limit=rate_limit), SILENT_YET)
 
     def time_limit(self, state: Any, task_name: Any = None, hard: Any = None, soft: Any = None, **_: Any) -> Any:  # noqa: ARG002
@@ -142,7 +142,7 @@ class Panel:
     # -- revoke ----------------------------------------------------------------------------------------------------
 
     def revoke(self, state: Any, task_id: Any, terminate: Any = False, **_: Any) -> Any:  # noqa: ARG002
-        """Cancels what does not run; with `terminate` also asks what runs to stop. Flower says 1 for true."""
+        """Cancel what does not run; with `terminate` also request what runs to stop. Flower sends 1 for true."""
         ids = maybe_list(task_id) or []
         return self.desk.ask(lambda: self._revoke(ids, bool(terminate)), SILENT_YET)
 

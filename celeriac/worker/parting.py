@@ -1,6 +1,6 @@
-"""Parting: a worker whose grace period is over hands back what its processes have, and says so where somebody listens.
+"""Shutdown: a worker whose grace period is over hands back what its processes have, and sends events about it.
 
-The processes are killed next, and nobody hears of these tasks from them.
+The processes are killed next, so they report nothing about these tasks themselves.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from celeriac.worker.herald import event_of
 
 WHY = "its worker stopped"
 
-#: Tasks of which is told; a worker holds few more than it runs.
+#: How many tasks events are sent about at most; a worker holds few more than it runs.
 MOST = 10_000
 
 
 def hand_back(database: Database, events: Journal, processes: Iterable[int]) -> bool:
-    """Frees the tasks of this worker's tickets; whether somebody had some of them locked."""
+    """Free the tasks of this worker's tickets; return whether somebody had some of them locked."""
     me = shared.worker_id()
     rows = _known(database) if shared.telling() else []
     with database.transaction() as connection:
@@ -39,7 +39,7 @@ def hand_back(database: Database, events: Journal, processes: Iterable[int]) -> 
 
 
 def hand_back_unstarted(database: Database) -> None:
-    """Tickets this process has taken from Redis and nobody here has begun."""
+    """Hand back tickets that this process has taken from Redis and that nobody here has begun."""
     tokens = [token for _, _, token in (request.args for request in list(reserved_requests)) if token]
     with database.transaction() as connection:
         release.release(
@@ -53,7 +53,7 @@ def _known(database: Database) -> list[Row]:
 
 
 def _tell(events: Journal, rows: Iterable[Row], began: Collection[int]) -> None:
-    """Of those that wait again; what was cancelled meanwhile the herald tells."""
+    """Send events about those that wait again; the event reporter sends those about tasks cancelled meanwhile."""
     for row in rows:
         again = event_of(row | {"kind": "handed_back", "became": PENDING, "why": WHY, "node": None})
         if row["id"] not in began:
@@ -63,7 +63,9 @@ def _tell(events: Journal, rows: Iterable[Row], began: Collection[int]) -> None:
 
 
 def release_lost(connection: Connection, url: str, tokens: Sequence[str]) -> list[str]:
-    """Releases the tickets of lost processes; those that somebody has locked come back. Unbegun is no loss."""
+    """Release the tickets of lost processes and return those that are locked.
+    A task that had not begun counts no loss.
+    """
     traces.spare(connection, url, tokens)
     release.release(
         connection, tokens, started=True, kind="worker_lost", why="its process was lost", by=shared.worker_id(),

@@ -19,7 +19,7 @@ from celeriac.run.flights import THREADS
 from celeriac.run.places import SharedPlace, places
 from celeriac.run.watch import watch
 
-#: Where tasks share a process, and what that means of interrupting them.
+#: Pools where tasks share a process: the kind of place, and the log line about how tasks are interrupted there.
 KINDS: dict[str, tuple[type[SharedPlace], str]] = {
     "threads": (
         interrupts.Thread,
@@ -41,18 +41,18 @@ KINDS[WIDE] = (
     f"{THREADS} threads, and is interrupted as with -P threads",
 )
 
-#: Celery's own, whose slots would each have a connection and work only while Redis brings it, and what stands in.
+#: Replacements of Celery's own pools, whose slots would each need a connection and work only while Redis brings it.
 INSTEAD = {
     "celery.concurrency.thread:TaskPool": "celeriac.worker.wide:Threads",
     "celery.concurrency.gevent:TaskPool": "celeriac.worker.greenlets:Greenlets",
 }
 
-#: Connections beside those of the tasks that run: for the watch, and for repairs.
+#: How many connections are needed beside those of running tasks: for the watch, and for repairs.
 BESIDE = 2
 
 
 def kind_of(pool: type) -> str:
-    """Celery's name of the pool, or of the one it is made from. Raises ConfigurationError for what is none of these."""
+    """Return Celery's name of the pool, or of the one it derives from. Raises ConfigurationError for any other pool."""
     paths = [f"{kind.__module__}:{kind.__qualname__}" for kind in pool.__mro__]
     names = [alias for path in paths for alias, named in ALIASES.items() if named == path]
     if names and names[0] in ("prefork", "solo", *KINDS):
@@ -64,13 +64,15 @@ def kind_of(pool: type) -> str:
 
 
 def instead_of(pool: type) -> type:
-    """What works for Celery's own pool; somebody's own stays as it is, and gets tickets as Celery brings them."""
+    """Return the replacement of Celery's own pool; a custom pool stays as it is,
+    and gets tickets as Celery brings them.
+    """
     path = INSTEAD.get(f"{pool.__module__}:{pool.__qualname__}")
     return pool if path is None else symbol_by_name(path)
 
 
 def refuse_hard_limits(kind: str, served: Iterable[Role]) -> None:
-    """Raises ConfigurationError where nothing could stop a task."""
+    """Raise ConfigurationError if a role has a hard limit and nothing could stop its tasks."""
     limited = [role.name for role in served if role.hard_timeout is not None]
     if kind in KINDS and limited:
         names = ", ".join(limited[:5]) + (", …" if len(limited) > 5 else "")
@@ -81,13 +83,13 @@ def refuse_hard_limits(kind: str, served: Iterable[Role]) -> None:
 
 
 def refuse_autoscale(kind: str, asked: object) -> None:
-    """Raises ConfigurationError where it saves nothing, and ends Celery's worker."""
+    """Raise ConfigurationError for autoscale where it saves nothing, and ends Celery's worker."""
     if kind in KINDS and asked:
         raise ConfigurationError(f"-P {kind}: slots without a task cost nothing; give -c in place of --autoscale")
 
 
 def offer() -> None:
-    """Celery's `-P` knows the pool from here on; its command line may have listed the pools before."""
+    """Make the pool known to Celery's `-P`, whose command line may have listed the pools before."""
     ALIASES.setdefault(WIDE, "celeriac.worker.wide:TaskPool")
     command = sys.modules.get("celery.bin.worker")
     if command is not None and WIDE not in command.WORKERS_POOL.choices:
@@ -95,12 +97,12 @@ def offer() -> None:
 
 
 def connections(kind: str, concurrency: int) -> int:
-    """How many a process may need at once. A coroutine has none."""
+    """Return how many connections a process may need at once. A coroutine needs none."""
     return (min(concurrency, THREADS) if kind == WIDE else concurrency) + BESIDE
 
 
 def refuse_without_greenlets() -> None:
-    """Raises ConfigurationError where it cannot be had."""
+    """Raise ConfigurationError if the asyncio pool cannot work here."""
     if find_spec("greenlet") is None:
         raise ConfigurationError("-P asyncio: greenlet is not there: pip install 'celeriac[asyncio]'")
     if not hasattr(_task_stack, "__ident_func__"):
@@ -108,7 +110,7 @@ def refuse_without_greenlets() -> None:
 
 
 def prepare(kind: str) -> None:
-    """Before anything of the worker connects to Postgres. Raises ConfigurationError."""
+    """Prepare the process, before anything of the worker connects to Postgres. Raises ConfigurationError."""
     if kind == WIDE:
         refuse_without_greenlets()
     if kind == "gevent":
@@ -119,12 +121,12 @@ def prepare(kind: str) -> None:
 
 
 def notes() -> Iterator[str]:
-    """A line where tasks share a process: what interrupting them can do."""
+    """Yield a line about what interrupting tasks can do, if they share a process."""
     yield from (line for kind, line in KINDS.values() if kind is places.kind)
 
 
 def guard(tasks: Mapping[str, Any]) -> None:
-    """Tasks that share a process can be interrupted from here on."""
+    """Make tasks that share a process interruptible."""
     if places.kind is None:
         return
     watch.start()

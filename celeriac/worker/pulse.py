@@ -1,4 +1,4 @@
-"""The pulse: whether the worker's loop goes round, for whoever may restart it. It asks neither Redis nor Postgres."""
+"""The heartbeat of the worker's loop, for whoever may restart the worker. It needs neither Redis nor Postgres."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Any
 
 from celery import bootsteps
 
-#: How often (seconds) the loop stamps, and how old a stamp of a loop that goes round may be.
+#: How often (seconds) the loop stamps, and how old the stamp of a live loop may be.
 EVERY, FRESH = 1.0, 60.0
 
 
 class Pulse:
-    """Of this process' consumer. `consuming`: it takes tickets. `ends`: when (monotonic) a drain should be over."""
+    """The state of this process's consumer. `consuming`: it takes tickets.
+    `ends`: when (monotonic) a drain should be over.
+    """
 
     def __init__(self) -> None:
         self.consuming = False
@@ -24,30 +26,30 @@ class Pulse:
         self._stamped = time.monotonic()
 
     def is_live(self) -> bool:
-        """A worker that waits for Redis or Postgres, or drains, is. One whose loop stands still, or whose drain goes on
-        for too long, is not.
+        """Return whether the worker is live. One that waits for Redis or Postgres, or drains, is; one whose loop stands
+        still, or whose drain goes on for too long, is not.
         """
         return not self.overdue() and (not self.consuming or time.monotonic() - self._stamped < FRESH)
 
     def overdue(self) -> float:
-        """For how long (seconds) it should have ended; 0 while it may go on."""
+        """Return for how long (seconds) it should have ended; 0 while it may go on."""
         return max(0.0, time.monotonic() - self.ends)
 
     def is_ready(self) -> bool:
-        """Whether it takes tickets."""
+        """Return whether it takes tickets."""
         return self.consuming and self.is_live()
 
 
-#: A process has one worker.
+#: One for the process, which has one worker.
 PULSE = Pulse()
 
 
 class PulseStep(bootsteps.StartStopStep):
-    """Stamps from the consumer's own loop. A pool without one (threads) stamps from its timer's thread."""
+    """Stamps from the consumer's own loop. In a pool without one (threads) its timer's thread stamps."""
 
     requires = ("celery.worker.consumer.tasks:Tasks",)
 
-    #: None: a connection was lost before this was started.
+    #: None: the connection was lost before this step was started.
     timer: Any = None
 
     def start(self, c: Any) -> None:

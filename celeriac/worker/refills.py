@@ -1,6 +1,6 @@
-"""A thread of the parent: gives out tasks of roles with a rate as their tokens come.
+"""Rate wake-ups, a thread of the parent: gives out tasks of roles with a rate as their tokens come.
 
-A bucket holds one period's tokens. For "10/s" it is full before the lifeline looks again, and what flows over is lost.
+A bucket holds one period's tokens. For "10/s" it is full before the lifeline's next poll, and the overflow is lost.
 """
 
 from __future__ import annotations
@@ -19,15 +19,17 @@ from celeriac.worker.app import WorkerApp
 
 logger = logging.getLogger(__name__)
 
-#: How often (seconds) it looks, at least and at most.
+#: The longest and the shortest time (seconds) between two checks.
 SELDOM, OFTEN = 1.0, 0.01
 
-#: A role whose passes give nothing although there are tokens, as its window is full, is tried ever less often.
+#: How often the wait doubles for a role whose passes claim nothing although there are tokens, its window being full.
 VAIN = 10
 
 
 class Refills(threading.Thread):
-    """Of the roles that are `served()`, until `ending`. Without a rate among them nothing is asked of Postgres."""
+    """Gives out tasks of the roles that are `served()`, until `ending`.
+    Without a rate among them it queries nothing.
+    """
 
     def __init__(self, app: WorkerApp, served: Callable[[], Sequence[Role]], ending: threading.Event) -> None:
         super().__init__(name="celeriac-refills", daemon=True)
@@ -43,7 +45,7 @@ class Refills(threading.Thread):
             pass
 
     def attempt(self) -> float:
-        """One look; how long (seconds) to wait for the next."""
+        """Check once; return how long (seconds) to wait for the next check."""
         try:
             return min(max(self.look(), OFTEN), SELDOM)
         except Exception as error:
@@ -62,13 +64,13 @@ class Refills(threading.Thread):
         return min((self._refill(rated[refill.role], refill) for refill in refills), default=SELDOM)
 
     def _rated(self) -> list[Role]:
-        """Before the lifeline's first look nobody knows."""
+        """Return the roles with a rate; none before the lifeline's first poll, which reads the limits."""
         if shared.closed() or not shared.limits_as_of():
             return []
         return [role for role in self.served() if role.prompt and self.app.limited.of(role.name).rate_limit]
 
     def _refill(self, role: Role, refill: select.Refill) -> float:
-        """How long (seconds) until the role's next."""
+        """Give out the role's tasks if it has tokens; return how long (seconds) until it has more."""
         now = time.monotonic()
         wait = max(refill.seconds, self.not_before.get(role.name, 0.0) - now)
         if wait > 0:

@@ -18,8 +18,8 @@ from celeriac.worker.app import WorkerApp
 
 logger = logging.getLogger(__name__)
 
-#: How often (seconds) the ring is looked at, at least. Under an old transaction thousands of entries die in a second,
-#: and each claim walks over them until the ring turns.
+#: How often (seconds) the ring is checked, at least. Under an old transaction thousands of entries die in a second,
+#: and each claim reads them until the ring turns.
 LOOK_EVERY = 1.0
 
 
@@ -36,10 +36,10 @@ class Repairs(threading.Thread):
         self.ending = ending
 
     def run(self) -> None:
-        # By itself: after an outage it may remove very much, and the outbox is not to wait for that.
+        # In its own thread: after an outage a review may remove very much, and the outbox must not wait for that.
         review = threading.Thread(target=self._review, name="celeriac-review", daemon=True)
         review.start()
-        # A turn moves what lives, which may take a minute: the outbox does not wait for that either.
+        # A turn moves live entries, which may take a minute: the outbox must not wait for that either.
         ring = threading.Thread(target=self._turn, name="celeriac-ring", daemon=True)
         ring.start()
         while not self._waits_for(SEEN.outbox):
@@ -76,13 +76,13 @@ class Repairs(threading.Thread):
             self.app.kick(roles)
 
     def _try(self, act: Callable[[], object]) -> None:
-        """One that fails keeps no other from being tried."""
+        """Try one repair; one that fails does not stop the others."""
         try:
             act()
         except Exception as error:
             if is_gone(error):
                 self.away.say(error)
-                # Heartbeats come first: what nobody could renew meanwhile is not stale.
+                # Heartbeats come first: leases that nobody could renew meanwhile are not stale.
                 self.due = max(self.due, time.monotonic() + self.every)
             else:
                 log_error(logger, error, "A repair failed; it is tried again")

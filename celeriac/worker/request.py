@@ -1,4 +1,4 @@
-"""The parent's view of a ticket: when its child is lost, its rows are released at once, not when they go stale."""
+"""The parent's view of a ticket: if its child is lost, its rows are released at once, before they go stale."""
 
 from __future__ import annotations
 
@@ -21,22 +21,22 @@ from celeriac.worker import lifeline
 
 logger = logging.getLogger(__name__)
 
-#: Celery's counts are the hub's, but threads of a pool count, too.
+#: Guards Celery's counts, which belong to the hub's thread but are also changed by a pool's threads.
 _counting = threading.Lock()
 
-#: By role, the messages that were no tickets.
+#: Wake-ups received, by role.
 kicks: Counter[str] = Counter()
 
 
 class TicketRequest(Request):
-    """Keeps SQL off the hub's thread: the lifeline releases. What a worker has done is counted in rows."""
+    """A ticket's request. It runs no SQL on the hub's thread: the lifeline releases. What it counts are rows."""
 
     def revoked(self) -> bool:
-        """Rows are cancelled, in SQL; no id that is told to workers is a ticket's."""
+        """Return False: rows are cancelled, in SQL, and no id that workers are told to revoke is a ticket's."""
         return False
 
     def execute_using_pool(self, pool: Any, **kwargs: Any) -> Any:
-        """An asyncio pool takes tickets as they are."""
+        """Run the ticket in the pool; an asyncio pool takes it as it is."""
         return pool.bring(self) if hasattr(pool, "bring") else super().execute_using_pool(pool, **kwargs)
 
     def on_accepted(self, pid: int, time_accepted: float) -> None:
@@ -79,7 +79,7 @@ class TicketRequest(Request):
 
 
 def became(done: Mapping[str, Any] | None, tasks: int) -> str:
-    """Of a ticket of so many tasks, by what its run returned; None: it raised."""
+    """Return what became of a ticket of so many tasks, by what its run returned; None: it raised."""
     if done is None:
         return "broken"
     if "handed_back" in done:
@@ -89,13 +89,13 @@ def became(done: Mapping[str, Any] | None, tasks: int) -> str:
 
 
 def ran(role: str, tasks: int) -> None:
-    """Tasks of a ticket that Redis did not bring."""
+    """Count tasks of a ticket that Redis did not bring."""
     with _counting:
         count(role, tasks)
 
 
 def count(name: str, tasks: int) -> None:
-    """In what `inspect stats` and a heartbeat's `processed` tell."""
+    """Add to the counts in `inspect stats` and in a heartbeat's `processed`."""
     state.all_total_count[0] += tasks
     state.total_count[name] += tasks
     if not state.total_count[name]:

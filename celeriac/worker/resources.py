@@ -1,4 +1,4 @@
-"""What the worker's processes use, measured: memory against its limit, CPU as a mean over a period."""
+"""Measure what the worker's processes use: memory against its limit, CPU as a mean over a period."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from celeriac.worker.memory import Memory, resident_mb
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """`cpu` is a share of the CPUs the worker may use, the other times are of all its processes since they began."""
+    """One measurement. `cpu` is a share of the CPUs the worker may use;
+    the other times are totals of all its processes.
+    """
 
     memory_mb: float = 0.0
     memory_total_mb: float = 1.0
@@ -31,7 +33,7 @@ class Usage:
         return self.memory_mb / self.memory_total_mb
 
     def described(self) -> dict[str, Any]:
-        """As a heartbeat tells it."""
+        """Return it in the form of a heartbeat."""
         return {
             "memory_mb": round(self.memory_mb, 1),
             "memory_total_mb": round(self.memory_total_mb, 1),
@@ -44,7 +46,7 @@ class Usage:
 
 
 class Mean:
-    """The mean rate of a growing count over the last `period` seconds; before there were so many it was 0."""
+    """The mean rate of a growing count over the last `period` seconds, as if it had been 0 before the first reading."""
 
     def __init__(self, period: float) -> None:
         self.period = period
@@ -59,7 +61,7 @@ class Mean:
 
 
 class Meter:
-    """Measures the process it is made in and all that descend from it."""
+    """Measures the process it is made in and all its descendants."""
 
     def __init__(self, memory: Memory, period: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.memory = memory
@@ -98,7 +100,7 @@ def _children(pid: int) -> Iterator[int]:
 
 
 def _cpu_seconds(processes: Sequence[psutil.Process]) -> tuple[float, float]:
-    """With those of children that have ended, so that the sum does not fall when one does."""
+    """Return user and system seconds, with those of ended children, so that the sum does not fall when one ends."""
     user = system = 0.0
     for process in processes:
         try:

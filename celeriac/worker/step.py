@@ -48,13 +48,13 @@ class LifelineStep(bootsteps.StartStopStep):
 
     def __init__(self, worker: Any, **kwargs: Any) -> None:
         super().__init__(worker, **kwargs)
-        # What a child needs for its first ticket, imported once for all: they are forked with it.
+        # The imports above are what a child needs for its first ticket: children are forked with them.
         from celeriac.run import arrive, watch  # noqa: F401
 
         self.lifeline: Lifeline | None = None
         self.threads: list[threading.Thread] = []
         self.heard: list[tuple[Any, Callable[..., None]]] = []
-        # They are forked with these, too; another worker that was forked with this one has its own.
+        # Children are forked with these, too; another worker forked from the same parent has its own.
         shared.make_own()
         traces.keep(on=True)
         COUNTERS.turn(on=bool(worker.app.settings.metrics_address))
@@ -65,12 +65,14 @@ class LifelineStep(bootsteps.StartStopStep):
         served = worker.app.roles.of_queues(set(worker.app.amqp.queues.consume_from))
         shared.name_worker(worker.app.settings.worker_id or shared.fresh_name(_declared(served)))
         if threading.current_thread() is threading.main_thread():
-            # What there is by now stays: in no child does a search for garbage go through it, a tenth of a task's time.
+            # All objects so far are kept out of every child's garbage search, which saves a tenth of a task's time.
             gc.collect()
             gc.freeze()
 
     def start(self, worker: Any) -> None:
-        """As soon as Postgres serves. Raises WorkerShutdown for a signal, and for what it tells in a line."""
+        """Start as soon as Postgres serves. Raises WorkerShutdown for a signal,
+        and after logging a configuration error.
+        """
         for note in (*worker.app.notes(scheduler=worker.scheduler if worker.beat else None), *pools.notes()):
             logger.warning(note)
         warn_of_queues(worker.app.roles, set(worker.app.amqp.queues.consume_from))
@@ -80,7 +82,7 @@ class LifelineStep(bootsteps.StartStopStep):
         PULSE.ends = math.inf
         port = [above.load(above.WORKER_PORT)(lifeline)] if worker.app.settings.metrics_address else []
         for thread in port:
-            thread.start()  # whoever probes is answered while Postgres is waited for
+            thread.start()  # probes are answered while it waits for Postgres
         try:
             once_postgres_serves(lambda: introduce(lifeline), maybe_shutdown)
         except ConfigurationError as error:
@@ -103,7 +105,9 @@ class LifelineStep(bootsteps.StartStopStep):
         self._on(signals.worker_shutdown, lambda **_: stop(lifeline))
 
     def terminate(self, worker: Any) -> None:  # noqa: ARG002 - Celery's signature
-        """So ends a worker in a thread (`celery.contrib.testing`), whose process goes on: nothing of it outlives it."""
+        """End a worker that runs in a thread (`celery.contrib.testing`):
+        its process goes on, and nothing of it may stay.
+        """
         if self.lifeline is None or threading.current_thread() is threading.main_thread():
             return
         for signal, receiver in self.heard:
@@ -122,7 +126,7 @@ class LifelineStep(bootsteps.StartStopStep):
 
 
 def stop(lifeline: Lifeline) -> None:
-    """An embedded worker of before does not stop again."""
+    """Stop the lifeline; an earlier embedded worker does not stop again."""
     if lifeline.ending.is_set():
         return
     lifeline.stopped()
@@ -131,7 +135,7 @@ def stop(lifeline: Lifeline) -> None:
 
 
 def warn_of_queues(roles: Roles, consumed: set[str]) -> None:
-    """Of those it consumes that no task of this code has, which may be misspelt."""
+    """Log the queues it consumes that no task of this code has: they may be misspelt."""
     known = {declared.role.queue for declared in roles.all()}
     if unknown := sorted(consumed - known):
         logger.warning(
@@ -140,12 +144,12 @@ def warn_of_queues(roles: Roles, consumed: set[str]) -> None:
 
 
 def _declared(served: Iterable[Role]) -> list[str]:
-    """Without those of Celery's own that workflows need."""
+    """Return the names of roles, without the built-in ones that workflows need."""
     return [role.name for role in served if not is_built_in(role.name)]
 
 
 def introduce(lifeline: Lifeline) -> None:
-    """What Postgres has to know of a worker before it works. Raises ConfigurationError."""
+    """Write what Postgres has to know of a worker before it works. Raises ConfigurationError."""
     app = lifeline.app
     refuse_old_schema(app.database, app.migrations)
     app.register_roles(served=[role.name for role in lifeline.served()])
@@ -156,7 +160,7 @@ def introduce(lifeline: Lifeline) -> None:
 
 
 def refuse_old_schema(database: Database, migrations: Path | None) -> None:
-    """Raises ConfigurationError if migrations are missing, or this code lacks some the database has."""
+    """Raise ConfigurationError if migrations are missing, or the database has some that this code lacks."""
     with database.statement() as connection:
         if missing := unapplied(connection, migrations):
             raise ConfigurationError(f"the schema lacks {', '.join(sorted(missing))}: run `celeriac migrate`")

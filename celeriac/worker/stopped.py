@@ -1,4 +1,4 @@
-"""What Celery does in a worker's main process about a task whose hard time limit has ended it: hooks and signal."""
+"""Do what Celery does in a worker's main process about a task stopped at its hard time limit: hooks and signal."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ logger = logging.getLogger(__name__)
 
 
 def tell(tasks: Mapping[str, Any], outcome: Outcome, became: str | None) -> None:
-    """Where it has failed for good. In a thread of its own: a hook may take its time."""
+    """Call the hooks and the signal, if the task has failed for good;
+    in a thread of their own, since a hook may take long.
+    """
     if became == FAILED:
         Thread(target=_call, args=(tasks[outcome.task.role], outcome), name="hooks", daemon=True).start()
 
@@ -38,7 +40,7 @@ def _call(task: Any, outcome: Outcome) -> None:
 
 
 def _try(hook: Callable[[], Any], task: Any) -> None:
-    """A hook that fails is logged; the other hooks still run."""
+    """Call the hook. One that fails is logged, and the other hooks still run."""
     try:
         hook()
     except Exception:

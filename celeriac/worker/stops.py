@@ -1,7 +1,7 @@
-"""Stops: whichever signal asks a worker to end, it drains; who insists has what runs handed back at once.
+"""Stops: any signal that asks a worker to end makes it drain; an insisting one has what runs handed back at once.
 
-In place of Celery's handlers, of which SIGQUIT's (and SIGTERM's with `REMAP_SIGTERM=SIGQUIT`) ends tasks without a
-word, and SIGHUP's knows no grace period. What a process of the pool does stands in `celeriac.run.places`.
+They replace Celery's handlers: that of SIGQUIT (and of SIGTERM with `REMAP_SIGTERM=SIGQUIT`) ends tasks without a
+word, and that of SIGHUP has no grace period. A pool's process handles signals in `celeriac.run.places`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from celery.worker import state
 
 SIGNALS = ("SIGTERM", "SIGQUIT", "SIGINT", "SIGHUP")
 
-#: Which of them insist, after another; a supervisor may repeat SIGTERM.
+#: Those that insist when they follow another; a supervisor may repeat SIGTERM.
 INSISTING = ("SIGQUIT", "SIGINT")
 
-#: One that comes sooner (seconds) was sent with the first: to the group, and passed on by who started the worker.
+#: A signal that follows within this time (seconds) was sent with the first: to the group, and again by its starter.
 TOGETHER = 0.5
 
-#: What listeners of `worker_shutting_down` are told: the grace period begins, or it is over.
+#: Values that `worker_shutting_down` passes on: the grace period begins, or it is over.
 WARM, COLD = "Warm", "Cold"
 
 
@@ -36,7 +36,7 @@ _begins_anew = False
 
 
 def begin_anew() -> None:
-    """Executes the worker's command once more, in this process. Celery's own way loses `python -m`."""
+    """Execute the worker's command once more, in this process. Celery's own way loses `python -m`."""
     platforms.close_open_fds([sys.__stdin__, sys.__stdout__, sys.__stderr__])
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606
 
@@ -47,13 +47,13 @@ def _begin_anew_if_asked() -> None:
 
 
 def end() -> None:
-    """Ends the process, whatever its threads do."""
+    """End the process, whatever its threads do."""
     _begin_anew_if_asked()
     os._exit(0)
 
 
 class Stops:
-    """Of one worker's main process."""
+    """The signals of one worker's main process."""
 
     def __init__(self, worker: Any) -> None:
         self.worker = worker
@@ -61,12 +61,12 @@ class Stops:
         self.since: float | None = None
 
     def listen(self) -> None:
-        """Nothing outside of the main thread, where no signals are heard."""
+        """Install the handlers; do nothing outside of the main thread, which alone gets signals."""
         for name in SIGNALS:
             platforms.signals[name] = self._heard
 
     def _heard(self, number: int, _: Any) -> None:
-        """In the main thread, between any two steps of it: nothing here waits."""
+        """Handle a signal, in the main thread, between any two steps of it: nothing here waits."""
         if os.getpid() != self.pid:
             return
         name, now = signal.Signals(number).name, time.monotonic()
@@ -89,10 +89,10 @@ class Stops:
                     _begins_anew = False
 
     def _restarts(self) -> bool:
-        """As Celery's does at SIGHUP, where no terminal has been closed."""
+        """Return whether SIGHUP restarts the worker, as Celery's does unless it has a terminal."""
         return not self.worker._isatty and not self.worker.app.IS_macOS
 
     def _say(self, how: str) -> None:
-        """Its terminal may be gone."""
+        """Print which shutdown begins; the terminal may be gone."""
         with suppress(OSError, ValueError):
             safe_say(f"worker: {how} shutdown (MainProcess)", sys.__stdout__)

@@ -1,6 +1,6 @@
-"""The ticket task as Celery's worker meets it: it moves through the pool like any task, and nobody hears of it.
+"""The ticket task in Celery's worker: it moves through the pool like any task, and nothing reports it.
 
-No event, no signal and no log line tells of a ticket: what they tell of are its rows, in the process that runs them.
+No event, signal or log line is about a ticket: they are about its rows, in the process that runs them.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class TicketTask(Task):
-    """Its rows go through Celery's tracer where somebody listens; the ticket itself never does."""
+    """The ticket task. Its rows go through Celery's tracer where somebody listens; the ticket itself never does."""
 
     abstract = True
     send_events = False
@@ -37,10 +37,12 @@ class TicketTask(Task):
 
     @__trace__.setter
     def __trace__(self, _: Any) -> None:
-        """Celery builds every task a tracer as each process starts."""
+        """Ignore the tracer that Celery builds for every task as each process starts."""
 
     def _trace(self, _: str, args: Any, kwargs: Any, __: Any) -> Any:
-        """Celery's pool takes a tuple: what a success returned comes as its text, a failure with what it raised."""
+        """Run the ticket and return the tuple that Celery's pool takes:
+        a result as text, or the exception that was raised.
+        """
         try:
             return trace_ok_t(None, None, 0.0, self.run(*args, **kwargs))
         except Exception as error:
@@ -48,7 +50,7 @@ class TicketTask(Task):
         except BaseException as error:
             if places.kind is None:
                 raise
-            # Its process goes on, whatever the handler meant; Celery's thread pool would forget the ticket.
+            # The process goes on, whatever the handler raised; Celery's thread pool would forget the ticket.
             return _broke(RuntimeError(f"the handler ended its thread: {error!r}"))
 
 
@@ -58,7 +60,7 @@ def _broke(error: Exception) -> Any:
 
 
 def strategy(task: Task, app: Any, consumer: Consumer, **_: Any) -> Callable[..., None]:
-    """What Celery's own does for a task that is due now, but for what it tells of it."""
+    """Do what Celery's own strategy does for a task that is due now, without its reports."""
 
     def take(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> None:  # noqa: ARG001 - Celery's
         request = TicketRequest(

@@ -1,4 +1,6 @@
-"""The watchdog: a frozen Postgres hangs a client for ever; what hangs is ended, so that the lifeline connects anew."""
+"""The watchdog: a frozen Postgres hangs a client for ever,
+so a hung connection is ended and the lifeline reconnects.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +19,10 @@ logger = logging.getLogger(__name__)
 
 
 class Watchdog(threading.Thread):
-    """No answer for half the shortest lease ends the lifeline's connection.
+    """Ends the lifeline's connection if there was no answer for half the shortest lease.
 
-    Heartbeats are a third of a lease apart: one that hangs is let go at the latest when five sixths are over, and looks
-    are so close that another still comes in time.
+    Heartbeats are a third of a lease apart: a hung one is ended at the latest when five sixths are over, and checks are
+    so close together that another still comes in time.
     """
 
     def __init__(self, lifeline: Lifeline) -> None:
@@ -38,6 +40,6 @@ class Watchdog(threading.Thread):
 
 
 def shut_sockets(database: Database) -> None:
-    """Ends what blocks on them: the blocked call raises, and the next one connects anew."""
+    """Shut the database's sockets: calls that block on them raise, and the next ones reconnect."""
     for connection in database.open_connections():
         shut(connection)

@@ -18,7 +18,7 @@ from celeriac.worker.request import logger, ran
 
 
 class Wide(BasePool):
-    """A pool for Celery, which brings it tickets; it makes passes of its own, with which it goes on without Redis."""
+    """A pool that Celery brings tickets to; it also runs passes of its own, with which it goes on without Redis."""
 
     limit: int
     signal_safe = False
@@ -36,12 +36,12 @@ class Wide(BasePool):
         return list(self.app.roles.of_queues(set(self.app.amqp.queues.consume_from)))
 
     def on_stop(self) -> None:
-        """Once what runs has ended; the lifeline hands it back when the grace period is over."""
+        """Stop once what runs has ended; the lifeline hands that back when the grace period is over."""
         self.flights.stop()
         places.wake, shared.in_flight = None, None
 
     def bring(self, request: Any) -> None:
-        """A ticket, or what asks for a look at a role."""
+        """Take a ticket, or a wake-up for a role."""
         role_name, ids, token = request.args
         began = time.monotonic()
         request.on_accepted(os.getpid(), began)
@@ -62,7 +62,7 @@ class Wide(BasePool):
             ended({"ran": 0})
 
     def grow(self, n: int = 1) -> None:
-        """`control pool_grow`."""
+        """Handle `control pool_grow`."""
         self.limit += n
         self.flights.resize(self.limit)
 
@@ -75,10 +75,10 @@ class Wide(BasePool):
 
 
 class TaskPool(Wide):
-    """`-P asyncio`: one event loop, `-c` tasks in flight."""
+    """The pool `-P asyncio`: one event loop, `-c` tasks in flight."""
 
     on_loop = True
 
 
 class Threads(Wide, thread.TaskPool):
-    """`-P threads`: a thread a slot."""
+    """The pool `-P threads`: a thread for each slot."""

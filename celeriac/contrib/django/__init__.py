@@ -1,4 +1,4 @@
-"""For Django: put `"celeriac.contrib.django"` into INSTALLED_APPS (docs/django.md).
+"""The Django integration: put `"celeriac.contrib.django"` into INSTALLED_APPS (docs/django.md).
 
 apps           finds the Celeriac app, gives it the address from DATABASES; `migrate` brings the engine's schema
 databases      which alias the schema lies in, and its address

@@ -1,4 +1,4 @@
-"""The tasks in Django's admin: to be read."""
+"""The tasks in Django's admin, read-only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _FIELDS = {"args": "task_args", "kwargs": "task_kwargs", "result": "result", "er
 
 @admin.register(Task)
 class TaskAdmin(admin.ModelAdmin):
-    """Whoever has the permission `celeriac.view_task` sees lists and pages. Nobody adds, changes or deletes here."""
+    """The admin page. Users with the permission `celeriac.view_task` see lists and pages; nobody changes anything."""
 
     list_display = ("task_id", "task_name", "status", "account", "worker", "date_created", "date_done")
     search_fields = ("=task_id", "=account", "=lock_key")

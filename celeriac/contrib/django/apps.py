@@ -1,4 +1,4 @@
-"""Joins the project's Celeriac app to Django's databases. Does nothing where the app is stock Celery's."""
+"""Joins the project's Celeriac app to Django's databases; does nothing if the app is stock Celery's."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _brought: set[str] = set()
 
 
 class CeleriacConfig(AppConfig):
-    """INSTALLED_APPS finds it by the package's name."""
+    """The Django app, which INSTALLED_APPS finds by the package's name."""
 
     name = "celeriac.contrib.django"
     label = "celeriac"
@@ -40,7 +40,7 @@ class CeleriacConfig(AppConfig):
 
 
 def bring_schema(using: str, **_: Any) -> None:
-    """After Django's `migrate` of the database that the engine's schema lies in: brings it up to date, in tests too.
+    """Migrate the engine's schema after Django's `migrate` of the database it lies in, in tests too.
 
     Once a process: Django sends the same signal after each flush, as of a TransactionTestCase.
     """
@@ -63,7 +63,7 @@ def follow(**_: Any) -> None:
 
 
 def _forget_database(app: Celeriac) -> None:
-    """The next look-up connects to where DATABASES points by then."""
+    """Drop the connections; the next access connects to where DATABASES points by then."""
     if "database" in app.__dict__:
         app.database.dispose()
     for name in ("database", "by_name", "limited", "tally"):
@@ -71,7 +71,7 @@ def _forget_database(app: Celeriac) -> None:
 
 
 def _let_go_of_tests_database(app: Celeriac, creation: Any) -> None:
-    """Postgres drops no database that somebody is connected to, and Django has no signal before it drops a test's."""
+    """Disconnect before Django drops a test's database, of which it sends no signal: Postgres drops none in use."""
 
     def destroy(*args: Any, **options: Any) -> Any:
         _brought.discard(app.database_url)

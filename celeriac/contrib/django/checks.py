@@ -1,4 +1,4 @@
-"""Among Django's checks: what is wrong with the app, and settings and options that do not do what they say."""
+"""Django checks: errors in the app's configuration, and settings and options without their effect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from celeriac.errors import ConfigurationError
 
 
 def notes(**_: Any) -> list[CheckMessage]:
-    """Asks no server: `manage.py celeriac check` does."""
+    """Run the checks, without asking a server: `manage.py celeriac check` does that."""
     app = celeriac_app()
     if app is None:
         return []

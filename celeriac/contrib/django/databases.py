@@ -1,4 +1,4 @@
-"""Which of Django's databases the engine's schema lies in, and its address."""
+"""Django's database alias of the engine's schema, and its address."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from sqlalchemy import URL, make_url
 from celeriac.app import Celeriac
 from celeriac.errors import ConfigurationError
 
-#: Options of a connection that libpq has, too.
+#: Options of a connection that libpq also has.
 _OPTIONS = ("service", "sslmode", "sslrootcert", "sslcert", "sslkey", "passfile", "options", "target_session_attrs")
 
 
 def celeriac_app() -> Celeriac | None:
-    """The project's app: the one CELERIAC_APP names, else the current one; None if that is stock Celery's."""
+    """Return the project's app: the one CELERIAC_APP names, else the current one; None if that is stock Celery's."""
     path = getattr(settings, "CELERIAC_APP", None)
     app = symbol_by_name(path) if path else _state._tls.current_app or _state.default_app
     return app if isinstance(app, Celeriac) else None
 
 
 def usual_alias() -> str:
-    """The alias that CELERIAC_DATABASE names."""
+    """Return the alias that CELERIAC_DATABASE names."""
     return str(getattr(settings, "CELERIAC_DATABASE", "default"))
 
 
 def alias_of(database_url: str | None) -> str | None:
-    """Where the engine's schema lies; None if DATABASE_URL names a database that is none of Django's."""
+    """Return the alias of the engine's schema; None if DATABASE_URL names a database that is none of Django's."""
     if database_url is None:
         return usual_alias()
     identity = _identity(make_url(database_url))
@@ -39,7 +39,7 @@ def alias_of(database_url: str | None) -> str | None:
 
 
 def address() -> str:
-    """Of the usual alias, as it is now: tests have databases of their own. Raises ConfigurationError."""
+    """Return the usual alias's address as it is now: tests have databases of their own. Raises ConfigurationError."""
     alias = usual_alias()
     if alias not in connections:
         raise ConfigurationError(f"CELERIAC_DATABASE={alias!r}: DATABASES has {', '.join(connections)}")

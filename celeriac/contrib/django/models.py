@@ -1,4 +1,4 @@
-"""The tasks as a model, to be read. Fields have the names that django-celery-results has for them."""
+"""A read-only model of tasks. Fields are named as in django-celery-results."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Tasks(models.Manager):
 
 
 class Task(models.Model):
-    """A row of `worker_tasks`: what waits, runs, or has finished and is kept."""
+    """A row of `worker_tasks`: a task that waits, runs, or has finished and is kept."""
 
     id = models.BigIntegerField(primary_key=True)
     task_id = models.TextField()
@@ -53,9 +53,9 @@ class Task(models.Model):
         return f"{self.task_name} {self.task_id}"
 
     def save(self, *_: Any, **__: Any) -> None:
-        """Raises IllegalMove."""
+        """Refuse: raises IllegalMove."""
         raise IllegalMove(_ONLY_READ)
 
     def delete(self, *_: Any, **__: Any) -> Any:
-        """Raises IllegalMove."""
+        """Refuse: raises IllegalMove."""
         raise IllegalMove(_ONLY_READ)

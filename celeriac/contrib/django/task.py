@@ -1,4 +1,4 @@
-"""Celery's task for Django, whose calls are rows."""
+"""Celery's task for Django, with calls that are rows."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def _closing(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[
 
 
 class DjangoTask(CelerysDjangoTask, Task[..., Any]):
-    """What `@app.task` and `@shared_task` make in a Django project."""
+    """A task of a Django project, as `@app.task` and `@shared_task` make it."""
 
     abstract = True
 
@@ -58,11 +58,11 @@ class DjangoTask(CelerysDjangoTask, Task[..., Any]):
             cls.run = staticmethod(closing) if isinstance(run, staticmethod) else closing
 
     def delay_on_commit(self, *args: Any, **kwargs: Any) -> Any:
-        """As `apply_async_on_commit`."""
+        """Enqueue after the commit, as `apply_async_on_commit` does."""
         return self.apply_async_on_commit(args, kwargs)
 
     def apply_async_on_commit(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
-        """Enqueues after the commit, not at all after a rollback. The result it returns has the task's id already."""
+        """Enqueue after the commit, not at all after a rollback. The result it returns has the task's id already."""
         task_id = options.pop("task_id", None) or fresh_id()
         transaction.on_commit(partial(self.apply_async, args, kwargs, task_id=task_id, **options))
         return self.AsyncResult(task_id)

@@ -1,4 +1,4 @@
-"""What is enqueued within `atomic()` belongs to that transaction: its row, or the moment it is inserted."""
+"""Enqueuing within `atomic()` belongs to that transaction: the row is written in it, or inserted after its commit."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _JSON = (114, 3802)
 
 
 class DjangoStatements(Statements):
-    """Django's connection of an alias, by psycopg 3 or 2, whichever Django has."""
+    """Statements on Django's connection of an alias, by psycopg 3 or 2, whichever Django uses."""
 
     def __init__(self, alias: str) -> None:
         super().__init__()
@@ -48,19 +48,19 @@ def _parsed(row: Sequence[Any], texts: Sequence[int]) -> list[Any]:
 
 
 class Atomic:
-    """An `atomic()` that is open here. `connection` is None where the engine's schema lies in another database."""
+    """An open `atomic()`. `connection` is None if the engine's schema lies in another database."""
 
     def __init__(self, alias: str, *, has_schema: bool) -> None:
         self.alias = alias
         self.connection = DjangoStatements(alias) if has_schema else None
 
     def after_commit(self, act: Callable[[], None]) -> None:
-        """Once the outermost block is committed; never if it, or the savepoint around this call, is rolled back."""
+        """Run it once the outermost block commits; never if that, or the savepoint around this call, is rolled back."""
         transaction.on_commit(act, using=self.alias)
 
 
 class Ambient:
-    """Asked at each call: the transaction that Django has open in this thread, that of the schema's database first."""
+    """Finds the transaction Django has open in this thread, at each call, preferring the schema's database."""
 
     def __init__(self, database_url: str | None) -> None:
         """`database_url`: where the engine's schema lies, if not in the usual alias."""

@@ -1,1 +1,1 @@
-"""Failures: grouped by what they have in common, since when, how fast they come, and messages that became no task."""
+"""Failures: grouped by what they share, since when, how often they come, and messages that became no task."""

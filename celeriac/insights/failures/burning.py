@@ -1,8 +1,8 @@
-"""Roles whose attempts fail now as they did not before: within minutes, retried or not, beside the role's own past.
+"""Roles whose attempts fail now as they did not before: a judgement within minutes, compared with the role's own past.
 
-One judgement for the alert `fails_now`, `celeriac doctor`, `status`, the overview, the role's page and the API. An
-attempt failed where its event has an error: it is retried, begins a new round, timed out, was given up, or took its
-process down. A retry without one, by which a handler waits for something, is none.
+The alert `fails_now`, `celeriac doctor`, `status`, the overview, the role's page and the API all use this one. An
+attempt failed if its event has an error: it is retried, begins a new round, timed out, was given up, or took its
+process down. A retry without an error, by which a handler waits for something, is no failure.
 """
 
 from __future__ import annotations
@@ -21,29 +21,30 @@ from celeriac.store.alike import pattern_of
 #: Kinds of events by which an attempt failed.
 KINDS = ("retry", "retry_round", "timeout", "failed", "worker_lost")
 
-#: Fewer failed attempts than this tell nothing.
+#: With fewer failed attempts than this there is no judgement.
 FEW = 10
 
-#: Events of any kind are read back to here, as their index knows no kind; and a role's tasks that ended.
+#: At most so many events are read back, of any kind as their index has no kind; and at most so many ended tasks of a
+#: role.
 MOST = 10_001
 
-#: The newest attempts, most of which have to fail as well: what has passed leaves.
+#: So many newest attempts have to fail mostly as well, so that a failure that has passed leaves the list.
 NEWEST = 20
 
-#: A share of failures at which a role burns that has no past; one that has, at so many times its own, but not below.
+#: A role without a past burns at this share of failures; one with a past at so many times its own share, within bounds.
 WITHOUT_PAST, LEAST, TIMES, CERTAIN = 0.5, 0.2, 4.0, 0.9
 
-#: A past tells something from so many attempts on.
+#: So many attempts make a past that can be compared with.
 PAST = 100
 
-#: A role of which no attempt has failed for so long (seconds) does not burn.
+#: A role does not burn if none of its attempts has failed for so long (seconds).
 OVER = 600.0
 
-#: Failures of a role that are read for their error, and the tasks among them that are looked up.
+#: So many failures of a role are read for their error, and so many of their tasks are looked up.
 READ, LOOKED_UP = 1_000, 500
 
-# The windows of five minutes and of an hour are as short as what is read of them: beyond its newest events and tasks
-# nobody knows both what failed and what succeeded. Roles that keep no successes have counted them by minutes.
+# The windows of five minutes and of an hour begin no earlier than the oldest event or task that is read: further back
+# not both failures and successes are known. Roles that keep no successes have counted them by minutes.
 SUSPECTS = text("""
 WITH walked AS MATERIALIZED (
     SELECT role, task, at, kind, from_status, to_status, why IS NOT NULL AS said FROM celeriac.task_events
@@ -120,7 +121,7 @@ WHERE role = :role AND from_status = 'running' AND why IS NOT NULL AND kind = AN
 ORDER BY at DESC LIMIT :read
 """)
 
-# Of the minutes that are counted, the newest first.
+# Only minutes with counts, the newest first.
 MINUTES = text("""
 SELECT minute, completed, failed + retried AS failed FROM celeriac.minutes
 WHERE role = :role AND minute >= statement_timestamp() - interval '1 day' AND completed + failed + retried > 0
@@ -146,13 +147,13 @@ ORDER BY started_at DESC LIMIT 1
 
 @dataclass(frozen=True, slots=True)
 class Burning:
-    """A role of which `failed` of `attempts` failed within `window` seconds. `usual`: the share (0 to 1) of the day
-    before, None where that tells nothing. `error`: the most frequent one, without what differs from task to task, which
-    `same` of the `read` newest failures have; it began at `since`.
+    """A role of which `failed` of `attempts` attempts failed within `window` seconds.
 
-    `tasks`: hit within the hour, of which `given_up` have failed for good. `accounts`: of the newest 500 of them, and
-    `account` where it is a single one. `oldest`: seconds since the first of these was enqueued that is not over.
-    `worker_started_at`, `version`: of a worker of its queue that started within ten minutes before.
+    `usual`: the share (0 to 1) of the day before, None where too few attempts were made. `error`: the most frequent
+    one, without what differs from task to task; `same` of the `read` newest failures have it, and it began at `since`.
+    `tasks`: hit within the hour; `given_up` of them have failed for good. `accounts`: of the newest 500 of these tasks;
+    `account`: where it is a single one. `oldest`: seconds since the oldest unfinished one of these was enqueued.
+    `worker_started_at`, `version`: of a worker of its queue that started within the ten minutes before `since`.
     """
 
     role: str
@@ -174,7 +175,7 @@ class Burning:
 
     @property
     def sentence(self) -> str:
-        """Goes on from the role."""
+        """The alert's sentence, to be written after the role's name."""
         usual = "" if self.usual is None else f", {self.usual:.1%} the day before"
         most = "" if self.same == self.read else f" (most of them: {self.same:,} of {self.read:,})"
         who = f"account {self.account}" if self.account is not None else f"{self.accounts:,} accounts"
@@ -199,7 +200,7 @@ class Burning:
 
 
 def burning(connection: Connection, role: str | None = None) -> list[Burning]:
-    """All roles that are not paused and burn, or one of them; that with the most tasks hit first."""
+    """Return the roles that burn and are not paused, or the given one if it does; the one with most tasks hit first."""
     parameters = {"role": role, "most": MOST, "few": FEW, "newest": NEWEST, "kinds": list(KINDS)}
     suspects = connection.execute(SUSPECTS, parameters).all()
     burns = [_described(connection, row, of) for row in suspects if (of := window_of(row)) is not None]
@@ -208,7 +209,7 @@ def burning(connection: Connection, role: str | None = None) -> list[Burning]:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """In which a role burns. `limit`: the share at which it does."""
+    """The window in which a role burns. `limit`: the share of failures from which on it does."""
 
     seconds: float
     failed: int
@@ -217,7 +218,7 @@ class Window:
 
 
 def window_of(row: Any) -> Window | None:
-    """The shorter one in which the role burns; None where it does not. Pure."""
+    """Return the shorter of the two windows in which the role burns, None if it burns in neither. Pure."""
     limit = limit_of(row.past_completed, row.past_failed)
     if row.silent > OVER or row.newest is None or float(row.newest) < limit:
         return None
@@ -231,7 +232,7 @@ def window_of(row: Any) -> Window | None:
 
 
 def limit_of(completed: int, failed: int) -> float:
-    """The share of failures at which a role burns, by what its attempts came to in the day before. Pure."""
+    """Return the share of failures from which on a role burns, given its attempts of the day before. Pure."""
     usual = usual_of(completed, failed)
     return WITHOUT_PAST if usual is None else min(CERTAIN, max(LEAST, TIMES * usual))
 
@@ -265,9 +266,10 @@ def _described(connection: Connection, row: Row[Any], window: Window) -> Burning
 
 
 def _began(minutes: Sequence[Any], times: Sequence[datetime], limit: float) -> datetime:
-    """When this error began: its first occurrence in the minutes up to now that fail. Both are the newest first.
+    """Return when this error began: its first occurrence within the minutes up to now that fail.
 
-    The minute in which it began may hold more successes; what is older than `times` reach is told to the minute.
+    `minutes` and `times`: newest first. The minute in which it began may hold more successes; what began before the
+    oldest of `times` is known to the minute.
     """
     failing: datetime | None = None
     for minute in minutes:

@@ -1,4 +1,4 @@
-"""What plain Celery apps sent that became no task."""
+"""Dead letters: messages of plain Celery apps that became no task."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ MOST = 1_000
 #: How much of a message is shown (bytes).
 SHOWN = 65_536
 
-# By -id where one name is meant: as an order by id alone is also the primary key's, which passes by all other names.
+# Ordered by -id where one name is given: an order by id alone is also the primary key's, and that index would pass by
+# all other names.
 LIST = text("""
 SELECT id, at, name, task_id, sender, args, kwargs, reason, size FROM celeriac.dead_letters
 WHERE id < coalesce(CAST(:before AS bigint), 9223372036854775807)
@@ -38,8 +39,8 @@ FROM celeriac.dead_letters WHERE id = :id
 def dead_letters(
     connection: Connection, *, name: str | None = None, limit: int = 100, before: int | None = None
 ) -> list[dict[str, Any]]:
-    """Newest first; of the messages for one task (its `name`) or of all. Raises BadValue."""
-    if not 1 <= limit <= MOST + 1:  # one more than a page tells whether there is a following one
+    """Return dead letters, newest first: those for one task (its `name`) or all. Raises BadValue."""
+    if not 1 <= limit <= MOST + 1:  # one more than a page shows whether there is a following one
         raise BadValue(f"limit={limit}: give 1 to {MOST:,}")
     parameters = {"before": before, "most": limit}
     rows = (
@@ -51,7 +52,7 @@ def dead_letters(
 
 
 def dead_letter(connection: Connection, letter: int) -> dict[str, Any]:
-    """With the message as a text, up to its first 64 kB. Raises Unknown."""
+    """Return a dead letter with its message as text, up to the first 64 kB. Raises Unknown."""
     row = connection.execute(LETTER, {"id": letter, "shown": SHOWN}).mappings().one_or_none()
     if row is None:
         raise Unknown(f"there is no dead letter {letter}")
@@ -60,7 +61,7 @@ def dead_letter(connection: Connection, letter: int) -> dict[str, Any]:
 
 
 def _redacted(connection: Connection, letters: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of a role with secrets a message's text is hidden as a whole, as are arguments that are a text."""
+    """Hide secrets: if the role has any, a message's whole text is hidden, and so are arguments that are a text."""
     secret = of_roles(connection, {letter["name"] for letter in letters if letter["name"]})
     return [_without(letter, secret.get(letter["name"])) for letter in letters]
 

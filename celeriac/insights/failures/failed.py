@@ -1,4 +1,4 @@
-"""The tasks of a group of failures, all of them, page by page."""
+"""All tasks of a group of failures, page by page."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from celeriac.insights.failures.failures import failed_page
 from celeriac.insights.tasks.lists import MOST_ROWS, Page
 from celeriac.insights.tasks.tasks import find
 
-#: Looks for a page: each groups the next 5,000 failures.
+#: Attempts to fill a page: each groups the next 5,000 failures.
 LOOKS = 4
 
 
 def failed_tasks(
     connection: Connection, fingerprint: str, *, role: str | None = None, limit: int = 100, after: int | None = None
 ) -> Page:
-    """Newest first, those before the id `after`. A page may be short before the end. Raises BadValue, Unknown."""
+    """Return the group's tasks before `after`, newest first. A page may be short midway. Raises BadValue, Unknown."""
     if not 1 <= limit <= MOST_ROWS:
         raise BadValue(f"limit={limit}: give 1 to {MOST_ROWS:,}")
     ids, place = list[int](), after

@@ -1,4 +1,4 @@
-"""Failures, grouped: how many different things go wrong, of which role, since when, and for whom."""
+"""Failures in groups: how many different things go wrong, in which role, since when, and for whom."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ from celeriac.insights.failures.said import Said, said_by
 from celeriac.insights.tasks.clock import clock
 from celeriac.insights.tasks.lists import Matching
 
-#: Failures that are grouped at most: the newest ones, by id.
+#: At most so many failures are grouped: the newest ones, by id.
 LOOKS_AT = 5_000
 
-#: So many times as many are looked at for those of a group, where it is only to be said how many there are.
+#: So many pages are read where a group's failures are only counted.
 PAGES = 20
 
-#: Groups told at most: as many as there can be.
+#: Most groups that can be returned: as many as there can be.
 MOST = LOOKS_AT
 
-#: Of a group, so many tasks and accounts are told, and counts over time.
+#: Each group lists so many tasks and accounts, and so many counts over time.
 EXAMPLES, ACCOUNTS, PARTS = 5, 10, 24
 
-#: What `last_hour` counts.
+#: The time that `last_hour` counts.
 RECENT = timedelta(hours=1)
 
-#: Seconds a look may go back.
+#: Most seconds that `since` may go back.
 OLDEST = 1e9
 
-# INVARIANT of `names`: one descent per role that has failed tasks, or the one that is asked for. By -id, which this
-# index has and the primary key has not. Of days before the one that is asked for, no partition is looked at.
+# INVARIANT of `names`: one descent per role that has failed tasks, or the given role. Ordered by -id, which this index
+# has and the primary key has not. No partition of a day before the given time is read.
 WALK = text("""
 WITH RECURSIVE names AS (
     (SELECT role FROM celeriac.history WHERE status = 'failed' AND status IN ('failed', 'cancelled')
@@ -65,11 +65,11 @@ SELECT id, task_id, role, account, completed_at FROM walk ORDER BY -id
 
 @dataclass(frozen=True, slots=True)
 class FailureGroup:
-    """Failures that are the same, of those looked at. `message`: the newest one's first line. `pattern`: what all have
-    in common of it. `frame`: the innermost of their own, "file:function". `tasks`: the newest few. `accounts`: the
-    first few that were hit, of `accounts_in_all`. `trend`: how many in each of 24 equal parts of the time looked at.
-    All of them were given up; `retrying`: tasks that failed so and are tried again, of the first 500 of the role.
-    `mark`: what somebody said of it.
+    """Failures of one kind, among those read. `message`: the newest one's first line. `pattern`: the part of it that
+    all have in common. `frame`: their innermost own frame, "file:function". `tasks`: the newest few. `accounts`: the
+    first few that were hit, of `accounts_in_all`. `trend`: how many in each of 24 equal parts of the time read. All of
+    them were given up; `retrying`: tasks that failed so and are tried again, among the first 500 of the role. `mark`:
+    what somebody noted about it.
     """
 
     fingerprint: str
@@ -92,9 +92,9 @@ class FailureGroup:
 
 @dataclass(frozen=True, slots=True)
 class Failures:
-    """`groups`: the most frequent first, of `groups_in_all`. `looked_at`: how many failures were read, the newest by
-    id; `reached_end` False: there are older ones. `begin`: when the trends do: as long ago as was asked for, or with
-    the oldest failure there is; they end now.
+    """Groups of failures. `groups`: the most frequent first, of `groups_in_all`. `looked_at`: how many failures were
+    read, the newest by id; if `reached_end` is False there are older ones. `begin`: start of the trends, which end now:
+    as long ago as was requested, or the time of the oldest failure.
     """
 
     groups: list[FailureGroup]
@@ -106,13 +106,13 @@ class Failures:
 
 @dataclass(frozen=True, slots=True)
 class _Time:
-    """What is looked at."""
+    """The span of time whose failures are counted."""
 
     begin: datetime
     end: datetime
 
     def parts(self, times: Sequence[datetime]) -> list[int]:
-        """How many lie in each part of it. `times`: the earliest first; what is beyond an end is of the part there."""
+        """Count `times`, earliest first, in each part of the span; what lies outside counts in the nearest part."""
         part = (self.end - self.begin) / PARTS or timedelta(seconds=1)
         before = [0, *(bisect_left(times, self.begin + n * part) for n in range(1, PARTS)), len(times)]
         return [after - n for n, after in pairwise(before)]
@@ -134,9 +134,8 @@ def failures(
     connection: Connection, *, role: str | None = None, since: float | None = None, limit: int = 100,
     state: str | None = None,
 ) -> Failures:  # fmt: skip
-    """The newest 5,000 failures, grouped. `since`: of the last so many seconds only. `state`: open, known or resolved.
-
-    Raises BadValue.
+    """Return the newest 5,000 failures in groups. `since`: only the last so many seconds. `state`: open, known or
+    resolved. Raises BadValue.
     """
     if state not in (None, "open", "known", "resolved"):
         raise BadValue(f"state={state!r:.50}: give open, known or resolved")
@@ -154,7 +153,7 @@ def failures(
 
 
 def _begin(now: datetime, since: float | None) -> datetime | None:
-    """Raises BadValue."""
+    """Return the time `since` seconds before now. Raises BadValue."""
     if since is None:
         return None
     if not 0 <= since <= OLDEST:
@@ -163,7 +162,7 @@ def _begin(now: datetime, since: float | None) -> datetime | None:
 
 
 def _marked(connection: Connection, groups: list[FailureGroup]) -> list[FailureGroup]:
-    """With what is known of them beside."""
+    """Add each group's mark and the number of tasks that are retried."""
     said = marks(connection, {group.fingerprint: group.last_seen for group in groups})
     again = retrying(connection, {group.role for group in groups})
     return [
@@ -174,13 +173,13 @@ def _marked(connection: Connection, groups: list[FailureGroup]) -> list[FailureG
 def failed_of(
     connection: Connection, fingerprint: str, *, role: str | None = None, since: float | None = None
 ) -> list[int]:
-    """The ids of all failures of a group, newest first: it goes back as far as they are kept. Raises Unknown."""
+    """Return the ids of all failures of a group, newest first, as far back as they are kept. Raises Unknown."""
     ids = [i for page in _of_group(connection, fingerprint, role, since) for i in page]
     return ids or _unknown(fingerprint)
 
 
 def failing(connection: Connection, fingerprint: str, *, role: str | None = None, most: int) -> Matching:
-    """Up to `most` of them, among the newest 100,000 failures. Raises Unknown."""
+    """Return up to `most` failures of the group, among the newest 100,000 failures. Raises Unknown."""
     ids: list[int] = []
     pages = _of_group(connection, fingerprint, role, None)
     for page in islice(pages, PAGES):
@@ -193,7 +192,7 @@ def failing(connection: Connection, fingerprint: str, *, role: str | None = None
 
 
 def _of_group(connection: Connection, fingerprint: str, role: str | None, since: float | None) -> Iterator[list[int]]:
-    """By the pages in which they are looked for."""
+    """Yield the ids of a group's failures, one list for each page read."""
     begin, before = _begin(clock(connection), since), None
     while True:
         failed, looked_at, last = _page(connection, role, begin, before)
@@ -201,7 +200,7 @@ def _of_group(connection: Connection, fingerprint: str, role: str | None, since:
         yield [one.id for one in same]
         if looked_at < LOOKS_AT:
             return
-        role = same[0].role if same else role  # All of a group are of one role: of no other is one looked at.
+        role = same[0].role if same else role  # All failures of a group are of one role, so no other role is read.
         before = last
 
 
@@ -213,8 +212,8 @@ def failed_page(
     connection: Connection, fingerprint: str, before: int | None, *, role: str | None = None,
     since: float | None = None, until: datetime | None = None,
 ) -> tuple[list[int], int | None]:  # fmt: skip
-    """Of the next 5,000 failures those of the group that did not end after `until`; and where to go on, None at the
-    end.
+    """Return the failures of the group among the next 5,000 that did not end after `until`; and the id to go on from,
+    None at the end.
     """
     failed, looked_at, last = _page(connection, role, _begin(clock(connection), since), before)
     same = [one for one in failed if one.kind.fingerprint == fingerprint]
@@ -223,7 +222,7 @@ def failed_page(
 
 
 def grouped(failed: Iterable[_Failure], time: _Time) -> list[FailureGroup]:
-    """The most frequent first, of equals that with the newest failure. `failed`: newest first."""
+    """Return groups, the most frequent first, among equals the one with the newest failure. `failed`: newest first."""
     together: dict[str, list[_Failure]] = {}
     for failure in failed:
         together.setdefault(failure.kind.fingerprint, []).append(failure)
@@ -234,7 +233,7 @@ def grouped(failed: Iterable[_Failure], time: _Time) -> list[FailureGroup]:
 def _page(
     connection: Connection, role: str | None, begin: datetime | None, before: int | None
 ) -> tuple[list[_Failure], int, int | None]:
-    """Those meant, the newest first; how many were looked at, and the id of the last of them."""
+    """Return the failures since `begin`, newest first; how many rows were read, and the id of the last of them."""
     parameters = {"role": role, "begin": begin, "before": before, "most": LOOKS_AT}
     rows = connection.execute(WALK, parameters).all()
     meant = [row for row in rows if begin is None or row.completed_at >= begin]

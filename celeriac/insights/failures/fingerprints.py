@@ -1,7 +1,7 @@
-"""What failures have in common, by which they are grouped.
+"""The fingerprint by which failures are grouped.
 
-Two are the same if their role, their exception's type, their message without what differs from task to task (numbers,
-ids, what is quoted) and the innermost of their own frames are. Pure.
+Two failures are of one kind if these are the same: role, type of the exception, message without what differs from task
+to task (numbers, ids, what is quoted), and the innermost own frame. Pure.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from celeriac.store.alike import pattern_of
 _TYPE = re.compile(r"([A-Za-z_][\w.]*): ")
 _FRAME = re.compile(r'^  File "([^"]+)", line \d+, in (.+)$', re.MULTILINE)
 
-#: Files of others: of the engine, of what is installed, of Python.
+#: Files that are not the user's own: of the engine, of what is installed, of Python.
 _OTHERS = (f"{Path(__file__).parents[1]}/", "/site-packages/", "/dist-packages/", "/lib/python", "<")
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """`frame`: "file:function". `fingerprint`: a digest of the role and all of these."""
+    """A kind of failure. `frame`: "file:function". `fingerprint`: a digest of the role and all of these."""
 
     type: str | None
     pattern: str
@@ -31,7 +31,7 @@ class Kind:
 
 
 def kind_of(role: str, message: str, traceback: str | None) -> Kind:
-    """What a failure has in common with those that are the same."""
+    """Return the kind of a failure: what it has in common with others like it."""
     said = _TYPE.match(message)
     kind = said and said[1]
     pattern, frame = pattern_of(message), own_frame(traceback)
@@ -40,7 +40,7 @@ def kind_of(role: str, message: str, traceback: str | None) -> Kind:
 
 
 def own_frame(traceback: str | None) -> str | None:
-    """The innermost frame that is neither a library's nor the engine's: "file:function", as lines move."""
+    """Return the innermost frame that is neither a library's nor the engine's, as "file:function": lines move."""
     frames = _FRAME.findall(traceback or "")
     own = [(file, function) for file, function in frames if not any(other in file for other in _OTHERS)]
     return f"{own[-1][0].rpartition('/')[2]}:{own[-1][1]}" if own else None

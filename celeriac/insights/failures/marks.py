@@ -1,4 +1,4 @@
-"""What is known of failures that are the same, beside that they failed: what somebody said, and who tries it still."""
+"""Marks on a kind of failure, beside its failures: what somebody noted, and how many tasks are still retried."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlalchemy import Connection, text
 
 from celeriac.store.alike import pattern_of
 
-#: Of a role, so many tasks that wait for their time are looked at: those that are due first.
+#: So many tasks of a role that wait for their time are read: those that are due first.
 LOOKS_AT = 500
 
 MARKS = text("""
@@ -20,7 +20,7 @@ SELECT fingerprint, state, note, by, at FROM celeriac.failure_marks
 WHERE fingerprint = ANY (CAST(:fingerprints AS text[]))
 """)
 
-# A task in it whose last attempt failed waits for the next one. Each is looked up by its id.
+# A task in `later` with an error waits for its next attempt. Each is looked up by its id.
 RETRYING = text("""
 SELECT r.role, left(split_part(t.error_message, chr(10), 1), 500) AS message
 FROM unnest(CAST(:roles AS text[])) AS r (role), LATERAL (
@@ -32,7 +32,7 @@ WHERE t.error_message IS NOT NULL
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """`reopened`: it was resolved, and failed again since; then its state is open."""
+    """A note on a kind of failure. `reopened`: it was resolved and has failed again since; its state is then open."""
 
     state: Literal["open", "known", "resolved"] = "open"
     note: str | None = None
@@ -41,25 +41,25 @@ class Mark:
     reopened: bool = False
 
 
-#: Of what nobody has said anything.
+#: The mark of a kind that nobody has marked.
 OPEN = Mark()
 
 
 def marks(connection: Connection, last_seen: dict[str, datetime]) -> dict[str, Mark]:
-    """Of these fingerprints, each with when it failed last."""
+    """Return the marks of these fingerprints. `last_seen`: when each failed last."""
     rows = connection.execute(MARKS, {"fingerprints": list(last_seen)}).all() if last_seen else ()
     made = {row.fingerprint: Mark(row.state, row.note, row.by, row.at) for row in rows}
     return {fingerprint: _now(mark, last_seen[fingerprint]) for fingerprint, mark in made.items()}
 
 
 def _now(mark: Mark, last_seen: datetime) -> Mark:
-    """It opens by itself."""
+    """Return the mark as it stands now: one that was resolved opens again with a later failure."""
     if mark.state == "resolved" and mark.at is not None and last_seen > mark.at:
         return replace(mark, state="open", reopened=True)
     return mark
 
 
 def retrying(connection: Connection, roles: Collection[str]) -> Counter[tuple[str, str]]:
-    """By role and pattern: tasks whose last attempt failed so, and that are tried again."""
+    """Count, by role and pattern, the tasks whose last attempt failed so and that are tried again."""
     rows = connection.execute(RETRYING, {"roles": sorted(roles), "most": LOOKS_AT}).all() if roles else ()
     return Counter((row.role, pattern_of(row.message)) for row in rows)

@@ -1,4 +1,4 @@
-"""What failures said, read once: it never changes, and reading it is what takes long."""
+"""The messages and tracebacks of failures, cached: they never change, and reading them takes long."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ WHERE found.completed_at = ANY (CAST(:times AS timestamptz[]))
 
 
 class Said(NamedTuple):
-    """`message`: the first line of its error."""
+    """A failure's `message` (the first line of its error) and kind."""
 
     message: str
     kind: Kind
 
 
-#: What failures said, which never changes: whoever asks again reads only what came since.
+#: Errors that were read already. They never change, so only new failures are read.
 _known: dict[tuple[int, str, datetime], Said] = {}
 
-#: So many are kept.
+#: At most so many are kept.
 KEPT = 20_000
 
 
 def said_by(connection: Connection, rows: Sequence[Any]) -> list[Said]:
-    """Of each (id, task_id, role, account, completed_at); one statement for those that are not known."""
+    """Return the error of each row (id, task_id, role, account, completed_at); one statement reads the uncached."""
     known = [_known.get((i, task_id, completed_at)) for i, task_id, _, _, completed_at in rows]
     new = [row for row, said in zip(rows, known, strict=True) if said is None]
     fresh = _read(connection, new) if new else {}

@@ -1,1 +1,1 @@
-"""Fairness: what each account has and what would be fair, the record of passes, and who holds a key."""
+"""Fairness: what each account has and its fair share, the record of dispatch cycles, and who holds a key."""

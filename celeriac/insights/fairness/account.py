@@ -1,4 +1,4 @@
-"""One account: what it has of each role, what it holds, and its oldest tasks that could start."""
+"""One account: what it has in each role, what it holds, and its oldest tasks that could start."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from celeriac.insights.fairness.accounts import NEWEST
 from celeriac.insights.fairness.shares import CAP
 from celeriac.insights.tasks.counting import Count
 
-#: Tasks told of those it holds, and of its oldest.
+#: Most tasks listed of those it holds, and of its oldest.
 HOLDINGS, OLDEST = 50, 10
 
 # Each LIMIT has its index's ORDER BY.
@@ -66,7 +66,7 @@ FROM celeriac.tickets k, unnest(k.ids, k.accounts) AS held (id, account)
 WHERE held.account = :account ORDER BY k.claimed_at, held.id LIMIT :most
 """)
 
-# Of those that are counted, role by role.
+# Taken from the entries that are counted, role by role.
 FIRST = text(f"""{_KNOWN}
 SELECT entries.id, r.role, entries.due_at, entries.parked FROM known r CROSS JOIN LATERAL (
     SELECT id, due_at, false AS parked FROM ({_READY}) AS ready
@@ -79,9 +79,9 @@ ORDER BY entries.due_at, entries.id LIMIT :told
 
 @dataclass(frozen=True, slots=True)
 class AccountRole:
-    """What an account has of one role. `ready` could start; `later` waits for its time; `parked`: the account is
-    paused, or may have nothing. What waits for a lock is not counted: no index has it by account. `completed`,
-    `failed`: of the role's newest 1,000 that ended within an hour. `oldest_due`: of those that are ready or parked.
+    """An account's tasks in one role. `ready` could start; `later` waits for its time; `parked`: the account is paused,
+    or may have nothing. Tasks waiting for a lock are not counted: no index has them by account. `completed`, `failed`:
+    of the role's newest 1,000 that ended within an hour. `oldest_due`: among those ready or parked.
     """
 
     role: str
@@ -97,7 +97,7 @@ class AccountRole:
 
 @dataclass(frozen=True, slots=True)
 class Holding:
-    """A task of it that is claimed, or runs on `worker_id`."""
+    """A task of the account that is claimed, or runs on `worker_id`."""
 
     id: int
     role: str
@@ -109,7 +109,7 @@ class Holding:
 
 @dataclass(frozen=True, slots=True)
 class Oldest:
-    """A task of it that is due."""
+    """A task of the account that is due."""
 
     id: int
     role: str
@@ -118,7 +118,7 @@ class Oldest:
 
 
 def account_roles(connection: Connection, account: str) -> list[AccountRole]:
-    """By role, those of which it has anything."""
+    """Return the account's tasks role by role, for the roles in which it has any."""
     rows = connection.execute(OF_ROLES, {"account": account, "most": CAP + 1, "newest": NEWEST})
     return [
         AccountRole(
@@ -129,12 +129,12 @@ def account_roles(connection: Connection, account: str) -> list[AccountRole]:
 
 
 def account_holdings(connection: Connection, account: str, *, limit: int = HOLDINGS) -> list[Holding]:
-    """Those that were claimed first."""
+    """Return the tasks that the account holds, those claimed first first."""
     return [Holding(*row) for row in connection.execute(HELD, {"account": account, "most": limit})]
 
 
 def account_oldest(connection: Connection, account: str, *, limit: int = OLDEST) -> list[Oldest]:
-    """Those that were due first, of the first 500 of each role: none of a lower priority is among them."""
+    """Return the account's tasks due first, of 500 from each role: one of a lower priority may be missing."""
     parameters = {"account": account, "most": CAP + 1, "told": limit}
     return [Oldest(*row) for row in connection.execute(FIRST, parameters)]
 

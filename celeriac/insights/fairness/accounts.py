@@ -1,4 +1,4 @@
-"""Accounts, lately: what their tasks came to and how long they waited, of the newest of each role."""
+"""Accounts in the last hour: how their tasks ended and how long they waited, by the newest of each role."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-#: Of each role, so many are looked at; accounts that are told.
+#: So many tasks of each role are read; so many accounts are listed.
 NEWEST, ACCOUNTS = 1_000, 100
 
 # Each LIMIT has its index's ORDER BY.
@@ -33,9 +33,8 @@ SELECT account, weight, cap, paused FROM celeriac.account_policies WHERE account
 
 @dataclass(frozen=True, slots=True)
 class AccountHour:
-    """Of the newest 1,000 of each role that ended within an hour. `wait_p95` (seconds): None where none began.
-
-    A role that keeps no successes has no more than its failures there.
+    """An account's newest tasks that ended within an hour, of 1,000 in each role. `wait_p95` (seconds): None if none
+    began. For a role that keeps no successes only failures are counted.
     """
 
     account: str
@@ -45,12 +44,12 @@ class AccountHour:
 
 
 def account_hours(connection: Connection, account: str | None = None) -> list[AccountHour]:
-    """Of those whose tasks ended most, or of one."""
+    """Return the accounts most of whose tasks ended, or the given one."""
     parameters = {"account": account, "newest": NEWEST, "accounts": ACCOUNTS}
     return [AccountHour(*row) for row in connection.execute(ENDED, parameters)]
 
 
 def policies_of(connection: Connection, accounts: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """What somebody set for these, by account; of the others nothing."""
+    """Return the policies set for these accounts, by account; one without a policy is not in it."""
     rows = connection.execute(POLICIES, {"accounts": list(accounts)}).mappings()
     return {row["account"]: dict(row) for row in rows}

@@ -1,4 +1,4 @@
-"""Lock keys: who holds them, since when, and who waits behind."""
+"""Lock keys: who holds each, since when, and who waits for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from celeriac.errors import BadValue
 from celeriac.insights.tasks.counting import Count
 from celeriac.store.states import CLAIMED, PENDING, RUNNING
 
-#: Behind a key, so many are counted.
+#: So many that wait for a key are counted.
 CAP = 1_000
 
 MOST = 1_000
@@ -31,7 +31,7 @@ WITH RECURSIVE walk AS (
 SELECT lock_key FROM walk LIMIT :most
 """)
 
-# What tickets hold is looked up task by task: no more than windows let.
+# Held tasks are looked up one by one: there are no more than the windows allow.
 HELD = text("""
 SELECT t.lock_key FROM (
     SELECT id, claimed_at FROM celeriac.tickets, unnest(ids) AS id ORDER BY claimed_at, id) AS held, LATERAL (
@@ -56,7 +56,7 @@ CROSS JOIN LATERAL (
 ) AS waiting
 """)
 
-# One pass over the tickets, of which there are few, instead of one for each key.
+# One scan of the tickets, of which there are few, instead of one for each key.
 HOLDERS = text("""
 SELECT i.id, k.worker_id,
     CAST(extract(epoch FROM statement_timestamp() - coalesce(k.started_at, k.claimed_at)) AS double precision)
@@ -81,10 +81,10 @@ ORDER BY b.priority DESC, b.due_at, b.id
 class Lock:
     """A lock key that is held, or waited for.
 
-    `task`: who has it, None if it is free and a worker's next look gives it to one of those that wait. `status`: of
-    that task: one that is pending has the key and has not been claimed. `held_seconds`: since it began, or was claimed.
-    `is_stale`: its worker fell silent for longer than its role allows. `waiting` behind it, `oldest_wait_seconds` of
-    those counted.
+    `task`: the lock holder, None if the key is free and a worker's next check gives it to one that waits. `status`: of
+    that task; a pending one has the key and has not been claimed. `held_seconds`: since it began, or was claimed.
+    `is_stale`: its worker has been silent for longer than its role allows. `waiting`: how many wait for the key,
+    `oldest_wait_seconds` of those counted.
     """
 
     lock_key: str
@@ -103,7 +103,7 @@ class Lock:
 
 @dataclass(frozen=True, slots=True)
 class Locks:
-    """`locks`: those with most behind them first, then those held longest. `is_all` False: there are more."""
+    """Lock keys. `locks`: those with most tasks waiting first, then held longest. `is_all` False: there are more."""
 
     locks: list[Lock]
     is_all: bool
@@ -111,7 +111,7 @@ class Locks:
 
 @dataclass(frozen=True, slots=True)
 class WaitingTask:
-    """A task behind a lock key. `place`: 1 is next. `waits_seconds`: since it was due."""
+    """A task that waits for a lock key. `place`: 1 is next. `waits_seconds`: since it was due."""
 
     place: int
     id: int
@@ -124,7 +124,7 @@ class WaitingTask:
 
 
 def locks(connection: Connection, *, limit: int = 100) -> Locks:
-    """The keys that are held, or waited for: of each kind at most `limit`, those claimed first and by name."""
+    """Return keys waited for, by name, and keys held, first claimed first: at most `limit` of each kind."""
     _refuse(limit)
     by_kind = {
         statement: list(connection.execute(statement, {"most": limit + 1}).scalars())
@@ -154,12 +154,12 @@ def _is_stuck(one: Lock, longer_than: float) -> bool:
 
 
 def lock(connection: Connection, lock_key: str) -> Lock:
-    """One key; one that nobody has and nobody waits for is told as that."""
+    """Return one lock key; one that nobody holds or waits for is returned as such."""
     return _locks(connection, [lock_key])[0]
 
 
 def queue_of(connection: Connection, lock_key: str, *, limit: int = 100) -> list[WaitingTask]:
-    """Who waits behind the key, in the order in which they get it."""
+    """Return the tasks that wait for the key, in the order in which they get it."""
     _refuse(limit)
     rows = connection.execute(QUEUE, {"lock_key": lock_key, "most": limit}).mappings()
     return [WaitingTask(place=place, **row) for place, row in enumerate(rows, start=1)]

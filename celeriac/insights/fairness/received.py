@@ -1,7 +1,7 @@
-"""What an account received within the last hour beside what would have been fair, from what passes recorded.
+"""The slots an account received within the last hour beside its fair share, by the record of dispatch cycles (passes).
 
-Fair is its share, by weight, of the slots that passes gave out while it had something waiting: over an hour, whatever
-it held before, no account should fall behind that (`celeriac.insights.fairness.shares.fair_slots`).
+The fair share is its part, by weight, of the slots that passes gave out while it had something waiting. Over an hour,
+whatever it held before, no account should fall behind that (`celeriac.insights.fairness.shares.fair_slots`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from sqlalchemy import Connection, text
 
 from celeriac.insights.fairness.shares import Claim, fair_slots
 
-#: Minutes of a step, steps of the hour, and passes that are looked at, the newest first.
+#: Minutes of a step, steps of the hour, and passes that are read, the newest first.
 STEP, STEPS, PASSES = 5, 12, 2_000
 
 BEGIN = text("""
@@ -34,7 +34,7 @@ WHERE at >= :begin
 
 @dataclass(frozen=True, slots=True)
 class ReceivedStep:
-    """`at`: when it begins. `slots`: what passes gave the account within it, of all roles; `fair`: see above."""
+    """One step of the hour, from `at` on. `slots`: given to the account by all roles' passes; `fair`: fair share."""
 
     at: datetime
     slots: int
@@ -43,7 +43,7 @@ class ReceivedStep:
 
 @dataclass(frozen=True, slots=True)
 class Received:
-    """`slots` and `fair`: of the whole hour. `is_all` False: it had more passes than are looked at."""
+    """An account's slots. `slots`, `fair`: of the whole hour. `is_all` False: it had more passes than are read."""
 
     slots: int
     fair: float
@@ -52,7 +52,7 @@ class Received:
 
 
 def received_by(connection: Connection, account: str) -> Received:
-    """Of the hour that ends with the step under way, the oldest first. What starts without a pass is not in it."""
+    """Return the hour that ends with the current step, oldest step first. What starts without a pass is not counted."""
     begin = connection.execute(BEGIN, {"step": STEP, "steps": STEPS}).scalar_one()
     rows = connection.execute(OF_ACCOUNT, {"account": account, "most": PASSES, "begin": begin}).all()
     slots, fair = [0] * STEPS, [0.0] * STEPS
@@ -65,13 +65,13 @@ def received_by(connection: Connection, account: str) -> Received:
 
 
 def fair_of(account: str, seen: Sequence[Mapping[str, Any]], slots: int) -> float:
-    """Of `slots` that were given out among these, as a pass recorded them."""
+    """Return the account's fair part of `slots`, among the accounts that a pass recorded."""
     shares = fair_slots([Claim(_wants(one), one.get("weight", 1.0)) for one in seen], slots)
     return sum(share for one, share in zip(seen, shares, strict=True) if one["account"] == account)
 
 
 def _wants(one: Mapping[str, Any]) -> int:
-    """What it had waiting, as far as its cap allowed."""
+    """Return how many waiting tasks the account could have started under its cap."""
     cap = one.get("cap")
     room = one["waiting"] if cap is None else cap - one.get("holding", 0)
     return max(0, min(one["waiting"], room))

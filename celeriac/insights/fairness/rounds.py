@@ -1,4 +1,4 @@
-"""Whether the promise of fairness holds, by the record of the last passes: an account that holds nothing is next.
+"""The promise of fairness, checked against the record of the last passes: an account that holds nothing is next.
 
 While it waits, no other account gets a second slot (docs/guarantees.md, 10).
 """
@@ -13,7 +13,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-#: Passes of each role that are looked at, and how large (bytes) one's record may be.
+#: Passes read of each role, and the largest record (bytes) that is read.
 PASSES, LARGEST = 20, 65_536
 
 # BETWEEN: see `insights.tasks.EVENTS`.
@@ -34,8 +34,8 @@ CURSOR = text("SELECT cursor FROM celeriac.batchers WHERE role = :role")
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """Of a role. `cursor`: the account after which its next pass begins, None before the first. `rounds`: of each
-    account that waits and holds nothing, those it waits already.
+    """A role's order of accounts. `cursor`: the account after which its next pass begins, None before the first.
+    `rounds`: how many rounds each account that waits and holds nothing has waited.
     """
 
     cursor: str | None
@@ -44,29 +44,29 @@ class Turns:
 
 @dataclass(frozen=True, slots=True)
 class SeenPass:
-    """`claimants` None: its record is too large to look at."""
+    """A recorded pass. `claimants` is None if its record is too large to read."""
 
     claimants: Sequence[Mapping[str, Any]] | None
     slots: Mapping[str, int]
 
 
 def lags(connection: Connection) -> dict[str, int]:
-    """By role, the rounds that an account which holds nothing waits already; 1 is the bound, 0 is nobody waits."""
+    """Return by role the rounds an account holding nothing has waited: 1 is the bound, 0 means that nobody waits."""
     return {role: lag(passes) for role, passes in _passes(connection, None).items()}
 
 
 def rounds_waited(connection: Connection, role: str) -> int:
-    """The same of one role."""
+    """Return the rounds that an account of this role has waited while holding nothing."""
     return lag(_passes(connection, role).get(role, ()))
 
 
 def rounds(connection: Connection, role: str, account: str) -> int:
-    """Those that this account waits already while it holds nothing."""
+    """Return the rounds that this account has waited while holding nothing."""
     return lag(_passes(connection, role).get(role, ()), account)
 
 
 def turns(connection: Connection, role: str) -> Turns:
-    """Where the next pass of the role begins, and who has waited for how many."""
+    """Return where the next pass of the role begins, and the rounds that each account has waited."""
     cursor = connection.execute(CURSOR, {"role": role}).scalar_one_or_none()
     return Turns(cursor, waited(_passes(connection, role).get(role, ())))
 
@@ -79,16 +79,13 @@ def _passes(connection: Connection, role: str | None) -> dict[str, list[SeenPass
 
 
 def lag(passes: Iterable[SeenPass], account: str | None = None) -> int:
-    """Of those that wait since some pass with nothing held, or of this one, the most slots that another got meanwhile.
-
-    Pure.
-    """
+    """Return the most slots another account got while one, or the given `account`, waited holding nothing. Pure."""
     rounds = waited(passes)
     return max(rounds.values(), default=0) if account is None else rounds.get(account, 0)
 
 
 def waited(passes: Iterable[SeenPass]) -> dict[str, int]:
-    """Of each account that waits since some pass with nothing held, the most slots that another got meanwhile. Pure."""
+    """Return for each account that waits and holds nothing the most slots another got meanwhile. Pure."""
     since: dict[str, int] = {}
     got: dict[int, Counter[str]] = {}
     for number, one in enumerate(passes):
@@ -100,7 +97,7 @@ def waited(passes: Iterable[SeenPass]) -> dict[str, int]:
 
 
 def _waits(one: SeenPass) -> set[str]:
-    """Who held nothing, could have had a slot, and got none."""
+    """Return the accounts that held nothing, could have had a slot, and got none."""
     seen = one.claimants or ()
     free = (c["account"] for c in seen if not c.get("holding") and c.get("waiting") and c.get("cap") != 0)
     return {account for account in free if not one.slots.get(account)}

@@ -1,7 +1,7 @@
-"""Shares: what each account has waiting and holds, beside what would be fair.
+"""Shares: what each account has waiting and holds, beside its fair share.
 
-Fair is the weighted max-min share of the role's window (Bertsekas and Gallager, *Data Networks*, 6.5.2), in fractions
-of slots: what passes give in whole ones, account by account, once what runs now has ended.
+The fair share is the weighted max-min share of the role's window (Bertsekas and Gallager, *Data Networks*, 6.5.2), in
+fractions of slots. Passes give whole slots, account by account, once what runs now has ended.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from sqlalchemy import Connection, Row, text
 from celeriac.errors import BadValue
 from celeriac.insights.tasks.counting import Count
 
-#: Of a role, so many accounts are looked at; of an account, so many tasks are counted.
+#: So many accounts of a role are read; so many tasks of an account are counted.
 ACCOUNTS, CAP = 200, 500
 
 MOST = 1_000
 
 # INVARIANT of `walk`: each step is one descent into `ready_in_order`: to the role's next account, or after :accounts of
-# them to the next role. In an account's own order, the oldest of those counted need not be the first.
+# them to the next role. In an account's own order the oldest of those counted need not be the first.
 WAITING = text("""
 WITH RECURSIVE walk AS (
     (SELECT role, account, 1 AS nth FROM celeriac.ready WHERE role >= coalesce(CAST(:role AS text), '')
@@ -57,8 +57,9 @@ WHERE CAST(:role AS text) IS NULL OR role = :role
 GROUP BY role, account
 """)
 
-# INVARIANT of `walk`: each step is one descent into `parked_of_account`, in its whole order, as by a part of it another
-# index would do: to the account's next role, unless one is asked for, or to the next account.
+# INVARIANT of `walk`: each step is one descent into `parked_of_account`, to the account's next role (unless one is
+# given) or to the next account. It names the index's whole order, as a part of it would let Postgres take another
+# index.
 PARKED = text("""
 WITH RECURSIVE walk AS (
     (SELECT account, role FROM celeriac.parked ORDER BY account, role, priority DESC, due_at, id LIMIT 1)
@@ -109,11 +110,11 @@ WHERE CAST(:role AS text) IS NULL OR role = :role
 
 @dataclass(frozen=True, slots=True)
 class AccountShare:
-    """An account's of one role, or (`role` None) of all together.
+    """An account's share of one role, or (`role` None) of all together.
 
-    `waiting`: ready to start; `parked`: it is paused, or may have nothing. `oldest_due`: of those counted. `fair`:
-    slots it would hold if all were shared out anew; `fair_share` and `held_share` are parts of 1 of what all would
-    hold, or hold.
+    `waiting`: ready to start; `parked`: the account is paused, or may have nothing. `oldest_due`: of those counted.
+    `fair`: slots it would hold if all were shared out anew; `fair_share` and `held_share` are parts of 1 of what all
+    would hold, or hold.
     """
 
     role: str | None
@@ -136,14 +137,14 @@ class AccountShare:
 
     @property
     def lacks(self) -> float:
-        """Slots it has less than would be fair; below 0: it has more."""
+        """The slots it has less than its fair share; below 0 it has more."""
         return self.fair - self.held
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    """`accounts`: who has least for what would be fair first. `is_all` False: of some role there are more accounts than
-    were looked at, or more than are told; then fair is what it would be without the others.
+    """Shares of accounts. `accounts`: the one that lacks most of its fair share first. `is_all` False: some role has
+    more accounts than were read, or more than are returned; fair shares then leave the others out.
     """
 
     accounts: list[AccountShare]
@@ -152,14 +153,14 @@ class Shares:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What an account would hold if it could: all it has waiting and holds, `cap` at most."""
+    """An account's demand: all it has waiting and holds, up to its cap."""
 
     wants: float
     weight: float = 1.0
 
 
 def shares(connection: Connection, role: str | None = None, *, limit: int = ACCOUNTS) -> Shares:
-    """Of one role, or of all roles together, account by account: what waits, what is held, what would be fair."""
+    """Return, for one role or all together, each account's waiting tasks, what it holds and its fair share."""
     if not 1 <= limit <= MOST:
         raise BadValue(f"limit={limit}: give 1 to {MOST:,}")
     asked = {"role": role, "accounts": ACCOUNTS + 1, "most": CAP + 1}
@@ -180,15 +181,16 @@ def shares(connection: Connection, role: str | None = None, *, limit: int = ACCO
 
 
 def waiting_of(connection: Connection, account: str) -> Count:
-    """How many of an account's tasks are ready or parked."""
+    """Count an account's tasks that are ready or parked."""
     n = int(connection.execute(OF_ACCOUNT, {"account": account, "most": MOST + 1}).scalar_one())
     return Count(min(n, MOST), n <= MOST)
 
 
 def fair_slots(claims: Sequence[Claim], slots: float) -> list[float]:
-    """The weighted max-min share of each: nobody gets more than it wants, and who gets less has the highest level.
+    """Return the weighted max-min share of each claim: nobody gets more than it wants, and those with less get equal
+    levels.
 
-    Progressive filling: those that are content soonest are served first, and what they leave goes to the others.
+    Progressive filling: claims that are satisfied soonest are served first, and what they leave goes to the others.
     """
     fair = [0.0] * len(claims)
     weight = sum(claim.weight for claim in claims)
@@ -220,14 +222,14 @@ def _count(row: Row[Any] | None) -> Count:
 
 
 def _shared(rows: Sequence[AccountShare], window: int | None) -> list[AccountShare]:
-    """Those of a role, with what would be fair. A role that nobody declared has as many slots as are held."""
+    """Return a role's shares with the fair ones. A role that nobody declared has as many slots as are held."""
     held = sum(share.held for share in rows)
     fair = fair_slots([Claim(_wants(share), share.weight) for share in rows], held if window is None else window)
     return _with_parts([replace(share, fair=slots) for share, slots in zip(rows, fair, strict=True)])
 
 
 def _wants(share: AccountShare) -> float:
-    """What is counted to the bound may be any number."""
+    """Return the slots the account would hold. A count that stopped at its bound may be any number: infinity."""
     if share.paused or share.cap == 0:
         return share.held
     wants = share.held + share.waiting.n if share.waiting.exact else math.inf

@@ -1,4 +1,4 @@
-"""Unique keys: which are taken, by which unfinished task. Who asks for one that is taken gets that task."""
+"""Unique keys that are taken, and by which unfinished task. An enqueue with a taken key gets that task."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class UniqueKey:
 def unique_keys(
     connection: Connection, role: str | None = None, *, limit: int = 100, after: tuple[str, str] | None = None
 ) -> list[UniqueKey]:
-    """Those that are taken, by role and key; `after`: a role and a key, those that follow."""
+    """Return the taken keys by role and key; `after`: a role and a key, to return those that follow."""
     if not 1 <= limit <= MOST + 1:
         raise BadValue(f"limit={limit}: give 1 to {MOST:,}")
     of, key = after or (None, None)

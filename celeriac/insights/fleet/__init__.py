@@ -1,1 +1,1 @@
-"""The fleet: workers, passes, beats and queues, what they can do, and the condition of what they stand on."""
+"""The fleet: workers, passes, beats and queues, what they can do, and the condition of Postgres below them."""

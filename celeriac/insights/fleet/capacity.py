@@ -1,4 +1,4 @@
-"""Capacity: what each role has to do, how fast it goes, how many workers that needs, and what each worker reports."""
+"""Capacity: what each role has to do, how fast it goes, how many workers that takes, and what each worker reports."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from celeriac.store.built_in import is_built_in
 #: The horizons of `workers_needed`, in hours.
 HORIZONS = (1, 4, 8)
 
-#: So many tasks are counted in each room, unless somebody wants to know sooner; what is more, is at least so many.
+#: So many tasks are counted in each state table, unless a lower bound is given; beyond it a count is "at least".
 MOST = 300_000
 
 CAPACITY = text("""
 SELECT * FROM celeriac.capacity(:most) WHERE CAST(:role AS text) IS NULL OR role = :role ORDER BY role
 """)
 
-# A process runs one task at a time: of those of its ticket the first stands for it.
+# A process runs one task at a time: the first of its ticket represents it.
 HEARTBEATS = text("""
 WITH started AS (
     SELECT DISTINCT ON (worker_id, worker_pid) worker_id, ids[1] AS id, started_at
@@ -45,7 +45,7 @@ _COUNTED = ("pending_tasks", "claimed_tasks", "running_tasks", "completed_last_h
 
 
 def workers_needed(pending: int, tasks_per_worker_hour: float | None) -> dict[str, int | None]:
-    """Workers that would clear the queue within 1, 4 and 8 hours; None while nobody knows how fast one is."""
+    """Return the workers that clear the queue within 1, 4 and 8 hours; None while one worker's rate is unknown."""
     return {f"for_{h}_hour{'s' * (h > 1)}": _workers(pending, tasks_per_worker_hour, h) for h in HORIZONS}
 
 
@@ -56,12 +56,10 @@ def _workers(pending: int, tasks_per_worker_hour: float | None, hours: int) -> i
 
 
 def capacity(connection: Connection, role: str | None = None, *, most: int = MOST) -> list[dict[str, Any]]:
-    """Each role's row of `v_worker_capacity`, `workers_needed`, and of the last hour `failed_rate`,
-    `retry_success_rate` (0 to 1) and `average_wait` (seconds), None where nothing tells. `at_least`: a count of its
-    tasks has stopped at `most`.
-
-    Of roles that share a queue each is told as if its workers were there for it alone.
-    A built-in one is left out where there is nothing to tell, unless it is asked for.
+    """Return each role's row of `v_worker_capacity`, `workers_needed`, and of the last hour `failed_rate`,
+    `retry_success_rate` (0 to 1) and `average_wait` (seconds), None without data. `at_least`: a count of its tasks has
+    stopped at `most`. Roles that share a queue are each computed as if its workers served that role alone. A built-in
+    role without any counts is left out, unless it is requested.
     """
     rows = [dict(row) for row in connection.execute(CAPACITY, {"role": role, "most": most}).mappings()]
     listed = [row for row in rows if role is not None or not is_built_in(row["role"]) or any(map(row.get, _COUNTED))]
@@ -73,7 +71,7 @@ def _needed(row: Mapping[str, Any]) -> dict[str, int | None]:
 
 
 def heartbeats(connection: Connection, worker_id: str | None = None) -> list[dict[str, Any]]:
-    """What each live worker last reported, with the ids of what it runs now."""
+    """Return each live worker's last report, with the ids of what it runs now."""
     return [_heartbeat(*row) for row in connection.execute(HEARTBEATS, {"worker_id": worker_id})]
 
 

@@ -1,4 +1,4 @@
-"""The condition of what everything stands on: Postgres' own figures, beats, and workers that fell silent."""
+"""The condition of what the engine runs on: Postgres' own figures, beats, and workers that fell silent."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from sqlalchemy import Connection, text
 
 from celeriac.insights.why.spans import span
 
-#: Told of each kind at most.
+#: Most rows returned of each kind.
 MOST = 20
 
-#: A transaction open for longer (seconds) keeps vacuum from what died since.
+#: A transaction open for longer (seconds) keeps vacuum from removing rows that died since.
 OLD = 600.0
 
-#: So many dead rows are nothing to speak of.
+#: So few dead rows are not reported.
 FEW_DEAD = 10_000
 
 BEATS = text("""
@@ -25,8 +25,8 @@ SELECT beat_id, hostname, pid, started_at, last_tick_at, late_by,
 FROM celeriac.beats ORDER BY last_tick_at DESC LIMIT :most
 """)
 
-# A replication slot, or a standby that feeds back, has the id of a transaction that vacuum has to stop at, and no time:
-# it is older than the oldest minute that was written after it, of some that lie ever further back.
+# A replication slot, or a standby with feedback, has the id of a transaction that vacuum has to stop at, and no time.
+# It is older than the oldest minute that was written after it, among minutes at doubling distances.
 HELD_BACK = """
 held_back AS (
     SELECT h.name, h.kind, CAST(extract(epoch FROM statement_timestamp() - interval '2 minutes' - (
@@ -42,7 +42,8 @@ held_back AS (
 )
 """
 
-# A login that is no superuser's and no member of pg_monitor sees of others that they are there, and not since when.
+# A login that is neither superuser nor member of pg_monitor sees that others' transactions are there, but not since
+# when.
 OLD_TRANSACTIONS = text(f"""
 WITH {HELD_BACK}
 SELECT CAST(pid AS text) AS id, coalesce(application_name, '') AS name, coalesce(usename, '') AS login,
@@ -66,7 +67,7 @@ FROM pg_stat_user_tables WHERE schemaname = 'celeriac' AND n_dead_tup > :few AND
 ORDER BY n_dead_tup DESC LIMIT :most
 """)
 
-# A table in parts is one. Rows are the last ANALYZE's.
+# A partitioned table counts as one. Rows are those of the last ANALYZE.
 SIZES = text("""
 SELECT CAST(coalesce(whole.relname, part.relname) AS text) AS name, CAST(count(*) AS integer) AS parts,
     CAST(sum(greatest(part.reltuples, 0)) AS bigint) AS about,
@@ -90,7 +91,7 @@ SELECT (SELECT CAST(sum(n) AS integer) FROM of_each) AS used,
 FROM of_each ORDER BY n DESC, login, name LIMIT 1
 """)
 
-# As `celeriac.stale` counts it: after a restart or a failover every worker has a whole lease to report.
+# Counted as `celeriac.stale` does: after a restart or a failover every worker has a whole lease to report.
 SILENT = text("""
 SELECT k.worker_id, CAST(sum(cardinality(k.ids)) AS integer) AS tasks,
     CAST(max(extract(epoch FROM statement_timestamp()
@@ -102,10 +103,10 @@ WHERE k.worker_id IS NOT NULL AND (CAST(:worker_id AS text) IS NULL OR k.worker_
 GROUP BY k.worker_id ORDER BY seconds DESC
 """)
 
-#: Tasks of a role that are counted at most.
+#: Most tasks of a role that are counted.
 COUNTED = 1_000
 
-# A paused role's are promoted once it is resumed. Of what failed, the newest of a role tell.
+# A paused role's tasks are promoted once it is resumed. Of failed tasks only a role's newest are read.
 PAUSED = text("SELECT role FROM celeriac.roles WHERE paused ORDER BY role")
 
 RETRIES = text("""
@@ -135,7 +136,7 @@ CLOCK = text("SELECT clock_timestamp()")
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """One that is open for long. `id`: its process', or the name of a prepared one, of a slot or of a standby."""
+    """A transaction open for long. `id`: its process', or the name of a prepared one, of a slot or of a standby."""
 
     id: str
     name: str
@@ -169,7 +170,7 @@ class DeadRows:
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """Of a table with its `parts`, in bytes. `about`: rows, as many as the last ANALYZE found."""
+    """The size of a table with its `parts`, in bytes. `about`: rows, as many as the last ANALYZE found."""
 
     name: str
     parts: int
@@ -199,7 +200,7 @@ class Connections:
 
 @dataclass(frozen=True, slots=True)
 class SilentWorker:
-    """It holds tasks and reported them last so many seconds ago."""
+    """A worker that holds tasks and last reported them so many seconds ago."""
 
     worker_id: str
     tasks: int
@@ -208,8 +209,8 @@ class SilentWorker:
 
 @dataclass(frozen=True, slots=True)
 class RetryBacklog:
-    """Of a role: how many wait although their time came, the first so many seconds ago; and how many failed within a
-    day and had used up their retries.
+    """A role's retries. `overdue`: how many wait although their time came, the first so many `seconds` ago. `used_up`:
+    how many failed within a day and had used up their retries.
     """
 
     role: str
@@ -224,29 +225,29 @@ def paused(connection: Connection) -> list[str]:
 
 
 def retries(connection: Connection, late: float) -> list[RetryBacklog]:
-    """Of roles with either. `late`: seconds after which what is due ought to have gone on. Counts stop at `COUNTED`."""
+    """Return the roles with either. `late`: seconds a due task may take to go on. Counts stop at `COUNTED`."""
     rows = connection.execute(RETRIES, {"late": late, "most": COUNTED}).mappings()
     return [RetryBacklog(**row) for row in rows]
 
 
 def beats(connection: Connection) -> list[dict[str, Any]]:
-    """The one that ticked last first. `age`: seconds since then; `late_by`: how late it was."""
+    """Return the beats, the one that ticked last first. `age`: seconds since then; `late_by`: how late it was."""
     return [dict(row) for row in connection.execute(BEATS, {"most": MOST}).mappings()]
 
 
 def old_transactions(connection: Connection, seconds: float) -> list[Transaction]:
-    """Open for longer than so many seconds: nothing that died since can be vacuumed away."""
+    """Return transactions open for longer than so many seconds: nothing that died since can be vacuumed away."""
     rows = connection.execute(OLD_TRANSACTIONS, {"seconds": seconds, "most": MOST}).mappings()
     return [Transaction(**row) for row in rows]
 
 
 def dead_rows(connection: Connection, few: int) -> list[DeadRows]:
-    """Tables of the engine with more dead rows than living ones, and more than `few`."""
+    """Return the engine's tables with more dead rows than living ones, and more than `few`."""
     return [DeadRows(**row) for row in connection.execute(DEAD_ROWS, {"few": few, "most": MOST}).mappings()]
 
 
 def sizes(connection: Connection) -> list[Size]:
-    """The engine's largest tables."""
+    """Return the engine's largest tables."""
     return [Size(**row) for row in connection.execute(SIZES, {"most": MOST}).mappings()]
 
 
@@ -257,12 +258,12 @@ def connections(connection: Connection) -> Connections:
 def silent_workers(
     connection: Connection, seconds: float | None = None, worker_id: str | None = None
 ) -> list[SilentWorker]:
-    """Who holds tasks and has not reported them for so long, or for as long as the tasks' role allows."""
+    """Return workers that hold tasks and have not reported them for `seconds`, or for as long as the role allows."""
     rows = connection.execute(SILENT, {"seconds": seconds, "worker_id": worker_id}).mappings()
     return [SilentWorker(**row) for row in rows]
 
 
 def now(connection: Connection) -> datetime:
-    """By the database's clock."""
+    """Return the time by the database's clock."""
     at: datetime = connection.execute(CLOCK).scalar_one()
     return at

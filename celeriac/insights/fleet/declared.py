@@ -1,4 +1,4 @@
-"""How a role is declared, beside what is in force because operators said otherwise."""
+"""A role's declaration, beside the options in force because operators changed them."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ SELECT r.definition, r.otherwise, l.is_told, l.rate_limit, l.timeout, l.hard_tim
 FROM celeriac.roles r LEFT JOIN celeriac.role_limits l ON l.role = r.role WHERE r.role = :role
 """)
 
-#: What operators may say otherwise.
+#: Options that operators may change.
 LIMITS = ("rate_limit", "timeout", "hard_timeout")
 
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """`is_told`: an operator's word, in place of the declared one."""
+    """An option of a role. `is_told`: an operator's value, in place of the declared one."""
 
     name: str
     declared: Any
@@ -30,8 +30,8 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Otherwise:
-    """`options`: those that differ, None where it does not know one. It is not in force, since a newer one is, or since
-    another of the same release was started later.
+    """A declaration that is not in force, since a newer one is, or since another of the same release was started later.
+    `options`: those that differ, None where that release does not know one.
     """
 
     release: int
@@ -41,8 +41,8 @@ class Otherwise:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredRole:
-    """`limited_at`: when its limits were last said or declared, None where it has none. `otherwise`: what another
-    release of the code declares, None where all say the same.
+    """A role as declared. `limited_at`: when its limits were last changed or declared, None where it has none.
+    `otherwise`: what another release of the code declares, None where all declare the same.
     """
 
     options: list[Option]
@@ -55,7 +55,7 @@ class DeclaredRole:
 
 
 def declared(connection: Connection, role: str) -> DeclaredRole | None:
-    """Every option of its definition, in order; None for a role nobody declared."""
+    """Return every option of a role's definition, in order; None for a role nobody declared."""
     row = connection.execute(DECLARED, {"role": role}).one_or_none()
     if row is None:
         return None

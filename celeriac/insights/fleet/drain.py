@@ -1,18 +1,19 @@
-"""How what waits would be worked off, by the rates at which tasks come and are done. Pure."""
+"""A forecast of how the waiting tasks are worked off, by the rates at which tasks come and are done. Pure."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-#: Points of a curve, beside the first; hours it shows where nothing says how long it lasts, and at most.
+#: Points of a curve, beside the first; hours it shows where its length is unknown, and at most.
 POINTS, USUAL, LONGEST = 24, 8.0, 168.0
 
 
 @dataclass(frozen=True, slots=True)
 class Drain:
-    """Rates are tasks an hour, of all workers together. `lasts`: hours until nothing waits, None: it never comes to
-    that. `needed`: workers to be done within the hours asked for. `points`: hours from now, and what waits then.
+    """A forecast. Rates are tasks an hour, of all workers together. `lasts`: hours until nothing waits, None if that
+    never happens. `needed`: workers to be done within the requested hours. `points`: hours from now, and what waits
+    then.
     """
 
     arrival: float
@@ -23,7 +24,7 @@ class Drain:
 
 
 def drain(waiting: int, arrival: float, per_worker: float, workers: float, hours: float | None = None) -> Drain:
-    """`per_worker`: tasks one worker does in an hour, above 0; `hours`: to be done within, or None."""
+    """Forecast the queue. `per_worker`: tasks a worker does in an hour, above 0; `hours`: time to do it in, or None."""
     service = per_worker * workers
     gain = service - arrival
     lasts = 0.0 if not waiting else waiting / gain if gain > 0 else None

@@ -1,4 +1,4 @@
-"""What ended tasks, or took them from their runs, elsewhere than in their own runs: for who tells of it."""
+"""Tasks ended, or taken from their runs, outside of those runs: for the process that reports them as events."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from sqlalchemy import Connection, text
 
 from celeriac.store.states import CANCELLED, FAILED
 
-#: What a settle leaves of a task that ran, of which the process that settles tells. One expires in SQL, too.
+#: Events of a task that ran which the settling process reports itself. A task can also expire in SQL.
 SETTLED = ("retry", "retry_round", "snooze", "failed", "timeout", "expired", "cancelled", "late_finish")
 
-#: A run that came to nothing; its task waits again, or has failed.
+#: The run came to nothing; its task waits again, or has failed.
 LOST = ("worker_lost", "abandoned", "rescue", "lost")
 
-#: Somebody asked for another attempt.
+#: Somebody requested another attempt.
 AGAIN = "retry_asked"
 
-# Nobody's transaction is waited for: what commits later than :lag seconds after it began may be passed by.
-# INVARIANT: of a task that waits again is told only while it does: later, it would seem to wait while it runs.
+# Waits for nobody's transaction: what commits later than :lag seconds after it began may be missed.
+# INVARIANT: a task that waits again is reported only while it waits; later, it would seem to wait while it runs.
 SINCE = text("""
 WITH following AS MATERIALIZED (
     SELECT * FROM celeriac.task_events WHERE id > :after ORDER BY id LIMIT :most
@@ -51,11 +51,11 @@ LAST = text("SELECT coalesce(max(id), 0) FROM celeriac.task_events")
 
 
 def since(connection: Connection, after: int, *, lag: float, most: int) -> list[dict[str, Any]]:
-    """The next task events after that one, at most so many; `task_id` is None in those of no concern."""
+    """Return up to `most` task events after the given one; `task_id` is None in those that need no report."""
     parameters = {"after": after, "lag": lag, "most": most, "settled": list(SETTLED), "back": [*LOST, AGAIN]}
     return [dict(row) for row in connection.execute(SINCE, parameters | {"over": [CANCELLED, FAILED]}).mappings()]
 
 
 def last(connection: Connection) -> int:
-    """The last task event there is."""
+    """Return the id of the last task event."""
     return int(connection.execute(LAST).scalar_one())

@@ -1,4 +1,4 @@
-"""What metrics tell beyond what alerts compare: of roles, schedules and the tables, each read with a bound."""
+"""Figures for metrics beyond those that alerts compare: of roles, schedules and tables, each read with a bound."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ SELECT r.role, walk.n FROM celeriac.roles r CROSS JOIN LATERAL (
 ) AS walk
 """)
 
-# One that is quarantined does not run, and is late as well: `watched.LATE` says so too.
+# A quarantined schedule does not run and is late as well: `watched.LATE` counts it too.
 SCHEDULES = text("""
 SELECT name, skips, CASE WHEN enabled
     THEN greatest(0, extract(epoch FROM statement_timestamp() - next_run_at)) ELSE 0 END AS late
@@ -79,7 +79,7 @@ FROM celeriac.scheduled_jobs ORDER BY name LIMIT :most
 
 BEATS = text("SELECT count(*) FROM celeriac.beats WHERE last_tick_at > statement_timestamp() - interval '1 minute'")
 
-# Of roles that keep no successes (`forgets`) nobody knows it all.
+# For roles that keep no successes (`forgets`) some totals are unknown.
 IN_ALL = text("""
 SELECT r.role, coalesce(r.definition -> 'keep' IN ('null', '0'), false) AS forgets,
     t.enqueued, t.completed, t.failed, t.cancelled, t.retried, t.waits, t.wait_seconds, t.runs, t.run_seconds, b.passes
@@ -95,7 +95,7 @@ FIRING = text("SELECT name, count(*) AS n FROM celeriac.alerts GROUP BY name")
 
 OUTBOX_TASKS = text("SELECT count(*) FROM (SELECT id FROM celeriac.intake ORDER BY id LIMIT :most) AS waiting")
 
-# -1: nobody has counted them yet.
+# -1: the table has not been analyzed yet.
 ESTIMATED = text("SELECT greatest(0, reltuples) FROM pg_class WHERE oid = to_regclass('celeriac.tasks')")
 
 DEAD = text("""
@@ -107,39 +107,39 @@ REVISION = text("SELECT version_num FROM celeriac.version")
 
 
 def served(connection: Connection, wait: float) -> Sequence[RowMapping]:
-    """Of each registered role its window, pause and objective (`wait` seconds where it has none), its workers by state,
-    their slots and how many are busy.
+    """Return for each registered role its window, pause and objective (`wait` seconds where it has none), its workers
+    by state, their slots and how many are busy.
     """
     return connection.execute(SERVED, {"wait": wait}).mappings().all()
 
 
 def recent(connection: Connection, most: int) -> Sequence[RowMapping]:
-    """Of each registered role what its last `most` tasks of this hour came to."""
+    """Return for each registered role how its last `most` tasks of this hour ended."""
     return connection.execute(RECENT, {"most": most}).mappings().all()
 
 
 def accounts_waiting(connection: Connection, most: int) -> dict[str, int]:
-    """By registered role, how many accounts have a ready task; at most `most`."""
+    """Return by registered role how many accounts have a ready task, counted to `most`."""
     return {row.role: row.n for row in connection.execute(WAITING, {"most": most})}
 
 
 def schedules(connection: Connection, most: int) -> Sequence[Row[Any]]:
-    """Name, skips and lateness (seconds) of the first `most` by name."""
+    """Return name, skips and lateness (seconds) of the first `most` schedules by name."""
     return connection.execute(SCHEDULES, {"most": most}).all()
 
 
 def live_beats(connection: Connection) -> int:
-    """Beats that ticked within a minute."""
+    """Count the beats that ticked within a minute."""
     return int(connection.execute(BEATS).scalar_one())
 
 
 def in_all(connection: Connection) -> Sequence[Row[Any]]:
-    """Of each registered role what was counted by the minute, and by its passes, ever since."""
+    """Return for each registered role all that was ever counted by the minute, and by its passes."""
     return connection.execute(IN_ALL).all()
 
 
 def counts_behind(connection: Connection) -> float:
-    """Seconds since the minutes up to which everything is counted."""
+    """Return the seconds since the minute up to which everything is counted."""
     return float(connection.execute(BEHIND).scalar_one())
 
 
@@ -148,20 +148,20 @@ def firing_by_rule(connection: Connection) -> dict[str, int]:
 
 
 def in_outbox(connection: Connection, most: int) -> int:
-    """Tasks in the intake, at most `most`."""
+    """Count the tasks in the outbox `intake`, to `most`."""
     return int(connection.execute(OUTBOX_TASKS, {"most": most}).scalar_one())
 
 
 def tasks_estimated(connection: Connection) -> float:
-    """Unfinished tasks as the planner believes; 0 before the first ANALYZE."""
+    """Return the planner's estimate of unfinished tasks; 0 before the first ANALYZE."""
     return float(connection.execute(ESTIMATED).scalar_one())
 
 
 def dead_ratios(connection: Connection, tables: Iterable[str]) -> Mapping[str, float]:
-    """By table of the engine, which share of its rows is dead (0 to 1)."""
+    """Return by table of the engine the share of its rows that is dead (0 to 1)."""
     return {row.relname: row.ratio for row in connection.execute(DEAD, {"tables": [*tables]})}
 
 
 def revisions(connection: Connection) -> Sequence[str]:
-    """Of the engine's schema."""
+    """Return the revisions of the engine's schema."""
     return connection.execute(REVISION).scalars().all()

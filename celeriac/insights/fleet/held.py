@@ -1,4 +1,4 @@
-"""What one worker holds, and what it may be given next: for Celery's `inspect`."""
+"""Tasks that one worker holds, and those it may be given next: for Celery's `inspect`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-#: Rows a list tells at most: an answer of remote control is one message.
+#: Most rows in a list: a reply of remote control is one message.
 MOST = 500
 
 _COLUMNS = """t.id, t.task_id, t.role, t.args, t.kwargs, t.headers, t.priority, t.losses, t.retry_count,
@@ -64,24 +64,24 @@ Row = dict[str, Any]
 
 
 def held(connection: Connection, worker_id: str, tokens: Sequence[str], *, most: int = MOST) -> list[Row]:
-    """The tasks of the tickets this worker has started, and of those it has taken from Redis (`tokens`)."""
+    """Return the tasks of the tickets this worker has started, and of those it has taken from Redis (`tokens`)."""
     parameters = {"worker_id": worker_id, "tokens": list(tokens), "most": most}
     return [dict(row) for row in connection.execute(HELD, parameters).mappings()]
 
 
 def later(connection: Connection, roles: Sequence[str]) -> list[Row]:
-    """The tasks of these roles that wait for their time, the next ones first."""
+    """Return the tasks of these roles that wait for their time, the next ones first."""
     return [dict(row) for row in connection.execute(LATER, {"roles": list(roles), "most": MOST}).mappings()]
 
 
 def which_of(
     connection: Connection, task_ids: Sequence[str], worker_id: str, tokens: Sequence[str], roles: Sequence[str]
 ) -> list[Row]:
-    """Those of these tasks that the worker holds (`word` is reserved), or that wait for their time (scheduled)."""
+    """Return which of these tasks the worker holds (`word` is reserved), or wait for their time (scheduled)."""
     parameters = {"task_ids": list(task_ids), "worker_id": worker_id, "tokens": list(tokens), "roles": list(roles)}
     return [dict(row) for row in connection.execute(WHICH_OF, parameters).mappings()]
 
 
 def cancelled(connection: Connection, roles: Sequence[str]) -> list[str]:
-    """The tasks of these roles that were cancelled last, the newest first."""
+    """Return the tasks of these roles that were cancelled last, the newest first."""
     return list(connection.execute(CANCELLED, {"roles": list(roles), "most": MOST}).scalars())

@@ -9,13 +9,13 @@ from sqlalchemy import Connection, text
 
 from celeriac.insights.tasks.counting import Count
 
-#: Minutes of an hour, and one that is under way.
+#: An hour's minutes, and the current one.
 MINUTES = 61
 
-#: Of each role, so many of the newest that ended are looked at.
+#: So many of each role's newest ended tasks are read.
 NEWEST = 1_000
 
-# BETWEEN: were it said to be one worker, an order by minutes alone would be as good, which passes by all others'.
+# BETWEEN: with "= :worker_id" Postgres could walk an index by minutes alone, past all other workers' samples.
 SAMPLES = text("""
 SELECT minute, memory_percent, cpu_percent, backoff_reason FROM celeriac.worker_samples
 WHERE worker_id BETWEEN :worker_id AND :worker_id
@@ -40,8 +40,8 @@ WHERE h.worker_id IS NOT NULL GROUP BY h.worker_id
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A minute of a worker. `backoff_reason`: why it took nothing new at some time in it, None if it did all the time.
-    Percentages are None where it did not tell.
+    """A minute of a worker. `backoff_reason`: why it took nothing new at some time in it, None if it always did.
+    Percentages are None where it did not report them.
     """
 
     minute: datetime
@@ -51,13 +51,13 @@ class Sample:
 
 
 def worker_hour(connection: Connection, worker_id: str) -> list[Sample]:
-    """The worker's minutes, oldest first; one in which it did not report is not there."""
+    """Return the worker's minutes, oldest first; minutes in which it did not report are missing."""
     parameters = {"worker_id": worker_id, "most": MINUTES}
     return [Sample(*row) for row in connection.execute(SAMPLES, parameters)]
 
 
 def done_by_worker(connection: Connection) -> dict[str, Count]:
-    """How many tasks that are kept each worker ended in the last hour, of the newest 1,000 of each role: at least so
-    many where a role had more. A role that keeps no successes has only its failures there.
+    """Count the kept tasks that each worker ended in the last hour, among the newest 1,000 of each role: a lower bound
+    where a role had more. For a role that keeps no successes only failures are counted.
     """
     return {row.worker_id: Count(row.n, exact=not row.cut) for row in connection.execute(DONE, {"newest": NEWEST})}

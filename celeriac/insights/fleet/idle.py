@@ -7,8 +7,8 @@ from datetime import datetime
 
 from sqlalchemy import Connection, text
 
-# Of a role that keeps no success the minutes tell, of which the last 100 with anything of it are looked at. BETWEEN:
-# were `role` said to be one value, an order by the minute alone would be as good, which passes by all other roles'.
+# If a role keeps no successes, its minutes tell when a task ended; the last 100 of them are read. BETWEEN: with "=
+# :role" Postgres could walk an index by the minute alone, past all other roles' minutes.
 IDLE = text("""
 SELECT greatest(
         (SELECT completed_at FROM celeriac.history WHERE role = :role ORDER BY completed_at DESC LIMIT 1),
@@ -25,7 +25,7 @@ FROM (VALUES (1)) AS always LEFT JOIN LATERAL (
 
 @dataclass(frozen=True, slots=True)
 class Idle:
-    """`since`: when a task of it last ended, None if that is not known any more. `schedule`: which makes the next."""
+    """An idle role. `since`: when its last task ended, None if unknown. `schedule`: it makes the next task."""
 
     since: datetime | None
     schedule: str | None

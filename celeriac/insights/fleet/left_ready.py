@@ -1,4 +1,4 @@
-"""Whether work is left lying: tasks could start, a worker is idle, the window has room, and nobody claims them."""
+"""Work that is left ready: tasks could start, a worker is idle, the window has space, and nobody claims them."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from collections.abc import Mapping
 
 from sqlalchemy import Connection, text
 
-#: Passes come at least once in so long (seconds); of a role that is not prompt, once in two of its periods.
+#: A pass comes at least once in so long (seconds); for a role that is not prompt, once in two of its periods.
 PATIENCE = 60.0
 
-#: Why a pass may leave ready tasks where they are, in its own words (`dispatch.passes`).
+#: Reasons for which a pass may leave ready tasks where they are, as `dispatch.passes` words them.
 GOOD_REASONS = (
     "the role is paused", "the window is full", "the rate limit is reached",
     "every account with work is paused or at its cap",
 )  # fmt: skip
 
-# A worker that backs off takes nothing new. Where beat's pass is switched off, so is the role, or somebody meant it.
+# A worker that backs off takes nothing new. If beat's pass of a role is switched off, that is taken as intended.
 LEFT = text("""
 WITH busy AS (
     SELECT worker_id, count(DISTINCT worker_pid) AS slots FROM celeriac.tickets
@@ -50,9 +50,9 @@ WHERE NOT r.paused AND ready.n > 0 AND pass.explains IS NOT TRUE
 
 
 def left(connection: Connection, oldest: Mapping[str, float], most: int) -> dict[str, int]:
-    """By role, how many, counted to `most`. `oldest`: for how long (seconds) its oldest could have started.
+    """Return by role how many ready tasks are left, counted to `most`.
 
-    By look-ups. What came just now is left by nobody.
+    `oldest`: seconds for which its oldest could have started. All look-ups; a task that has just come is not counted.
     """
     parameters = {"patience": PATIENCE, "good": list(GOOD_REASONS), "most": most}
     rows = connection.execute(LEFT, parameters).all()

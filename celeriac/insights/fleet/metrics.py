@@ -29,9 +29,9 @@ ORDER BY role
 
 
 def metrics(connection: Connection, role: str | None = None) -> list[dict[str, Any]]:
-    """Each role's queue depth, rates (0 to 1, None while nothing tells), seconds, and queued tasks by priority.
+    """Return each role's queue depth, rates (0 to 1, None without data), seconds, and queued tasks by priority.
 
-    A built-in one is left out where there is nothing to tell, unless it is asked for.
+    A built-in role without any data is left out, unless it is requested.
     """
     rows = [dict(row) for row in connection.execute(MEASURE, {"role": role}).mappings()]
     measured = [row for row in rows if role is not None or not is_built_in(row["role"]) or _is_of_note(row)]
@@ -40,12 +40,12 @@ def metrics(connection: Connection, role: str | None = None) -> list[dict[str, A
 
 
 def priorities(connection: Connection, role: str) -> dict[int, int]:
-    """Of a role, how many tasks are queued by tens of priority: 0 counts 0 to 9; of each room the first 20,000."""
+    """Count a role's queued tasks by tens of priority: 0 is 0 to 9; counts the first 20,000 of each state table."""
     return priorities_of(connection, role).get(role, {})
 
 
 def priorities_of(connection: Connection, role: str | None = None) -> dict[str, dict[int, int]]:
-    """The same of each role that is registered, or of one of them."""
+    """Count the queued tasks by tens of priority, by registered role, or of the given one."""
     return {row.role: _sorted(row.priorities) for row in connection.execute(PRIORITIES, {"role": role})}
 
 

@@ -1,4 +1,4 @@
-"""How a role is to be served, and whether it is: its interval of passes, its objective, what came and what began."""
+"""A role's pace: its interval of passes, its objective, and whether more tasks come than begin."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
-#: For so many minutes in a row more has come than begun, where a role falls behind.
+#: A role falls behind if in each of so many minutes in a row more tasks came than began.
 MINUTES = 10
 
-# What roles that keep no successes began is not known: NULL is not less than anything.
+# It is not known what roles that keep no successes began: NULL is not less than anything.
 PACE = text("""
 SELECT r.role, coalesce(CAST(r.definition ->> 'every' AS double precision), 30) AS every,
     CAST(r.definition ->> 'wait_objective' AS double precision) AS objective, (
@@ -23,8 +23,8 @@ WHERE CAST(:role AS text) IS NULL OR r.role = :role ORDER BY r.role
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """`every`: seconds from one pass of beat's to the next. `objective`: seconds within which a task is to start, None
-    where the role says none. `falls_behind`: in each of the last ten minutes counted more came than began.
+    """A role's pace. `every`: seconds between beat's passes. `objective`: seconds within which a task is to start, None
+    where the role has none. `falls_behind`: in each of the last ten minutes counted more tasks came than began.
     """
 
     every: float = 30.0
@@ -33,6 +33,6 @@ class Pace:
 
 
 def pace(connection: Connection, role: str | None = None) -> dict[str, Pace]:
-    """By role that is registered, or of one of them."""
+    """Return the pace by registered role, or of the given one."""
     rows = connection.execute(PACE, {"role": role, "minutes": MINUTES})
     return {row.role: Pace(row.every, row.objective, row.falls_behind) for row in rows}

@@ -82,7 +82,7 @@ MOST = 1_000
 
 @dataclass(frozen=True, slots=True)
 class UnstartedTickets:
-    """Tickets of a queue that no worker has started, of so many tasks. `oldest`: when the first was claimed."""
+    """A queue's tickets no worker has started, and how many tasks they cover. `oldest`: the first one's claim."""
 
     queue: str
     tickets: int
@@ -91,30 +91,30 @@ class UnstartedTickets:
 
 
 def workers(connection: Connection, *, limit: int = MOST) -> list[dict[str, Any]]:
-    """Those that report or did lately, with the ids of what each holds, and how many of its slots are `busy` with it.
-    `heartbeat_age` in seconds.
+    """Return the workers that report or did lately, with the ids of what each holds, and how many of its slots are
+    `busy` with it. `heartbeat_age` in seconds.
     """
     return _rows(connection, WORKERS, limit)
 
 
 def all_gone(workers: Sequence[Mapping[str, Any]]) -> float | None:
-    """Seconds since the last of those that `workers` tells was heard, if none of them is here any more."""
+    """Return the seconds since any of these `workers` was heard, if none of them is left; None otherwise."""
     if not workers or any(row["status"] != "stopped" and row["heartbeat_age"] <= GONE for row in workers):
         return None
     return float(min(row["heartbeat_age"] for row in workers))
 
 
 def workers_by_name(connection: Connection, *, limit: int = MOST, after: str = "") -> list[dict[str, Any]]:
-    """The same by name, those that follow `after`: reports change nothing about that order."""
+    """Return workers by name, those after `after`: unlike the order of `workers`, reports do not change this one."""
     return _rows(connection, WORKERS_BY_NAME, limit, after=after)
 
 
 def passes(
     connection: Connection, role: str | None = None, *, limit: int = 100, before: int | None = None
 ) -> list[dict[str, Any]]:
-    """What the last passes, of one role or of all, saw (`claimants`), gave, or why nothing; newest first.
+    """Return what the last passes saw (`claimants`), gave, or why nothing; of one role or of all, newest first.
 
-    `capped`: how many accounts got no more, as their cap is used.
+    `capped`: how many accounts got no more because their cap is used up.
     """
     statement, of = (PASSES_OF_ALL, {}) if role is None else (PASSES, {"role": role})
     rows = _rows(connection, statement, limit, before=before, **of)
@@ -122,7 +122,7 @@ def passes(
 
 
 def _capped(claimants: Sequence[Any], slots: Mapping[str, int]) -> int:
-    """Those that wait for more than they got, and hold what they may with it."""
+    """Count the accounts that wait for more than they got and are at their cap with it."""
     return sum(
         isinstance(one, Mapping)
         and one.get("cap") is not None
@@ -135,22 +135,22 @@ def _capped(claimants: Sequence[Any], slots: Mapping[str, int]) -> int:
 def reviews(
     connection: Connection, role: str | None = None, *, limit: int = MOST, after: str = ""
 ) -> list[dict[str, Any]]:
-    """What the last review wrote of each role's queue, by role: the Queue Master's State Document."""
+    """Return by role what the last review wrote of its queue: the Queue Master's State Document."""
     return _rows(connection, REVIEWS, limit, role=role, after=after)
 
 
 def schedules(connection: Connection, *, limit: int = MOST) -> list[dict[str, Any]]:
-    """By name. `late_seconds`: how long the next run is overdue, 0 if it is not."""
+    """Return the schedules by name. `late_seconds`: how long the next run is overdue, 0 if it is not."""
     return redaction.schedules(connection, _rows(connection, SCHEDULES, limit))
 
 
 def account_policies(connection: Connection, *, limit: int = 100, after: str = "") -> list[dict[str, Any]]:
-    """Accounts somebody set something for, by name."""
+    """Return the accounts with a policy, by name."""
     return _rows(connection, POLICIES, limit, after=after)
 
 
 def account_policy(connection: Connection, account: str) -> dict[str, Any]:
-    """What somebody set for it. Raises Unknown where that is nothing."""
+    """Return the account's policy. Raises Unknown if it has none."""
     row = connection.execute(POLICY, {"account": account}).mappings().one_or_none()
     if row is None:
         raise Unknown(f"nothing is set for the account {account!r:.100}: weight 1, no cap, not paused")
@@ -158,17 +158,17 @@ def account_policy(connection: Connection, account: str) -> dict[str, Any]:
 
 
 def paused_accounts(connection: Connection, *, limit: int = MOST) -> list[str]:
-    """By name."""
+    """Return the paused accounts, by name."""
     return [row["account"] for row in _rows(connection, PAUSED, limit)]
 
 
 def beats(connection: Connection, *, limit: int = MOST) -> list[dict[str, Any]]:
-    """Those that tick or did lately, who ticked last first. `late_by`: seconds, of its last tick."""
+    """Return beats that tick or did lately, last to tick first. `late_by`: seconds its last tick was late."""
     return _rows(connection, BEATS, limit)
 
 
 def unstarted(connection: Connection) -> list[UnstartedTickets]:
-    """Of each queue, by name: the tickets that no worker has started; none of most."""
+    """Return for each queue, by name, the tickets that no worker has started; most queues have none."""
     return [UnstartedTickets(*row) for row in connection.execute(UNSTARTED)]
 
 
@@ -180,7 +180,7 @@ def audit_trail(
     limit: int = 100,
     before: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Newest first; of one target (its `kind` given as well) or of all."""
+    """Return the audit trail, newest first: of one target (its `kind` given as well) or of all."""
     if (kind is None) != (target is None):
         missing = "kind" if kind is None else "target"
         raise BadValue(f"{missing}=None: give kind and target together, or neither")
@@ -190,6 +190,6 @@ def audit_trail(
 
 
 def _rows(connection: Connection, statement: TextClause, limit: int, **parameters: Any) -> list[dict[str, Any]]:
-    if not 1 <= limit <= MOST + 1:  # one more than a page tells whether there is a following one
+    if not 1 <= limit <= MOST + 1:  # one more than a page shows whether there is a following one
         raise BadValue(f"limit={limit}: give 1 to {MOST:,}")
     return [dict(row) for row in connection.execute(statement, parameters | {"most": limit}).mappings()]

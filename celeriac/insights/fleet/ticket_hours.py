@@ -1,4 +1,4 @@
-"""Tickets over the last hour: what SQL had handed out of each queue, and what lay in Redis."""
+"""Tickets over the last hour: how many SQL had handed out for each queue, and how many messages lay in Redis."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import groupby
 
 from sqlalchemy import Connection, text
 
-#: Queues that are told, in the order of their names, and minutes of each.
+#: So many queues are returned, by name, with so many minutes each.
 QUEUES, MINUTES = 100, 61
 
 SAMPLES = text("""
@@ -19,7 +19,7 @@ WHERE minute > statement_timestamp() - interval '1 hour' - interval '1 minute' O
 
 @dataclass(frozen=True, slots=True)
 class TicketSample:
-    """A minute of a queue: tickets that nobody had started, and what lay in Redis; None where that did not answer."""
+    """A minute of a queue: tickets that nobody had started, and messages in Redis; None if Redis did not answer."""
 
     queue: str
     minute: datetime
@@ -28,11 +28,11 @@ class TicketSample:
 
     @property
     def ahead(self) -> int | None:
-        """By how many SQL was: workers had just taken them, or they were lost."""
+        """The tickets that were not in Redis: workers had just taken them, or they were lost."""
         return None if self.in_redis is None else max(0, self.tickets - self.in_redis)
 
 
 def ticket_hours(connection: Connection) -> dict[str, list[TicketSample]]:
-    """The minutes of each queue, oldest first; one in which there was nothing is not there."""
+    """Return the minutes of each queue, oldest first; minutes with nothing are missing."""
     rows = [TicketSample(*row) for row in connection.execute(SAMPLES, {"most": QUEUES * MINUTES})]
     return {queue: list(samples) for queue, samples in groupby(rows, lambda sample: sample.queue)}

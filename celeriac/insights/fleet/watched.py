@@ -1,4 +1,4 @@
-"""What alerts compare and metrics tell of the whole: reads with a bound on each, whatever waits or has happened."""
+"""Figures that alerts compare and metrics export: each read has a bound, whatever waits or has happened."""
 
 from __future__ import annotations
 
@@ -12,24 +12,24 @@ from celeriac.insights.fleet.condition import HELD_BACK
 #: Roles with work are looked for up to so many, by name: those that nobody has registered are among them.
 MOST_ROLES = 1_000
 
-#: Accounts and priorities whose oldest entry is looked at, of each role: by name those that come first.
+#: So many pairs of account and priority are read for their oldest entry, of each role: the first by name.
 LEVELS = 10_000
 
-#: Events of any kind are looked at back to here, as their index knows no kind: one more than the setting may be.
+#: So many events of any kind are read back, as their index has no kind: one more than the setting may be.
 MOST_EVENTS = 10_001
 
 #: Dead letters are counted to here: one more than the setting may be.
 MOST_LETTERS = 1_001
 
-#: A worker that is silent for so long (seconds) beyond the threshold does not come back: its alert is over. And so many
-#: are told of at once.
+#: A worker that is silent for so long (seconds) beyond the threshold does not come back, so its alert ends. At most so
+#: many workers are reported at once.
 FORGOTTEN, MOST_WORKERS = 3600.0, 100
 
-#: A worker that drains says so at least every 40 s; one that was not heard of for so long (seconds) has ended.
+#: A draining worker reports at least every 40 s; one not heard of for so long (seconds) has ended.
 HEARD_OF = 120.0
 
-# `unserved`: a task that waits for its time becomes ready when it is due, where somebody looks. Of a role that keeps no
-# successes its workers have counted these by minutes.
+# `unserved` counts due tasks in `later`: they become ready as soon as a worker checks. For roles that keep no successes
+# the workers have counted outcomes by minutes.
 ROLES = text("""
 WITH RECURSIVE busy AS (
     (SELECT role FROM celeriac.tasks ORDER BY role LIMIT 1)
@@ -76,7 +76,7 @@ CROSS JOIN LATERAL (
 ) AS hour
 """)
 
-# INVARIANT: one descent an account and priority, to its first entry, which is its oldest.
+# INVARIANT: one descent for each account and priority, to its first entry, which is its oldest.
 OLDEST = text("""
 SELECT r.role, CAST(extract(epoch FROM statement_timestamp() - oldest.due_at) AS double precision) AS seconds,
     CAST(r.definition ->> 'wait_objective' AS double precision) AS objective
@@ -114,7 +114,7 @@ FROM celeriac.scheduled_jobs s
 WHERE enabled AND last_skip_at > statement_timestamp() - interval '1 hour'
 """)
 
-# A beat that ends takes its row with it: then what its schedules ran last tells. While Postgres was down nobody could
+# A beat that ends deletes its row: then the last runs of its schedules stand in. While Postgres was down no beat could
 # tick.
 BEAT = text("""
 SELECT CAST(extract(epoch FROM statement_timestamp() - greatest(celeriac.up_since(), coalesce(
@@ -142,7 +142,7 @@ WHERE since < statement_timestamp() - :late * interval '1 second'
 ORDER BY since DESC LIMIT :most
 """)
 
-# Its own heartbeat says so, in which it would not say that it ended.
+# The worker's own heartbeat carries `drain_overdue`; it would not if the worker had ended.
 DRAINING_ON = text("""
 SELECT worker_id, CAST(resources ->> 'drain_overdue' AS double precision)
     + CAST(extract(epoch FROM statement_timestamp() - last_heartbeat_at) AS double precision) AS overdue
@@ -160,8 +160,8 @@ FROM (
 WHERE kind IN ('ticket_lost', 'late_finish') GROUP BY role
 """)
 
-# Those that hold a snapshot or have written: what they may still see is not vacuumed. Others' can be seen only by who
-# may (pg_read_all_stats).
+# Transactions with a snapshot, or that have written: rows they may still see are not vacuumed. Seeing others' takes
+# pg_read_all_stats.
 TRANSACTION = text(f"""
 WITH {HELD_BACK}
 SELECT greatest((SELECT max(seconds) FROM held_back), CAST(extract(epoch FROM statement_timestamp() - least(
@@ -185,12 +185,12 @@ def of_roles(connection: Connection, *, samples: int, most: int, newest: int) ->
 
 
 def oldest_ready(connection: Connection, levels: int = LEVELS) -> Sequence[Row[Any]]:
-    """Role, seconds since its longest-waiting ready task was due, and its objective; of roles that are not paused."""
+    """Return role, seconds since its longest-waiting ready task was due, and its objective; of roles not paused."""
     return connection.execute(OLDEST, {"most": levels}).all()
 
 
 def late_schedules(connection: Connection) -> Sequence[Row[Any]]:
-    """Name, and by how many seconds each is late."""
+    """Return name and lateness (seconds) of each late schedule."""
     return connection.execute(LATE).all()
 
 
@@ -202,7 +202,7 @@ def skipping_schedules(connection: Connection) -> Sequence[Row[Any]]:
 
 
 def beat_silence(connection: Connection) -> float | None:
-    """Seconds since a beat ticked last; None where no schedule is on."""
+    """Return the seconds since a beat last ticked; None if no schedule is on."""
     return connection.execute(BEAT).scalar_one_or_none()
 
 
@@ -217,20 +217,20 @@ def silent_workers(connection: Connection, late: float) -> Sequence[Row[Any]]:
 
 
 def draining_on(connection: Connection) -> Sequence[Row[Any]]:
-    """Worker, and for how long (seconds) it should have ended, of those that drain and do not end."""
+    """Return worker and seconds since it should have ended, of those that drain and do not end."""
     return connection.execute(DRAINING_ON, {"forgotten": HEARD_OF, "most": MOST_WORKERS}).all()
 
 
 def trouble(connection: Connection) -> Sequence[Row[Any]]:
-    """Role, lost tickets (`lost`) and refused outcomes (`late`) of the last 15 minutes."""
+    """Return role, lost tickets (`lost`) and refused outcomes (`late`) of the last 15 minutes."""
     return connection.execute(TROUBLE, {"most": MOST_EVENTS}).all()
 
 
 def oldest_transaction(connection: Connection) -> float | None:
-    """Seconds since the oldest transaction began that keeps vacuum from what died since; None of none."""
+    """Return the age (seconds) of the oldest transaction that keeps vacuum from dead rows; None if there is none."""
     return connection.execute(TRANSACTION).scalar_one()
 
 
 def letters(connection: Connection) -> int:
-    """Dead letters, at most `MOST_LETTERS`."""
+    """Count the dead letters, to `MOST_LETTERS`."""
     return int(connection.execute(LETTERS, {"most": MOST_LETTERS}).scalar_one())

@@ -1,4 +1,4 @@
-"""What fires, what may fire soon, and what nobody is told of."""
+"""Alerts that fire, that may fire soon, and that are silenced."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ FROM unnest(CAST(:names AS text[])) AS asked (name) LEFT JOIN celeriac.repairs r
 
 MOST = 1_000
 
-#: The engine's rules by the damage they tell of, the worst first: what stops everything, what stops a kind of work,
-#: what delays it, and what somebody should look at.
+#: The engine's rules, by damage, the worst first: what stops everything, what stops one kind of work, what delays it,
+#: and what somebody should check.
 DAMAGE = (
     "connections_full", "locked_table", "redis_away", "redis_full", "beat_silent", "no_worker", "fails_now",
     "held_lock", "idle_while_ready", "missed_schedule", "unfair", "dead_worker", "stuck_key", "held_snapshot",
@@ -47,14 +47,14 @@ DAMAGE = (
 
 
 def damage(name: str, severity: str) -> int:
-    """The lower, the worse: every page before all that warns, the application's own after the engine's."""
+    """Rank an alert by damage, worst lowest: pages before warnings, the engine's before the application's."""
     place = DAMAGE.index(name) if name in DAMAGE else len(DAMAGE)
     return place + (0 if severity == "page" else 100)
 
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """`seconds`: since the last look came about, None before the first. `unread`: rules it could not read."""
+    """The last check of the rules. `seconds`: since it ended, None before the first. `unread`: unreadable rules."""
 
     name: str
     seconds: float | None
@@ -62,21 +62,21 @@ class Look:
 
 
 def firing(connection: Connection) -> list[dict[str, Any]]:
-    """What fires, as the last look saw it, the worst first; `says` goes on from the subject."""
+    """Return the alerts that fired at the last check, the worst first; `says` goes on from the subject."""
     rows = [dict(row) for row in connection.execute(FIRING).mappings()]
     return sorted(rows, key=lambda row: damage(row["name"], row["severity"]))
 
 
 def pending_alerts(connection: Connection) -> list[dict[str, Any]]:
-    """What is above its threshold, but not yet for as long as its rule wants."""
+    """Return what is above its threshold, but not yet for as long as its rule requires."""
     return [dict(row) for row in connection.execute(PENDING, {"most": MOST}).mappings()]
 
 
 def looks(connection: Connection, names: Sequence[str]) -> list[Look]:
-    """Whether what is watched was looked at, by these names of looks."""
+    """Return the last run of each of these checks, by name."""
     return [Look(*row) for row in connection.execute(LOOKS, {"names": list(names)})]
 
 
 def silences(connection: Connection) -> list[dict[str, Any]]:
-    """Of what nobody is told, until when, by whom and why. An empty subject: every subject."""
+    """Return silences: alert, subject, until when, by whom and why. An empty subject means every subject."""
     return [dict(row) for row in connection.execute(SILENCES, {"most": MOST}).mappings()]

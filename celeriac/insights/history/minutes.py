@@ -1,4 +1,4 @@
-"""What happened over time: sums over the minutes that are counted; `celeriac.repair.minutes` tells what each is."""
+"""Sums over the counted minutes, for charts; `celeriac.repair.minutes` explains each count."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from sqlalchemy import Connection, text
 from celeriac.errors import BadValue
 from celeriac.insights.history.histogram import BUCKETS, quantile
 
-#: How far back one may look, and how long (both in seconds) a step of it is.
+#: The spans that can be requested, with their length and the length of a step (seconds).
 SPANS: Mapping[str, tuple[int, int]] = {"1h": (3_600, 60), "24h": (86_400, 900), "7d": (604_800, 7_200)}
 
-#: Of all roles together so many rows are read, a row being a minute of a role: of what is more, the newest.
+#: For all roles together so many rows are read, one a minute and role; beyond that, the newest.
 MOST = 500_000
 
 UNTIL = text("SELECT until FROM celeriac.minutes_until")
 
-# The newest minute of which not all rows would be read.
+# The newest minute that would not be read in full.
 BEYOND = text("""
 SELECT minute FROM celeriac.minutes WHERE minute >= :since AND minute < :until
 ORDER BY minute DESC LIMIT 1 OFFSET :most
@@ -58,13 +58,13 @@ FROM celeriac.minutes WHERE minute >= :since AND minute < :until
 
 AGAIN_OF = text(f"{AGAIN.text.rstrip()} AND role = :role")
 
-#: What figures without a span of their own are of (seconds).
+#: The span (seconds) of figures that have none of their own.
 HOUR = 3_600
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What happened from `at` on, for a step. None is not known of any role."""
+    """A step of a flow: what happened from `at` on. None: not known for any role."""
 
     at: datetime
     enqueued: int | None = 0
@@ -77,11 +77,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """`steps`: all of them, of `step` seconds each, the last of which ends at `until`: so far it is counted.
+    """A flow. `steps`: all of them, of `step` seconds each; the last ends at `until`, up to which minutes are counted.
 
-    `is_partial`: of roles that keep no successes what was enqueued and started is not known, and not in the sums.
-    `is_cut`: the span began earlier, and so many roles had so much to tell that its beginning was left out; the first
-    step may be shorter.
+    `is_partial`: for roles that keep no successes it is not known what was enqueued and started, and the sums lack it.
+    `is_cut`: there were too many rows to read, so the span's beginning is left out; the first step may be shorter.
     """
 
     until: datetime
@@ -93,7 +92,7 @@ class Flow:
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """How long tasks waited before they started, and ran, as counts in `histogram.BOUNDS`."""
+    """Times that tasks waited before they started, and that they ran, as counts in `histogram.BOUNDS`."""
 
     waits: list[int] = field(default_factory=lambda: [0] * BUCKETS)
     runs: list[int] = field(default_factory=lambda: [0] * BUCKETS)
@@ -107,14 +106,14 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True)
 class Retries:
-    """Of tasks that were tried more than once, how many ended well; and not."""
+    """Tasks that were tried more than once: how many completed, and how many failed."""
 
     completed: int
     failed: int
 
 
 def flow(connection: Connection, span: str = "1h", role: str | None = None) -> Flow:
-    """What happened within that of `SPANS`, of one role or of all. Raises BadValue."""
+    """Return what happened within a span of `SPANS`, of one role or of all. Raises BadValue."""
     if span not in SPANS:
         raise BadValue(f"span={span!r:.50}: give one of {', '.join(SPANS)}")
     seconds, step = SPANS[span]
@@ -132,7 +131,7 @@ def flow(connection: Connection, span: str = "1h", role: str | None = None) -> F
 
 
 def last_hour(connection: Connection) -> dict[str, list[Step]]:
-    """By role that ended anything, a step for each of the last hour's minutes."""
+    """Return, by role that ended anything, a step for each of the last hour's minutes."""
     asked = _span(connection, HOUR)
     steps: dict[str, list[Step]] = {}
     for row in connection.execute(ENDED, asked):
@@ -144,7 +143,7 @@ def last_hour(connection: Connection) -> dict[str, list[Step]]:
 
 
 def lengths(connection: Connection) -> dict[str, Lengths]:
-    """By role, of the last hour; those of which nothing is known are left out."""
+    """Return the last hour's histograms by role; roles without any are left out."""
     of_roles: dict[str, Lengths] = {}
     for row in connection.execute(LENGTHS, _span(connection, HOUR)):
         of_role = of_roles.setdefault(row.role, Lengths())
@@ -160,7 +159,7 @@ def together(of_roles: Sequence[Lengths]) -> Lengths:
 
 
 def retries(connection: Connection, role: str | None = None) -> Retries:
-    """Of all roles, or of one, within the last hour."""
+    """Return how tasks tried more than once ended within the last hour, of all roles or one."""
     statement, of = (AGAIN, {}) if role is None else (AGAIN_OF, {"role": role})
     return Retries(*connection.execute(statement, _span(connection, HOUR) | of).one())
 

@@ -1,4 +1,4 @@
-"""What ran of a role, for whoever plays it again: when each task could start, started and ended, in epoch seconds."""
+"""A role's runs, for the simulation that replays them: when each task could start, started, ended (epoch seconds)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, text
 #: Rows of a page.
 PAGE = 5_000
 
-# As `insights.lists`: a page goes on behind the last one's row, by `history_of_role`.
+# As in `insights.lists`, a page goes on after the last one's row, along `history_of_role`.
 RAN = text("""
 SELECT id, account, priority, lock_key, completed_at, worker_id, worker_pid,
     CAST(extract(epoch FROM greatest(created_at, scheduled_for)) AS double precision) AS due,
@@ -38,12 +38,12 @@ WHERE minute >= CAST(:since AS timestamptz) AND minute <= CAST(:until AS timesta
 """)
 
 
-#: A worker, and the number of one of its processes.
+#: A worker, and the pid of one of its processes.
 Process = tuple[str | None, int | None]
 
 
 class Before(NamedTuple):
-    """A run that was not its task's last: when it ended, as what, and in the process of which number."""
+    """A run that was not its task's last: when it ended, as what kind of event, and the pid of its process."""
 
     ended: float
     kind: str
@@ -51,10 +51,10 @@ class Before(NamedTuple):
 
 
 class LastRun(NamedTuple):
-    """The last run of a task; those of one ticket have `process` and `started`. Times are epoch seconds.
+    """The last run of a task; those of one ticket share `process` and `started`. Times are epoch seconds.
 
-    `later`: nobody kicked for it: it waited for its time, or was called for in SQL. `moved`: when somebody last gave it
-    another priority or time while it waited. `again`: it ran before, too; `earlier`: that, as far as its events tell.
+    `later`: no wake-up was sent for it, as it waited for its time or was enqueued in SQL. `moved`: when somebody last
+    changed its priority or time while it waited. `again`: it ran before; `earlier`: those runs, as far as events show.
     """
 
     id: int
@@ -75,14 +75,14 @@ class LastRun(NamedTuple):
 
 
 class RunsPage(NamedTuple):
-    """`after`: where the next one begins; None if this is the last."""
+    """A page of runs. `after`: where the next one begins; None if this is the last."""
 
     ran: list[LastRun]
     after: tuple[datetime, int] | None
 
 
 def ran(connection: Connection, role: str, after: tuple[datetime, int], until: datetime, most: int = PAGE) -> RunsPage:
-    """Of those that ended behind this time and id: the next ones that ran."""
+    """Return the next page of tasks that ended after this time and id, those that ran."""
     parameters = {"role": role, "after": after[0], "id": after[1], "until": until, "most": most}
     rows = connection.execute(RAN, parameters).all()
     last = (rows[-1].completed_at, rows[-1].id) if len(rows) == most else None
@@ -90,7 +90,7 @@ def ran(connection: Connection, role: str, after: tuple[datetime, int], until: d
 
 
 def counted(connection: Connection, since: datetime, until: datetime) -> dict[str, int]:
-    """By role that keeps no successes, how many tasks ended by its workers' count, in the minutes between."""
+    """Return, by role that keeps no successes, how many tasks its workers counted as ended in the minutes between."""
     return {row.role: row.n for row in connection.execute(COUNTED, {"since": since, "until": until})}
 
 
@@ -105,6 +105,6 @@ def _read(role: str, row: Row[Any]) -> LastRun:
 
 
 def _pid(by: str | None) -> int | None:
-    """Of a process that names itself as its app does; who else moved a task has none."""
+    """Return the pid in a process's name, as its app writes it; None for anybody else who moved a task."""
     number = (by or "").rpartition(":")[2]
     return int(number) if number.isdecimal() else None

@@ -1,4 +1,4 @@
-"""What the sweeps came to within a day, as beat counts it hour by hour."""
+"""Runs of the sweeps within a day, as beat counts them by the hour."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ WHERE s.kind = 'sweep' ORDER BY s.name
 
 @dataclass(frozen=True, slots=True)
 class SweepRuns:
-    """Of a schedule of a sweep. `done`: rows it repaired or removed; `mean` and `longest`: seconds a run took, None
-    where none is counted; `error`: that of the last run which failed. `is_in_time` False: it is overdue for over a
-    minute, or cannot run.
+    """The runs of a sweep's schedule. `done`: rows it repaired or removed; `mean` and `longest`: seconds a run took,
+    None if none is counted; `error`: that of the last failed run. `is_in_time` False: it is overdue for over a minute,
+    or cannot run.
     """
 
     name: str
@@ -40,5 +40,5 @@ class SweepRuns:
 
 
 def sweep_runs(connection: Connection) -> list[SweepRuns]:
-    """By name, of the last 24 hours. A worker's own runs, where no beat is, are not counted."""
+    """Return the sweeps' runs of the last 24 hours, by name. Workers' runs, where there is no beat, are not counted."""
     return [SweepRuns(*row) for row in connection.execute(RUNS)]

@@ -1,4 +1,4 @@
-"""Ticks: what became of each instant of a task's schedule, and how late beat has been."""
+"""Ticks: the outcome of each instant of a task's schedule, and how late beat has been."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from celeriac.errors import BadValue
 from celeriac.insights.tasks.counting import Count
 from celeriac.store.ticks import STRIP
 
-#: Ticks of a day that are looked at for how late they were, and left-out ones that are counted.
+#: So many ticks of a day are read for their lateness; so many left-out ones are counted.
 LOOKED_AT, COUNTED = 10_000, 1_000
 
 MOST = 1_000
 
-#: Of a task that is neither unfinished nor in the history: its role keeps none like it, or none for so long.
+#: The status of a task that is neither unfinished nor in history: its role keeps none like it, or not for so long.
 NOT_KEPT = "not kept"
 
 _TICK = """due_at, done_at, CAST(extract(epoch FROM done_at - due_at) AS double precision) AS late_seconds, task_id,
@@ -47,7 +47,7 @@ FROM unnest(CAST(:schedules AS bigint[])) AS s (id), LATERAL (
 GROUP BY s.id
 """)
 
-# What has ended has done so since its tick, which tells the days of history it may be of.
+# What has ended did so after its tick, so the tick's time limits the days of history that are read.
 OUTCOMES = text("""
 SELECT w.task_id, coalesce(o.id, h.id) AS id, CASE WHEN o.id IS NULL THEN h.status ELSE coalesce((
     SELECT CASE WHEN k.worker_id IS NULL THEN 'claimed' ELSE 'running' END
@@ -78,8 +78,8 @@ LATENESS_OF = text(
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
-    """Seconds. `now`: by how long the schedule is overdue that is due first, 0 if none is. The others are of the ticks
-    of the last 24 h that made a task, None where there was none; of the newest if these are more than were looked at.
+    """Lateness in seconds. `now`: of the schedule most overdue, 0 if none is. The others are of the ticks of the last
+    24 h that made a task, None without any; of the newest if there are more than are read.
     """
 
     now: float
@@ -90,7 +90,7 @@ class Lateness:
 
 @dataclass(frozen=True, slots=True)
 class Ticking:
-    """The last ticks of a schedule, oldest first, the outcome of the last task, and instants left out in 24 h."""
+    """A schedule's last ticks, oldest first, the outcome of its last task, and the instants left out in 24 h."""
 
     strip: Sequence[Mapping[str, Any]]
     last: Mapping[str, Any] | None
@@ -100,8 +100,8 @@ class Ticking:
 def ticks_of(
     connection: Connection, schedule: int, *, limit: int = STRIP, before: tuple[datetime, datetime] | None = None
 ) -> list[dict[str, Any]]:
-    """The schedule's, newest first, each with its task's `id` and `status`. `before`: (due, done) of the last one."""
-    if not 1 <= limit <= MOST + 1:  # one more than a page tells whether there is a following one
+    """Return a schedule's ticks, newest first, with the task's `id` and `status`. `before`: the last (due, done)."""
+    if not 1 <= limit <= MOST + 1:  # one more than a page shows whether there is a following one
         raise BadValue(f"limit={limit}: give 1 to {MOST:,}")
     due, done = before or (None, None)
     parameters = {"schedule": schedule, "due": due, "done": done, "most": limit}
@@ -109,7 +109,7 @@ def ticks_of(
 
 
 def ticking(connection: Connection, schedules: Sequence[int]) -> dict[int, Ticking]:
-    """Of each of these schedules, by id."""
+    """Return the ticking of each of these schedules, by id."""
     strips: dict[int, list[dict[str, Any]]] = defaultdict(list)
     for row in connection.execute(STRIPS, {"schedules": list(schedules), "most": STRIP}).mappings():
         strips[row["schedule"]].append({name: value for name, value in row.items() if name != "schedule"})
@@ -126,14 +126,14 @@ def ticking(connection: Connection, schedules: Sequence[int]) -> dict[int, Ticki
 
 
 def lateness(connection: Connection, schedule: int | None = None) -> Lateness:
-    """Of all schedules, or of one."""
+    """Return the lateness of all schedules, or of one."""
     statement = LATENESS if schedule is None else LATENESS_OF
     row = connection.execute(statement, {"schedule": schedule, "most": LOOKED_AT}).one()
     return Lateness(max(0.0, row.now or 0.0), row.p95, row.worst, Count(row.n, exact=row.n < LOOKED_AT))
 
 
 def _with_outcomes(connection: Connection, ticks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Adds `id` and `status` to each; of what was left out neither."""
+    """Add `id` and `status` of its task to each tick; both None for instants left out."""
     made = [row for row in ticks if row["task_id"]]
     parameters = {"task_ids": [row["task_id"] for row in made], "since": [row["due_at"] for row in made]}
     outcomes = {row.task_id: row for row in connection.execute(OUTCOMES, parameters)} if made else {}

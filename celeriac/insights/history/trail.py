@@ -1,4 +1,4 @@
-"""The audit trail, narrowed: by whom, what, of what, when."""
+"""The audit trail, filtered: who did what, to what, and when."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from sqlalchemy import Connection, text
 from celeriac.errors import BadValue
 from celeriac.insights.fleet.system import audit_trail
 
-#: Entries a page looks at, the newest of those that are left: a filter has no index of its own.
+#: So many of the newest remaining entries are read for a page: a filter has no index of its own.
 LOOK = 10_000
 
 MOST = 1_000
@@ -36,7 +36,7 @@ ORDER BY id DESC LIMIT :most
 
 @dataclass(frozen=True, slots=True)
 class Of:
-    """What is wanted of the trail; None: whatever it is. `newer_than`: seconds."""
+    """A filter of the trail; None matches anything. `newer_than`: seconds."""
 
     by: str | None = None
     action: str | None = None
@@ -48,20 +48,20 @@ class Of:
 
 @dataclass(frozen=True, slots=True)
 class Trail:
-    """`items`: newest first. `next`: the place where it goes on, None at the end; a page may be short before that."""
+    """A page of the trail. `items`: newest first. `next`: where it goes on, None at the end; pages may be short."""
 
     items: list[dict[str, Any]]
     next: str | None
 
 
 def trail(connection: Connection, wanted: Of, *, limit: int = 100, after: str | None = None) -> Trail:
-    """A page of the newest, or of those before the entry `after`: at most 10,000 are looked at for it."""
+    """Return a page: the newest, or those before the entry `after`. At most 10,000 entries are read for it."""
     if not 1 <= limit <= MOST:
         raise BadValue(f"limit={limit}: give 1 to {MOST:,}")
     before = None if after is None else int(after)
     if wanted in (Of(), Of(kind=wanted.kind, target=wanted.target)) and (wanted.kind is None) == (
         wanted.target is None
-    ):  # what has an index
+    ):  # these filters have an index
         entries = audit_trail(connection, kind=wanted.kind, target=wanted.target, limit=limit + 1, before=before)
         return Trail(entries[:limit], str(entries[limit - 1]["id"]) if len(entries) > limit else None)
     looked = connection.execute(LOOKED, {"before": before, "look": LOOK}).one()

@@ -1,4 +1,4 @@
-"""The attempts of a task that did not succeed, what follows the next failure, and what the task enqueued."""
+"""A task's attempts that did not succeed, what follows the next failure, and what the task enqueued."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from sqlalchemy import Connection, text
 
 from celeriac.store.states import COMPLETED, RUNNING
 
-#: Children that are told at most.
+#: Most children that are returned.
 MOST_CHILDREN = 50
 
-#: Runs of a role that are told.
+#: Runs of a role that are returned.
 MOST_RUNS = 60
 
-# INVARIANT: no more than so many entries of each index of parents. What `celeriac.fall_out` leaves is nobody's child.
+# INVARIANT: so many entries of each index of parents at most. A task made by `celeriac.fall_out` counts as no child.
 CHILDREN = text("""
 WITH walk AS MATERIALIZED (
     (SELECT id FROM celeriac.tasks WHERE parent_id = :id AND headers #> '{canvas,fall_out}' IS NULL LIMIT :most)
@@ -46,7 +46,7 @@ SELECT result ->> 'traceback' FROM celeriac.history_with(ARRAY[CAST(:id AS bigin
 
 @dataclass(frozen=True, slots=True)
 class EndedRun:
-    """That ended. `seconds`: of its last attempt."""
+    """A run that ended. `seconds`: the length of its last attempt."""
 
     id: int
     status: str
@@ -55,7 +55,7 @@ class EndedRun:
 
 @dataclass(frozen=True, slots=True)
 class EndedAttempt:
-    """A run that ended without success. `number`: the first is 1. `kind`: the event's, as retry, timeout or lost."""
+    """An attempt without success. `number`: the first is 1. `kind`: the event's, as retry, timeout or lost."""
 
     number: int
     at: datetime
@@ -65,35 +65,35 @@ class EndedAttempt:
 
 
 def attempts(events: Sequence[Mapping[str, Any]]) -> list[EndedAttempt]:
-    """Newest first, of a task's events in order. What completed is no event, nor is what nothing happened to."""
+    """Return a task's attempts without success, newest first. `events`: in order; a completion is no event."""
     ended = [event for event in events if event["from_status"] == RUNNING and event["to_status"] != RUNNING]
     ended = [event for event in ended if event["to_status"] != COMPLETED]
     return [EndedAttempt(n, e["at"], e["kind"], e["by"], e["why"]) for n, e in enumerate(ended, start=1)][::-1]
 
 
 def runs(connection: Connection, role: str, *, limit: int = MOST_RUNS) -> list[EndedRun]:
-    """The last of a role that are kept, newest first."""
+    """Return a role's last runs that are kept, newest first."""
     return [EndedRun(*row) for row in connection.execute(RUNS, {"role": role, "most": limit})]
 
 
 def children(connection: Connection, task: int, *, limit: int = MOST_CHILDREN) -> list[dict[str, Any]]:
-    """Tasks it enqueued, or that follow it, by id; some of them, if there are more than `limit`."""
+    """Return tasks it enqueued, or that follow it, by id; an arbitrary `limit` of them if there are more."""
     return [dict(row) for row in connection.execute(CHILDREN, {"id": task, "most": limit}).mappings()]
 
 
 def traceback(connection: Connection, task: int) -> str | None:
-    """That of its last attempt, if it failed and is kept."""
+    """Return the traceback of the task's last attempt, if that failed and is kept."""
     return connection.execute(TRACEBACK, {"id": task}).scalar_one_or_none()
 
 
 def delays(connection: Connection, role: str) -> tuple[Mapping[str, Any] | None, float | None]:
-    """The role's backoff, and seconds between its rounds; None where it declares none, or is not known."""
+    """Return the role's backoff and the seconds between its rounds; None where it declares none, or is unknown."""
     row = connection.execute(DELAYS, {"role": role}).one_or_none()
     return (None, None) if row is None else (row.backoff, row.round_delay)
 
 
 def after_a_failure(task: Mapping[str, Any], backoff: Mapping[str, Any] | None, round_delay: float | None) -> str:
-    """What follows if a task that is not over fails now. `task`: its row.
+    """Return a sentence on what follows if an unfinished task fails now. `task`: its row.
 
     Formula and numbers are those of `Backoff` and of `settle.retries`.
     """

@@ -1,4 +1,4 @@
-"""Bulks: what was asked for, of which tasks, and how far it is."""
+"""Bulk actions: what was requested, for which tasks, and the progress."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ WHERE id < coalesce(CAST(:before AS bigint), 9223372036854775807) ORDER BY id DE
 
 
 def bulks(connection: Connection, *, limit: int = 100, before: int | None = None) -> list[dict[str, Any]]:
-    """Newest first. `asked` grows while the tasks are gathered; `left` of them are still to be moved, after `seconds`
-    of moving. Raises BadValue.
+    """Return bulk actions, newest first. `asked` grows while the tasks are gathered; `left` of them are still to be
+    moved, after `seconds` of moving. Raises BadValue.
     """
-    if not 1 <= limit <= MOST_ROWS + 1:  # one more than a page tells whether there is a following one
+    if not 1 <= limit <= MOST_ROWS + 1:  # one more than a page shows whether there is a following one
         raise BadValue(f"limit={limit}: give 1 to {MOST_ROWS:,}")
     return [dict(row) for row in connection.execute(BULKS, {"before": before, "most": limit}).mappings()]
 
 
 def bulk(connection: Connection, number: int) -> dict[str, Any]:
-    """One of them. Raises Unknown."""
+    """Return one bulk action. Raises Unknown."""
     rows = bulks(connection, limit=1, before=number + 1)
     if not rows or rows[0]["id"] != number:
         raise Unknown(f"there is no bulk {number}")

@@ -1,4 +1,4 @@
-"""The clock all times are of."""
+"""The database's clock, which all times follow."""
 
 from __future__ import annotations
 
@@ -10,6 +10,6 @@ CLOCK = text("SELECT clock_timestamp()")
 
 
 def clock(connection: Connection) -> datetime:
-    """Postgres' time, now."""
+    """Return Postgres' current time."""
     now: datetime = connection.execute(CLOCK).scalar_one()
     return now

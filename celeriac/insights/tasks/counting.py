@@ -1,4 +1,4 @@
-"""How many tasks there are. Exact up to a bound; beyond it at least so many, or of all roles what Postgres counts."""
+"""Counts of tasks: exact up to a bound; beyond it a lower bound, or for all roles Postgres' own estimate."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from celeriac.store.states import ALL, CANCELLED, COMPLETED, FAILED, PENDING
 #: Counting stops here.
 CAP = 5_000
 
-# Each LIMIT has its index's ORDER BY, so that counting walks the index and nothing else. The finished are looked at
-# until the bound, whatever they are: looking for successes among many failures could take for ever.
+# Each LIMIT has its index's ORDER BY, so that counting walks the index and nothing else. Finished tasks are read up to
+# the bound whatever their status: finding successes among many failures could take for ever.
 COUNTS = text("""
 SELECT greatest(0, u.unfinished - held.claimed - held.running) AS pending, held.claimed, held.running,
     (SELECT count(*) FROM (
@@ -61,7 +61,7 @@ FROM (
 ) AS e
 """)
 
-# What waits, by what it waits for, as lists are filtered by it.
+# Pending tasks by what they wait for, which is how lists are filtered.
 WAITING = text("""
 SELECT (SELECT count(*) FROM (
         SELECT FROM celeriac.ready ORDER BY role, account LIMIT :most) AS r) AS nothing,
@@ -76,8 +76,8 @@ SELECT ready AS nothing, later AS "time", behind_lock AS lock, parked AS account
 FROM celeriac.backlog(:role, :most)
 """)
 
-# Postgres counts what is inserted and deleted, within seconds of the commit: unlike the planner's own figure this one
-# follows a backlog. A crash forgets it. Of how the finished ended it knows the shares of the last ANALYZE.
+# Postgres counts inserts and deletes within seconds of the commit: unlike the planner's figure this one follows a
+# backlog. A crash resets it. How finished tasks ended is known by the shares of the last ANALYZE.
 BELIEVED = text("""
 SELECT 'pending' AS status, pg_stat_get_live_tuples(CAST('celeriac.tasks' AS regclass)) AS n
 UNION ALL
@@ -121,13 +121,13 @@ ORDER BY names.role
 
 DUE = text("SELECT ready + due + behind_lock + parked FROM celeriac.backlog(:role)")
 
-# Of the registered.
+# Registered roles only.
 BACKLOGS = text("""
 SELECT r.role, coalesce((SELECT size FROM celeriac.current_window(r.role)), 0) AS "window", b.*
 FROM celeriac.roles r CROSS JOIN LATERAL celeriac.backlog(r.role, :most) AS b
 """)
 
-# Where the window was said, and holds more than its slots.
+# Where the window was set by hand, and holds more than its slots.
 NEWCOMERS = text("""
 SELECT r.role, w.size AS "window", w.newcomer AS seconds
 FROM celeriac.roles r CROSS JOIN LATERAL celeriac.current_window(r.role) AS w
@@ -135,13 +135,13 @@ WHERE (r.definition ->> 'window_by_measure') IS DISTINCT FROM 'true' AND w.newco
 ORDER BY r.role
 """)
 
-#: How many of a role's first pending rows are looked at for the oldest that is ready.
+#: So many of a role's first pending rows are read for the oldest that is ready.
 LOOK = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """`exact` False: at least `n`, or about so many where it is `estimated`."""
+    """A number of tasks. `exact` False: at least `n`, or about `n` where it is `estimated`."""
 
     n: int
     exact: bool = True
@@ -150,9 +150,9 @@ class Count:
 
 @dataclass(frozen=True, slots=True)
 class RoleDepth:
-    """What waits and runs of a role. `oldest_ready_seconds`: since the longest-waiting of its first pending rows was
-    due, None if none of these is ready. `newcomer_seconds`: how long a newcomer waits for what is claimed before it
-    where the window is full; None where nobody has measured the role, or nobody serves it.
+    """A role's waiting and running tasks. `oldest_ready_seconds`: since the longest-waiting of its first pending rows
+    was due, None if none of these is ready. `newcomer_seconds`: how long, with a full window, a new task waits for
+    those claimed before it; None if nobody has measured the role, or nobody serves it.
     """
 
     role: str
@@ -174,9 +174,9 @@ class RoleDepth:
 
 
 def counts(connection: Connection, role: str | None = None, *, cap: int = CAP) -> dict[str, Count]:
-    """By status, each exact up to `cap`; what is claimed or running always is, as the tickets say it.
+    """Count tasks by status, each exactly up to `cap`; claimed and running are always exact, by the tickets.
 
-    Beyond that it is an estimate that follows what comes and goes within seconds; of a role, at least `cap`.
+    Beyond `cap` all roles together are estimated, within seconds of the truth; of one role it is at least `cap`.
     """
     statement, parameters = (COUNTS, {}) if role is None else (COUNTS_OF_ROLE, {"role": role})
     row = connection.execute(statement, parameters | {"most": cap + 1}).one()._asdict()
@@ -195,16 +195,16 @@ def _beyond(counted: int, believed: int) -> Count:
 
 
 def waiting(connection: Connection, role: str | None = None, *, cap: int = CAP) -> dict[str, Count]:
-    """What is pending, by what it waits for (nothing, time, lock, account, members), each exact up to `cap`."""
+    """Count pending tasks by what they wait for (nothing, time, lock, account, members), each exactly up to `cap`."""
     statement, parameters = (WAITING, {}) if role is None else (WAITING_OF_ROLE, {"role": role})
     row = connection.execute(statement, parameters | {"most": cap + 1}).one()._asdict()
     return {reason: Count(min(n, cap), exact=n <= cap) for reason, n in row.items()}
 
 
 def depth(connection: Connection, role: str | None = None, *, cap: int = CAP) -> list[RoleDepth]:
-    """Every role that is registered or has work, with what waits and runs, each exact up to `cap`; or one of them.
+    """Return each role that is registered or has work, with counts exact up to `cap`; or the given role.
 
-    One that is built in has work, or is paused.
+    A built-in role is returned if it has work, is paused, or is given.
     """
     parameters = {"most": cap + 1, "look": LOOK, "role": role}
     rows = [dict(row) for row in connection.execute(DEPTH, parameters).mappings()]
@@ -225,15 +225,15 @@ def _depth(row: dict[str, Any], cap: int) -> RoleDepth:
 
 
 def slow_windows(connection: Connection, above: float) -> Sequence[Row[Any]]:
-    """Roles (`role`, `window`, `seconds`) whose own window keeps a newcomer waiting for longer than `above` seconds."""
+    """Return roles (`role`, `window`, `seconds`) whose own window delays a new task by more than `above` seconds."""
     return connection.execute(NEWCOMERS, {"above": above}).all()
 
 
 def backlogs(connection: Connection, most: int) -> list[RowMapping]:
-    """Of each registered role its window, and what waits and runs as `celeriac.backlog` counts it, to `most` a room."""
+    """Return each registered role's window and its counts by `celeriac.backlog`, to `most` a state table."""
     return [*connection.execute(BACKLOGS, {"most": most}).mappings()]
 
 
 def due(connection: Connection, role: str) -> int:
-    """How many of the role are due, whatever else they wait for, and not claimed; of each room at most 300,000."""
+    """Count a role's due, unclaimed tasks, whatever else they wait for; at most 300,000 of each state table."""
     return int(connection.execute(DUE, {"role": role}).scalar_one())

@@ -1,4 +1,4 @@
-"""Lists of tasks as files: CSV for spreadsheets, NDJSON for programs; written page by page, however long they are."""
+"""Lists of tasks as files: CSV for spreadsheets, NDJSON for programs; written page by page, at any length."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from celeriac.insights.tasks.pages import COLUMNS
 
 Kind = Literal["csv", "ndjson"]
 
-#: Tasks of a file.
+#: Most tasks in a file.
 MOST = 100_000
 
 NAMES: Final = tuple(name.strip() for name in COLUMNS.split(","))
 
-#: What a spreadsheet would take for the beginning of a formula: OWASP, CSV injection.
+#: Characters that a spreadsheet takes for the beginning of a formula (OWASP, CSV injection).
 _FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
 
 
 def pages(read: Callable[[int, str | None], Page], *, most: int = MOST, after: str | None = None) -> Iterator[Page]:
-    """`read` gets how many tasks, and the place they follow."""
+    """Yield pages. `read` gets a number of tasks and the place to go on from."""
     left = most
     while left > 0:
         page = read(min(left, MOST_ROWS), after)
@@ -35,7 +35,7 @@ def pages(read: Callable[[int, str | None], Page], *, most: int = MOST, after: s
 
 
 def lines(kind: Kind, list_pages: Iterable[Page], names: Sequence[str] = NAMES) -> Iterator[str]:
-    """Each with its end. Where the pages end before the list does, the last one says so."""
+    """Yield the file's lines, with line ends. If the pages end before the list does, the last line says so."""
     if kind == "csv":
         yield _record(names)
     written, place = 0, None
@@ -47,19 +47,19 @@ def lines(kind: Kind, list_pages: Iterable[Page], names: Sequence[str] = NAMES) 
 
 
 def line(kind: Kind, one: Mapping[str, Any], names: Sequence[str] = NAMES) -> str:
-    """One task, or what else has these names."""
+    """Return the line of one task, or of another mapping with these names."""
     if kind == "csv":
         return _record([cell(one[name]) for name in names])
     return _json({name: one[name] for name in names})
 
 
 def note(kind: Kind, message: str) -> str:
-    """What whoever reads the file has to know: a cell of its own, or an object that is no task."""
+    """Return a note to the file's reader: a cell of its own, or an object that is no task."""
     return _record([f"# {message}"]) if kind == "csv" else _json({"note": message})
 
 
 def cell(value: Any) -> str:
-    """What begins like a formula is a text, by an apostrophe before it; a number stays one."""
+    """Return a cell's text; an apostrophe goes before what begins like a formula, and numbers stay numbers."""
     if value is None or isinstance(value, bool | int | float):
         return "" if value is None else str(value)
     text = value if isinstance(value, str) else _plain(value)

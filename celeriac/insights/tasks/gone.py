@@ -1,4 +1,4 @@
-"""A task that is not here (any more): what is left of it, and by which rule it went."""
+"""A task that no longer exists: what is left of it, and the rule by which it was removed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KEEP = text("SELECT definition -> 'keep' AS keep FROM celeriac.roles WHERE role 
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """`keep`: seconds for which the role's finished tasks are kept, "forever", or None: of its successes none is."""
+    """A task's remains. `keep`: seconds its role keeps finished tasks, "forever", or None: no successes are kept."""
 
     role: str
     keep: float | Literal["forever"] | None
@@ -28,9 +28,9 @@ class Gone:
 
 
 def gone(connection: Connection, task: int, *, otherwise: float) -> Gone | None:
-    """What outlives the task of this id; None where that is nothing.
+    """Return what outlives the task of this id; None if nothing does.
 
-    `otherwise`: seconds for which is kept what is Celery's own or the engine's, which nobody could declare.
+    `otherwise`: seconds for which tasks of Celery's or the engine's own roles are kept, which nobody could declare.
     """
     role = connection.execute(ROLE_OF, {"id": task}).scalar_one_or_none()
     if role is None:

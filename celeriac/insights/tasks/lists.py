@@ -1,6 +1,6 @@
 """Lists of tasks: pages along an index, newest first, whatever the filter.
 
-A page looks at a bounded number of rows. Where the filter meets few of them it may be short, or empty, and `next` still
+A page reads a bounded number of rows. If the filter matches few of them it may be short, or empty, and `next` still
 leads on: only a page without `next` is the last.
 """
 
@@ -21,21 +21,21 @@ from celeriac.insights.tasks.redaction import refuse_sensitive, without_progress
 from celeriac.store.encoding import Unfit, encoded
 from celeriac.store.states import ALL, RUNNING, STALE, WAITS_FOR_TIME, WORDS, statuses_of
 
-#: Of a task in a list.
+#: Columns of a task in a list.
 NAMES = tuple(COLUMNS.replace(",", " ").split())
 
 MOST_ROWS, MOST_OFFSET = 1_000, 10_000
 
-#: Ids a page of a bulk has where the walk alone tells them.
+#: Ids in a page of a bulk where the walk alone finds them.
 MOST_MET = 10_001
 
-#: Seconds a filter may go back.
+#: Most seconds a filter may go back.
 OLDEST = 1e9
 
-#: Bytes of JSON of the arguments that are asked for.
+#: Most bytes of JSON in the arguments of a filter.
 LARGEST = 8_192
 
-#: Rows a page looks at in search of those the filter means, and pages a bulk is looked for in beyond those it fills.
+#: So many rows are read in search of a page's matches; a bulk reads so many pages beyond those it fills.
 LOOKS_AT, VAIN = 2_000, 50
 
 MOMENT = text("""
@@ -46,12 +46,12 @@ SELECT coalesce(pg_sequence_last_value(CAST('celeriac.tasks_id_seq' AS regclass)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Filter:
-    """What a list or a bulk means; what is None does not matter. `older_than`, `newer_than`: seconds since it was
-    enqueued. `waits_for`: time, lock, account, members, or nothing. `error`: what its last error says somewhere.
-    `upto`, `until`: of an instant's tasks alone, none of a greater id, none that ended later.
-    `arguments`: some that the call gave, by the handler's names, whether it gave them by name or by position.
-    `silent`: of those that run, only whom nobody has heard of for as long as their role's `stale_after`.
-    `priority`: a range, as `ranges` has them. `schedule`: the tasks of this schedule's ticks.
+    """A filter of a list or a bulk; None matches anything. `older_than`, `newer_than`: seconds since a task was
+    enqueued. `waits_for`: time, lock, account, members, or nothing. `error`: a part of its last error.
+    `upto`, `until`: only tasks as of an instant, none with a greater id, none that ended later.
+    `arguments`: some of the call's, by the handler's names, whether they were passed by name or by position.
+    `silent`: of running tasks only those whose worker has been silent for as long as their role's `stale_after`.
+    `priority`: a range, as in `ranges`. `schedule`: the tasks of this schedule's ticks.
     """
 
     statuses: Sequence[str] | None = None
@@ -73,9 +73,10 @@ class Filter:
 
     @classmethod
     def of(cls, words: Sequence[str], *, waits_for: str | None = None, **conditions: Any) -> Filter:
-        """`words` for statuses; `delayed` alone is what waits for its time, and what is `stale` runs unheard.
+        """Build a filter from `words` for statuses; `delayed` alone waits for its time, `stale` runs on a silent
+        worker.
 
-        Raises BadValue for what is none.
+        Raises BadValue for a word that is none.
         """
         for word in words:
             if not statuses_of(word):
@@ -86,12 +87,12 @@ class Filter:
         return cls(statuses=statuses or None, waits_for=waits_for, silent=running == {STALE} or None, **conditions)
 
 
-#: What goes before the name of an argument, wherever a list is asked for one.
+#: The prefix of an argument's name wherever a list can be filtered by one.
 ARGUMENT = "arg."
 
 
 def as_argument(value: str) -> Any:
-    """What somebody typed for one: JSON, or else a text."""
+    """Parse an argument's value as somebody typed it: JSON, or else a text."""
     try:
         return json.loads(value)
     except (ValueError, RecursionError):
@@ -100,7 +101,7 @@ def as_argument(value: str) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """`next`: give it as `after` for what follows."""
+    """A page of tasks. `next`: pass it as `after` to get what follows."""
 
     items: list[dict[str, Any]]
     next: str | None
@@ -109,10 +110,10 @@ class Page:
 def list_tasks(
     connection: Connection, wanted: Filter, *, limit: int = 100, after: str | None = None, offset: int = 0
 ) -> Page:
-    """Newest first: by id, or by completion where only completed tasks are wanted. Raises BadValue."""
+    """Return tasks, newest first: by id, or by completion if only completed tasks are requested. Raises BadValue."""
     refuse(_part(wanted.statuses), limit, after, offset)
     rows, following = _page(connection, PAGES, wanted, limit, after, offset)
-    tasks = [dict(zip(NAMES, row, strict=False)) for row in rows]  # but its place, which is the last
+    tasks = [dict(zip(NAMES, row, strict=False)) for row in rows]  # all but the place, which is the last column
     return Page(without_progress(connection, tasks), following)
 
 
@@ -120,7 +121,7 @@ def _page(
     connection: Connection, statements: Mapping[tuple[str, ...], TextClause], wanted: Filter, limit: int,
     after: str | None, offset: int = 0,
 ) -> tuple[Sequence[Row[Any]], str | None]:  # fmt: skip
-    """The rows of one, and the place of the next."""
+    """Return the rows of a page, and the place where the next begins."""
     refuse_sensitive(connection, wanted.arguments or (), wanted.role)
     part, parameters = _part(wanted.statuses), _parameters(wanted, limit, after, offset)
     rows: Sequence[Row[Any]] = []
@@ -136,7 +137,7 @@ def _page(
 
 
 def _met(connection: Connection, wanted: Filter, limit: int, after: str | None) -> tuple[list[int], str | None]:
-    """As `_page`, of a walk along ids that knows all that is wanted: the ids alone."""
+    """Return a page of ids alone, along a walk that covers the whole filter."""
     part = _part(wanted.statuses)
     parameters = _parameters(wanted, limit, after) | {"looks_at": limit + 1}
     ids: list[int] = connection.execute(IDS_OF_WALK[part], parameters).scalar_one()
@@ -153,7 +154,7 @@ def _parameters(wanted: Filter, limit: int, after: str | None, offset: int = 0) 
 
 
 def looks(rows: int, picks: bool) -> Sequence[int]:
-    """How many rows to look at for so many: first as if every other one were meant, which is usual, then further."""
+    """Return how many rows to read for so many: first as if every other one matched, which is usual, then more."""
     if not picks:
         return (rows,)
     return (2 * rows, LOOKS_AT) if 2 * rows < LOOKS_AT else (max(rows, LOOKS_AT),)
@@ -161,20 +162,20 @@ def looks(rows: int, picks: bool) -> Sequence[int]:
 
 @dataclass(frozen=True, slots=True)
 class Matching:
-    """Ids of tasks. `gave_up`: too few of those it looked at were meant, and it looked no further."""
+    """Ids of tasks. `gave_up`: too few of the rows it read matched, and it stopped reading."""
 
     ids: list[int]
     gave_up: bool = False
 
 
 def matching(connection: Connection, wanted: Filter, *, most: int) -> Matching:
-    """Up to `most` tasks, for a bulk. Each status is walked by itself: nothing else is looked at.
+    """Return up to `most` matching tasks, for a bulk. Each status is walked by itself, so no other rows are read.
 
     Raises BadValue.
     """
     if most < 1:
         raise BadValue(f"most={most}: give 1 or more")
-    ids: dict[int, None] = {}  # one may have gone from a status to the next meanwhile
+    ids: dict[int, None] = {}  # a task may have gone from one status to the next meanwhile
     place: str | None = None
     for _ in range(most // MOST_ROWS + VAIN):
         some, place = matching_page(connection, wanted, place, limit=min(most, MOST_MET))
@@ -187,7 +188,7 @@ def matching(connection: Connection, wanted: Filter, *, most: int) -> Matching:
 def matching_page(
     connection: Connection, wanted: Filter, place: str | None, *, limit: int = MOST_ROWS
 ) -> tuple[list[int], str | None]:
-    """A page of `matching`, of at most 1,000 where tasks have to be looked up, and the place of the next one: None
+    """Return a page of `matching`, of at most 1,000 if tasks have to be looked up, and the place of the next one: None
     after the last.
     """
     walks = list(_walked_apart(wanted.statuses))
@@ -208,14 +209,14 @@ def matching_page(
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What was there then: no task of an id above `upto`, none that ended after `until`."""
+    """An instant in the table of tasks: none had an id above `upto`, none had ended after `until`."""
 
     upto: int
     until: datetime
 
 
 def moment(connection: Connection) -> Moment:
-    """Now."""
+    """Return the present moment."""
     return Moment(**connection.execute(MOMENT).mappings().one())
 
 
@@ -229,7 +230,7 @@ def _walked_apart(statuses: Sequence[str] | None) -> Iterator[Sequence[str] | No
 
 
 def _part(statuses: Sequence[str] | None) -> tuple[str, ...]:
-    """The narrowest walk that meets all of these statuses."""
+    """Return the narrowest walk that covers all of these statuses."""
     for status in statuses or ():
         if status not in ALL:
             raise BadValue(f"status={status!r}: give some of {', '.join(ALL)}")
@@ -238,19 +239,19 @@ def _part(statuses: Sequence[str] | None) -> tuple[str, ...]:
 
 
 def _picks(wanted: Filter, part: tuple[str, ...]) -> bool:
-    """Whether the walk may meet rows that are not meant."""
+    """Return whether the walk may meet rows that do not match."""
     conditions = _conditions(wanted)
     exact = part in (("failed",), ("cancelled",))
     return bool(conditions - {"statuses", "role"}) or not (exact or (part == ALL and not conditions))
 
 
 def _conditions(wanted: Filter) -> set[str]:
-    """The names of its conditions."""
+    """Return the names of the filter's conditions."""
     return {name for name, value in asdict(wanted).items() if value is not None}
 
 
 def refuse(part: tuple[str, ...], limit: int, after: str | None, offset: int = 0) -> None:
-    """Raises BadValue for what is no page."""
+    """Raise BadValue for an impossible page."""
     if not 1 <= limit <= MOST_ROWS:
         raise BadValue(f"limit={limit}: give 1 to {MOST_ROWS:,}")
     if not 0 <= offset <= MOST_OFFSET:
@@ -261,13 +262,13 @@ def refuse(part: tuple[str, ...], limit: int, after: str | None, offset: int = 0
 
 
 def refuse_both(after: str | None, offset: int) -> None:
-    """A number to skip is counted from the beginning, a place is not. Raises BadValue."""
+    """Raise BadValue if both are given: an offset is counted from the beginning, a place is not."""
     if after is not None and offset:
         raise BadValue(f"offset={offset}: give `offset` or `after`, not both")
 
 
 def check(wanted: Filter) -> dict[str, Any]:
-    """Its arguments and ranges, as statements take them. Raises BadValue for what no list could be narrowed by."""
+    """Return the filter's arguments and ranges as statements take them. Raises BadValue for values no row can have."""
     for name, seconds in (("older_than", wanted.older_than), ("newer_than", wanted.newer_than)):
         if seconds is not None and not 0 <= seconds <= OLDEST:
             raise BadValue(f"{name}={seconds:g}: give 0 to {OLDEST:,.0f} seconds")
@@ -276,7 +277,7 @@ def check(wanted: Filter) -> dict[str, Any]:
 
 
 def _arguments(wanted: Mapping[str, Any] | None) -> str | None:
-    """As rows keep them. Raises BadValue."""
+    """Return arguments as JSON, as rows keep them. Raises BadValue."""
     try:
         return json.dumps(encoded(dict(wanted), LARGEST)) if wanted else None
     except Unfit as error:

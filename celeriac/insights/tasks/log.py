@@ -1,4 +1,4 @@
-"""What a task's handler wrote to its log."""
+"""The log lines of a task's handler."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from datetime import datetime
 
 from sqlalchemy import Connection, text
 
-# BETWEEN: as for the events of a task.
+# BETWEEN: as for the events of a task (`tasks.EVENTS`).
 LOG = text("""
 SELECT id, attempt, at, level, line FROM celeriac.task_logs
 WHERE task BETWEEN :id AND :id ORDER BY task DESC, id DESC LIMIT :most
 """)
 
-#: Lines of a task that are told.
+#: Most lines of a task that are returned.
 MOST = 1_000
 
 
@@ -27,5 +27,5 @@ class TaskLogLine:
 
 
 def log_of(connection: Connection, task: int) -> list[TaskLogLine]:
-    """The last 1,000, in order; of a task that may be gone."""
+    """Return the last 1,000 lines, in order; the task itself may be gone."""
     return [TaskLogLine(*row) for row in connection.execute(LOG, {"id": task, "most": MOST})][::-1]

@@ -1,4 +1,4 @@
-"""Pages: the statements of lists. A walk along an index meets so many tasks, then each is looked up by its id."""
+"""The statements of lists: a walk along an index finds a bounded number of tasks, then each is looked up by its id."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ COLUMNS = """
     updated_at"""
 
 _AT = "coalesce(CAST(:until AS timestamptz), statement_timestamp())"
-# As `celeriac.stale` counts it, of what runs; the rest is meant in any case.
+# Running tasks are counted as `celeriac.stale` does; others always match.
 SILENT = """(CAST(:silent AS boolean) IS NULL OR status <> 'running'
         OR greatest(last_heartbeat_at, celeriac.leases_since())
             < statement_timestamp() - interval '1 second' * coalesce((
                 SELECT CAST(r.definition ->> 'stale_after' AS double precision) FROM celeriac.roles r
                 WHERE r.role = page.role), 600))"""
 
-# The id of a tick's task is the schedule's name, @ and the instant, and nobody else's task may have such a one.
+# The id of a tick's task is the schedule's name, @ and the instant; no other task can have such an id.
 OF_SCHEDULE = """(CAST(:schedule AS text) IS NULL
         OR starts_with(task_id, :schedule || '@') AND strpos(substr(task_id, length(:schedule) + 2), '@') = 0
         AND celeriac.is_instants(task_id))"""
@@ -54,7 +54,7 @@ FILTER = f"""
 
 AFTER = "coalesce(CAST(CAST(:after AS text) AS bigint), 9223372036854775807)"
 
-# INVARIANT of `names`: one descent per role the index has, or the one that is asked for.
+# INVARIANT of `names`: one descent per role in the index, or the given role.
 _OF_ROLES = """
 WITH RECURSIVE names AS (
     (SELECT role FROM celeriac.{table} WHERE {part} AND role >= coalesce(CAST(:role AS text), '') ORDER BY role LIMIT 1)
@@ -95,7 +95,7 @@ _PLACE_IN_TIME = """(to_char(completed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24
 
 
 def _by_id(table: str, part: str, columns: str) -> str:
-    """By -id, which these indexes have and the primary key has not: along that, a few rows may lie far apart."""
+    """Return a walk by -id, which these indexes have. The primary key has not: in it a few rows may lie far apart."""
     return _OF_ROLES.format(
         table=table, part=part, columns=columns, place="CAST(id AS text)", before=f"-id > -{AFTER}", order="-id"
     )
@@ -117,14 +117,14 @@ WALKS = {
     ALL: _ALL_BY_ID,
 }
 
-# Which ticket has which task: one pass over the tickets, of which there are few, instead of one for each task.
+# Each task's ticket: one scan of the tickets, of which there are few, instead of one for each task.
 TOKENS = """, held AS MATERIALIZED (
     SELECT coalesce(jsonb_object_agg(i, k.token), '{}') AS tokens FROM celeriac.tickets k, unnest(k.ids) AS i
     WHERE (CAST(:role AS text) IS NULL OR k.role = :role)
         AND i BETWEEN (SELECT min(id) FROM walk) AND (SELECT max(id) FROM walk)
 )"""
 
-# As `celeriac.unfinished` has it, of one id.
+# The same as `celeriac.unfinished`, for one id.
 _UNFINISHED = """
     SELECT t.id, t.task_id, t.role, t.account, t.lock_key, t.unique_key,
         CASE WHEN k.token IS NULL THEN 'pending' WHEN k.worker_id IS NULL THEN 'claimed' ELSE 'running' END AS status,
@@ -148,15 +148,15 @@ _UNFINISHED = """
         WHERE token = CAST((SELECT tokens FROM held) ->> CAST(t.id AS text) AS uuid) LIMIT 1) AS k ON true
     WHERE t.id = walk.id"""
 
-# By its time as well, which tells its day's partition.
+# Also by its time, which names its day's partition.
 _FINISHED = f"""
     SELECT {COLUMNS}, args, kwargs FROM celeriac.finished f
     WHERE f.id = walk.id AND f.completed_at = walk.completed_at"""
 
 EITHER = f"({_UNFINISHED} AND walk.completed_at IS NULL) UNION ALL ({_FINISHED})"
 
-# INVARIANT: what the walk met is looked up by its id, row by row, whatever the planner believes: OFFSET 0 forbids to
-# join it in another way, and to look for what the filter says first.
+# INVARIANT: what the walk finds is looked up by id, row by row, whatever the planner estimates: OFFSET 0 forbids any
+# other join, and applying the filter first.
 _PAGE = """
 SELECT {columns}, place FROM (SELECT task.*, walk.place FROM walk, LATERAL ({task} OFFSET 0) AS task) AS page
 WHERE {filter}
@@ -182,9 +182,9 @@ def _page(part: tuple[str, ...], walk: str, columns: str) -> TextClause:
 
 
 PAGES = {part: _page(part, walk, COLUMNS) for part, walk in WALKS.items()}
-#: The same tasks, for whoever wants no more of them.
+#: The same tasks, ids only.
 IDS = {part: _page(part, walk, "id") for part, walk in WALKS.items()}
-#: The same where only `statuses`, `role`, `upto` and `until` are said: none of them is looked up, the walk knows.
+#: The same for filters of only `statuses`, `role`, `upto` and `until`: the walk has these, so no task is looked up.
 IDS_OF_WALK: dict[tuple[str, ...], TextClause] = {
     part: text(WALKS[part] + _MET) for part in (("failed",), ("cancelled",))
 }

@@ -1,6 +1,6 @@
-"""A task's way through its states, of what is stored alone: events, and the times its row keeps of the last attempt.
+"""A task's path through its states, from stored data only: events, and its row's times of the last attempt. Pure.
 
-Pure. When an earlier attempt began is not kept: that it ran is known from the event that ended it, and not since when.
+The start of an earlier attempt is not kept: the event that ended it shows that it ran, but not since when.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from celeriac.store.states import CLAIMED, FINISHED, PENDING, RUNNING
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """`at`: since when it was so, None where that is not kept. `lasted`: seconds until the next stop, None where one of
-    both is not known, or where it is the last. `why`: the event that led here, in a word.
+    """A state on the path. `at`: when it began, None if not kept. `lasted`: seconds until the next stop, None if either
+    time is unknown, or for the last stop. `why`: the event that led here, in a word.
     """
 
     status: str
@@ -26,7 +26,7 @@ class Stop:
 
 
 def path(task: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> list[Stop]:
-    """`events` in order, as `insights.tasks.events` gives them."""
+    """Return the path. `events`: in order, as from `insights.tasks.events`."""
     stops = [*_stops(task, events)]
     return [_lasting(stop, following) for stop, following in zip(stops, [*stops[1:], None], strict=True)]
 
@@ -46,7 +46,7 @@ def _stops(task: Mapping[str, Any], events: Sequence[Mapping[str, Any]]) -> Iter
 
 
 def _last_attempt(task: Mapping[str, Any], last: Stop) -> Iterator[Stop]:
-    """What the row says of since the last event."""
+    """Yield the states after the last event, by the row's times."""
     if last.status in FINISHED:
         return
     for status, name in ((CLAIMED, "claimed_at"), (RUNNING, "started_at")):
@@ -59,7 +59,7 @@ def _last_attempt(task: Mapping[str, Any], last: Stop) -> Iterator[Stop]:
 
 
 def _kept(task: Mapping[str, Any], status: str, last: Stop, until: datetime) -> datetime | None:
-    """The row's time of it, if it lies between these two."""
+    """Return the row's time of this state, if it lies between these two."""
     at: datetime | None = task["claimed_at" if status == CLAIMED else "started_at"]
     return at if at is not None and last.at is not None and last.at <= at <= until else None
 

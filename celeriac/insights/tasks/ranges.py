@@ -1,4 +1,4 @@
-"""Ranges, as filters say them: `50..` and above, `..10` and below, `50..70`, or one number; both ends belong to it."""
+"""Ranges in filters: `50..` and above, `..10` and below, `50..70`, or one number; both ends are included."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import re
 
 from celeriac.errors import BadValue
 
-#: What one looks like: up to seven digits each, as priorities have.
+#: The form of a range: up to seven digits at each end, as priorities have.
 FORM = r"^(-?[0-9]{1,7}(\.\.(-?[0-9]{1,7})?)?|\.\.-?[0-9]{1,7})$"
 
 
 def ends(name: str, value: str | None) -> tuple[int | None, int | None]:
-    """The lowest and the highest of it, None where it is open, in whichever order they are given. Raises BadValue."""
+    """Return the lowest and the highest number, in either order given; None for an open end. Raises BadValue."""
     if value is None:
         return None, None
     if not re.fullmatch(FORM, value, re.ASCII) or "\n" in value:

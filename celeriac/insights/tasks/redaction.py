@@ -1,4 +1,4 @@
-"""What nobody is shown: the values of arguments that a role calls sensitive, on whatever surface."""
+"""Redaction: the values of arguments that a role declares sensitive are shown nowhere."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ ORDER BY role, name LIMIT 1
 
 
 def of_role(names: Collection[str] | None, parameters: Any) -> Sensitive | None:
-    """As a row of `roles` has them."""
+    """Build it from the columns of `roles`."""
     return sensitive.of(names, [one["name"] for one in parameters or ()])
 
 
 def of_roles(connection: Connection, roles: Collection[str]) -> dict[str, Sensitive]:
-    """Those of these roles that have any."""
+    """Return the sensitive arguments of those of these roles that have any."""
     rows = connection.execute(OF_ROLES, {"roles": sorted(roles)}).all() if roles else ()
     made = {row.role: of_role(row.names, row.parameters) for row in rows}
     return {role: one for role, one in made.items() if one is not None}
 
 
 def redacted(task: Mapping[str, Any], secret: Sensitive | None) -> dict[str, Any]:
-    """A task with its call. Its texts are searched for the values, as it may have come before its role had a secret."""
+    """Redact a task with its call. Its texts are searched for the values, as it may be older than its role's secret."""
     if secret is None:
         return dict(task)
     values = secret.values(task["args"], task["kwargs"])
@@ -48,7 +48,7 @@ def redacted(task: Mapping[str, Any], secret: Sensitive | None) -> dict[str, Any
 
 
 def without_calls(headers: Any) -> Any:
-    """Of a message, whose links may be of roles with secrets: what they are called with stands in their own rows."""
+    """Hide the calls in a message's headers: links may be of roles with secrets, and their rows have the calls."""
     if isinstance(headers, Mapping):
         is_link = "task" in headers
         kept = {name: without_calls(value) for name, value in headers.items()}
@@ -57,7 +57,7 @@ def without_calls(headers: Any) -> Any:
 
 
 def without_progress(connection: Connection, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Of lists, which do not read calls: what a handler of a role with secrets told on the way is hidden as a whole."""
+    """Hide the progress of tasks whose role has secrets, as lists do not read the calls by which to search it."""
     roles = {task["role"] for task in tasks if task["progress"] is not None}
     secret = of_roles(connection, roles)
     hidden = {"progress": HIDDEN}
@@ -65,7 +65,7 @@ def without_progress(connection: Connection, tasks: list[dict[str, Any]]) -> lis
 
 
 def schedule(row: Mapping[str, Any], secret: Sensitive | None) -> dict[str, Any]:
-    """A schedule, or parts of it."""
+    """Redact a schedule, or parts of one."""
     if secret is None:
         return dict(row)
     named = ("kwargs", "declared", "differs")
@@ -73,13 +73,13 @@ def schedule(row: Mapping[str, Any], secret: Sensitive | None) -> dict[str, Any]
 
 
 def schedules(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """All of them, or what was changed of them."""
+    """Redact schedules, or what was changed of them."""
     secret = of_roles(connection, {row["target"] for row in rows if row["kind"] == "task"})
     return [schedule(row, secret.get(row["target"])) for row in rows]
 
 
 def refuse_sensitive(connection: Connection, names: Collection[str], role: str | None = None) -> None:
-    """A filter by such an argument would tell its value by whom it finds. Raises BadValue."""
+    """Raise BadValue for a filter by a sensitive argument: the tasks it finds would reveal the value."""
     row = connection.execute(NAMED, {"names": sorted(names), "role": role}).first() if names else None
     if row is not None:
         raise BadValue(f"arg.{row.name}: {row.role} keeps it secret, so no list can be narrowed by it")

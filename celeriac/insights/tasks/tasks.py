@@ -1,4 +1,4 @@
-"""One task: what it is, and what happened to it. Why it has not started is `why`'s to say."""
+"""One task: its row and its events. The module `why` explains why it has not started."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ UNION ALL SELECT id, NULL FROM celeriac.tasks WHERE id = ANY (CAST(:ids AS bigin
 UNION ALL SELECT id, NULL FROM celeriac.history_with(CAST(:ids AS bigint[]))
 """)
 
-# BETWEEN: were `task` said to be one value, an order by id alone would be as good, which passes by all other tasks'.
+# BETWEEN: with "= :id" Postgres could walk an index by id alone, past the events of all other tasks.
 EVENTS = text("""
 SELECT id, at, kind, from_status, to_status, by, why FROM celeriac.task_events
 WHERE task BETWEEN :id AND :id ORDER BY task DESC, id DESC LIMIT :most
@@ -60,18 +60,18 @@ FROM (SELECT id, task_id, status, started_at, completed_at FROM celeriac.history
 ) AS finished WHERE status = 'completed' LIMIT 1
 """)
 
-#: A history has at most so many events.
+#: Most events that are returned.
 MOST = 1_000
 
-#: Finished tasks looked at for the last success: the last one, which it mostly is, and only then more of them. Without
-#: statistics, Postgres would sort the whole history for more than one.
+#: So many finished tasks are read for the last success: the last one, which it mostly is, and only then more. Without
+#: statistics Postgres would sort the whole history for more than one.
 LOOKS_AT = (1, 10_000)
 
 
 def find(connection: Connection, identifier: int | str) -> dict[str, Any] | None:
-    """A task by its row's number or by its task_id, if there is one (still).
+    """Return a task by its row's number or by its task_id, None if there is none (any more).
 
-    A number alone is a row's; `id=17` is that in so many words, `task_id=17` the task of that id. Raises BadValue for a
+    A number alone is a row's; `id=17` says so explicitly, `task_id=17` is the task of that id. Raises BadValue for a
     number that is one task's row and another's id.
     """
     row, task_id = _named(identifier)
@@ -85,13 +85,13 @@ def find(connection: Connection, identifier: int | str) -> dict[str, Any] | None
 
 
 def row_of(connection: Connection, identifier: int | str) -> int:
-    """The row's number of the task that `find` finds. Raises Unknown, and BadValue as it does."""
+    """Return the row's number of the task that `find` finds. Raises Unknown, and BadValue as `find` does."""
     number: int = get(connection, identifier)["id"]
     return number
 
 
 def _named(identifier: int | str) -> tuple[int | None, str | None]:
-    """The row's number and the task_id it may mean; the columns' names say which."""
+    """Return the row's number and the task_id it may mean; `id=` and `task_id=` exclude the other."""
     if isinstance(identifier, int):
         return (identifier if 0 <= identifier < 2**63 else None), None
     column, equals, value = identifier.partition("=")
@@ -110,7 +110,7 @@ def _means_two(number: str, row: int, other: int) -> BadValue:
 
 
 def _read(connection: Connection, task: int) -> dict[str, Any] | None:
-    """Without what its role calls sensitive."""
+    """Read a task, without the values its role calls sensitive."""
     record = connection.execute(TASK, {"id": task}).mappings().one_or_none()
     if record is None:
         return None
@@ -119,7 +119,7 @@ def _read(connection: Connection, task: int) -> dict[str, Any] | None:
 
 
 def call(connection: Connection, task: int) -> tuple[list[Any], dict[str, Any]]:
-    """Arguments by place and by name, all of them, for another task like it: not to be shown. Raises Unknown."""
+    """Return all arguments, by position and by name, for another task like it; not to be shown. Raises Unknown."""
     row = connection.execute(CALL, {"id": task}).one_or_none()
     if row is None:
         raise Unknown(f"there is no task {task}; a finished one may be pruned")
@@ -127,13 +127,13 @@ def call(connection: Connection, task: int) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _row_id(digits: str) -> int | None:
-    """As Postgres writes it: 007 is no row's."""
+    """Return the number if it is written as Postgres does: 007 is no row's."""
     is_number = digits.isascii() and digits.isdigit() and len(digits) <= len(str(2**63)) and str(int(digits)) == digits
     return int(digits) if is_number and int(digits) < 2**63 else None
 
 
 def get(connection: Connection, identifier: int | str) -> dict[str, Any]:
-    """As `find`. Raises Unknown."""
+    """Return the task that `find` finds. Raises Unknown."""
     task = find(connection, identifier)
     if task is None:
         raise Unknown(f"there is no task {identifier!r}; a finished one may be pruned")
@@ -141,7 +141,7 @@ def get(connection: Connection, identifier: int | str) -> dict[str, Any]:
 
 
 def rows_of(connection: Connection, identifiers: Sequence[str]) -> dict[str, int]:
-    """The row's number of each that is there, as `find` finds it. Raises BadValue as it does."""
+    """Return the row's number of each existing task, as `find` finds it. Raises BadValue as `find` does."""
     means = {one: _named(one) for one in identifiers}
     parameters = {
         "given": [task_id for _, task_id in means.values() if task_id is not None and "\x00" not in task_id],
@@ -162,26 +162,26 @@ def rows_of(connection: Connection, identifiers: Sequence[str]) -> dict[str, int
 
 
 def events(connection: Connection, task: int) -> list[dict[str, Any]]:
-    """What happened to the task of this id, which may be gone: the last 1,000, in order."""
+    """Return the last 1,000 events of the task of this id, in order; the task itself may be gone."""
     rows = connection.execute(EVENTS, {"id": task, "most": MOST}).mappings()
     return [dict(event) for event in rows][::-1]
 
 
 def active_under(connection: Connection, lock_key: str) -> dict[str, Any] | None:
-    """The task that is claimed or running under a lock, of whatever role; there is at most one."""
+    """Return the task that is claimed or running under a lock key, of any role; there is at most one."""
     row = connection.execute(ACTIVE_UNDER, {"lock_key": lock_key}).mappings().one_or_none()
     return None if row is None else dict(row)
 
 
 def unfinished(connection: Connection, role: str, unique_key: str) -> dict[str, Any] | None:
-    """The role's task that is waiting or active under a unique key; there is at most one."""
+    """Return the role's unfinished task under a unique key; there is at most one."""
     parameters = {"role": role, "unique_key": unique_key}
     row = connection.execute(UNFINISHED, parameters).mappings().one_or_none()
     return None if row is None else dict(row)
 
 
 def last_completion(connection: Connection, role: str) -> dict[str, Any] | None:
-    """The role's last success still kept, among its last 10,000 finished tasks."""
+    """Return the role's last success still kept, among its last 10,000 finished tasks."""
     for looks_at in LOOKS_AT:
         row = connection.execute(LAST_COMPLETION, {"role": role, "looks_at": looks_at}).mappings().one_or_none()
         if row is not None:

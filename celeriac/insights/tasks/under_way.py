@@ -1,4 +1,4 @@
-"""Workflows under way: those that have an unfinished part."""
+"""Running workflows: those that have an unfinished part."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from datetime import datetime
 
 from sqlalchemy import Connection, text
 
-#: Parts of a workflow that are counted at most.
+#: Most parts of a workflow that are counted.
 COUNTED = 1_000
 
-# INVARIANT: a descent of the index for each workflow told, then no more than COUNTED of its parts. BETWEEN: were it
-# said to be one value, an order by id alone would be as good, which passes by all other tasks'.
+# INVARIANT: a descent of the index for each workflow returned, then at most COUNTED of its parts. BETWEEN: with "="
+# Postgres could walk an index by id alone, past all other tasks.
 UNDER_WAY = text("""
 WITH RECURSIVE walk AS (
     (SELECT workflow FROM celeriac.tasks WHERE workflow > CAST(:after AS text) ORDER BY workflow LIMIT 1)
@@ -35,7 +35,7 @@ ORDER BY page.workflow
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """`role` and `created_at` of its first unfinished part. Counts stop at COUNTED, and then mean as many or more."""
+    """A running workflow. `role`, `created_at`: of its first unfinished part. A count of COUNTED: at least as many."""
 
     id: str
     role: str
@@ -45,6 +45,6 @@ class UnderWay:
 
 
 def workflows_under_way(connection: Connection, *, limit: int = 100, after: str | None = None) -> list[UnderWay]:
-    """By their ids, those behind `after`. One whose last part ends meanwhile is left out."""
+    """Return workflows by id, those after `after`. One whose last part ends meanwhile is left out."""
     wanted = {"after": after or "", "most": limit, "counted": COUNTED}
     return [UnderWay(*row) for row in connection.execute(UNDER_WAY, wanted)]

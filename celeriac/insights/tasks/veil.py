@@ -1,5 +1,5 @@
-"""What is shown to whom sees no calls: all that there is, but neither arguments, results nor progress, and of errors no
-more than their kind. By the names of fields, whichever insight they come from.
+"""Masking for viewers who may not see calls: arguments, results and progress are hidden, and only the kind of an error
+is shown. It works by the names of fields, whichever insight they come from.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from celeriac.insights.tasks.lists import ARGUMENT
 from celeriac.store.redact import HIDDEN
 from celeriac.store.states import RUNNING
 
-#: What a task was called with, what came of it, what its message was, and what its handler wrote to its log.
+#: Fields with a task's call, its result, its message's headers, and what its handler wrote to its log.
 CALLS: Final = frozenset({"args", "kwargs", "arguments", "result", "progress", "headers", "line"})
 
-#: What an error says, and where a letter is told as it came.
+#: Fields with the text of an error, or a dead letter's message.
 ERROR_TEXTS: Final = frozenset({"error_message", "error", "message", "pattern", "traceback"})
 
-#: The filters of a list by which one would find out what it hides.
+#: Filters of a list that could be used to find out what it hides.
 FILTERS: Final = ("error",)
 
 _KIND = re.compile(r"([A-Za-z_][\w.]*): ")
 
 
 def veiled(shown: Any) -> Any:
-    """Rows, dataclasses and lists of them."""
+    """Mask rows, dataclasses and lists of them."""
     if isinstance(shown, Mapping):
         seen = {name: _field(str(name), value) for name, value in shown.items()}
         hidden = {"why": error(seen["why"])} if _is_attempt(shown) else {}
@@ -41,7 +41,7 @@ def veiled(shown: Any) -> Any:
 
 
 def error(message: Any) -> Any:
-    """Its kind, if it has one."""
+    """Return an error's kind, if it has one."""
     if not isinstance(message, str) or not message:
         return message
     kind = _KIND.match(message)
@@ -49,7 +49,7 @@ def error(message: Any) -> Any:
 
 
 def refused(asked: Mapping[str, Any]) -> list[str]:
-    """Those of a list's filters that whoever sees no calls may not ask for."""
+    """Return the filters that a viewer without calls may not use."""
     return [name for name, value in asked.items() if value and (name in FILTERS or name.startswith(ARGUMENT))]
 
 
@@ -60,7 +60,7 @@ def _field(name: str, value: Any) -> Any:
 
 
 def _call(value: Any) -> Any:
-    """Names of arguments tell what it is about, and nothing of whom."""
+    """Hide the values; the names of arguments show what a task is about, and nobody's data."""
     if isinstance(value, Mapping):
         return dict.fromkeys(value, HIDDEN)
     if isinstance(value, list | tuple):
@@ -69,10 +69,10 @@ def _call(value: Any) -> Any:
 
 
 def _is_attempt(event: Mapping[str, Any]) -> bool:
-    """What a run ended with is its error; what an operator gave as reason is none."""
+    """Return whether `why` is a run's error rather than the reason an operator gave."""
     return "why" in event and event.get("from_status") == RUNNING
 
 
 def _is_letter(shown: Mapping[str, Any]) -> bool:
-    """Of a dead letter, in whose reason the refusal of its arguments stands; other reasons are words of ours."""
+    """Return whether it is a dead letter, whose reason may quote its arguments; other reasons are fixed sentences."""
     return "reason" in shown and "sender" in shown

@@ -13,5 +13,5 @@ WHERE owner = ANY (CAST(:owners AS text[])) ORDER BY owner = '' DESC, name
 
 
 def saved_views(connection: Connection, owner: str) -> list[dict[str, Any]]:
-    """Those of all (their `owner` is empty), and the owner's own."""
+    """Return the shared views (their `owner` is empty), and the owner's own."""
     return [dict(row) for row in connection.execute(VIEWS, {"owners": ["", owner]}).mappings()]

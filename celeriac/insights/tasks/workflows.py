@@ -1,7 +1,7 @@
-"""One workflow: how far it is, its shape, and its parts page by page.
+"""One workflow: its progress, its shape, and its parts page by page.
 
-The shape has a node for each role's parts that hold back the same body, be they two or 100,000: it is counted along the
-index of the workflow, and no headers, arguments or results are read for that.
+The shape has one node for all parts of a role that hold back the same body, be they two or 100,000. It is counted along
+the index of the workflow, and no headers, arguments or results are read for that.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from celeriac.insights.tasks.pages import AFTER, EITHER, SILENT, TOKENS
 from celeriac.insights.tasks.tasks import find
 from celeriac.store.states import ALL, CANCELLED, CLAIMED, COMPLETED, FAILED, FINISHED, PENDING, RUNNING, UNFINISHED
 
-#: Nodes that are told at most; those that began first.
+#: Most nodes that are returned: those that began first.
 MOST_NODES = 200
 
-# What `celeriac.fall_out` puts beside a part that ended without its worker is no part. Headers may be long: they are
-# looked at last, of what has neither arguments nor a place.
+# A row that `celeriac.fall_out` adds when a part ended without its worker is no part. Headers may be long, so they are
+# read last, and only of rows with neither arguments nor a place.
 _FALLS_OUT = """(parent_id IS NOT NULL AND place IS NULL AND args = '[]' AND kwargs = '{}'
         AND headers #> '{canvas,fall_out}' IS NOT NULL)"""
 
 _AWAITS = "CAST({}headers -> 'canvas' ->> 'awaits' AS uuid)"
 
-# The first row is the whole's. Of what is unfinished, `HELD` says what is claimed and what runs.
+# The first row is that of the whole workflow. Among unfinished parts `HELD` finds the claimed and the running ones.
 SHAPE = text(f"""
 WITH parts AS MATERIALIZED (
     SELECT role, barrier, 'pending' AS status, count(*) AS n, min(id) AS first, min(parent_id) AS parent,
@@ -56,7 +56,7 @@ UNION ALL
 SELECT role, CAST(barrier AS text), counts, first, parent, NULL, NULL, NULL, NULL, NULL FROM nodes
 """)
 
-# Of these roles, what tickets hold: no more than their windows.
+# What tickets of these roles hold: no more than their windows.
 HELD = text("""
 SELECT t.role, CAST(t.barrier AS text) AS barrier,
     CASE WHEN k.worker_id IS NULL THEN 'claimed' ELSE 'running' END AS status, count(*) AS n,
@@ -66,7 +66,7 @@ FROM celeriac.tickets k, unnest(k.ids) AS held (id), LATERAL (
 WHERE k.role = ANY (CAST(:roles AS text[])) GROUP BY 1, 2, 3
 """)
 
-# One of what waits, or waited, at each of these barriers.
+# One task that waits, or waited, at each of these barriers.
 BODIES = text(f"""
 SELECT CAST(wanted.barrier AS text) AS barrier, body.id, body.role, CAST(body.goal AS text) AS goal
 FROM unnest(CAST(:barriers AS uuid[])) AS wanted (barrier), LATERAL (
@@ -83,7 +83,7 @@ SELECT EXISTS (SELECT FROM celeriac.tasks WHERE workflow = :workflow)
     OR EXISTS (SELECT FROM celeriac.ended WHERE workflow = :workflow)
 """)
 
-# In which node each of these parts is.
+# The node of each of these parts.
 PARENTS = text("""
 SELECT id, role, CAST(barrier AS text) AS barrier FROM celeriac.tasks
 WHERE id = ANY (CAST(:ids AS bigint[])) AND workflow = :workflow
@@ -92,7 +92,7 @@ SELECT id, role, CAST(barrier AS text) FROM celeriac.history_with(CAST(:ids AS b
 WHERE workflow = :workflow
 """)
 
-# BETWEEN: were it said to be one value, an order by id alone would be as good, which passes by all other tasks'.
+# BETWEEN: with "= :workflow" Postgres could walk an index by id alone, past all other tasks.
 _WALK = f"""
 WITH walk AS MATERIALIZED (
     SELECT * FROM (
@@ -126,7 +126,8 @@ END = text(f"{_WALK} SELECT CAST(id AS text) FROM walk OFFSET :looks_at - 1 LIMI
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A role's parts that hold back the same body. `barrier`: what they deliver to or hold back, None if they do not.
+    """All parts of a role that hold back the same body. `barrier`: the one they deliver to or hold back, None if
+    neither.
     `counts`: by status. `body`: the id of a task that waits for them.
     """
 
@@ -138,7 +139,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """Between nodes, by their places in the list. `kind`: `members`, all of which the target waits for, or `link`."""
+    """An edge between nodes, by their places in the list. `kind`: `members` (the target waits for all) or `link`."""
 
     source: int
     target: int
@@ -147,9 +148,10 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Workflow:
-    """`state`: running while a part is unfinished; then cancelled or failed if any part was, else completed.
+    """A workflow. `state`: running while a part is unfinished; then cancelled or failed if any part was, else
+    completed.
 
-    `done` of `total` parts are over: all members of a group count from the beginning, the links of a chain once the one
+    `done` of `total` parts are finished: a group's members count from the beginning, a chain's links once the one
     before has ended, and successes as long as they are kept. `left_out`: nodes that are not among `nodes`.
     """
 
@@ -171,9 +173,9 @@ _Bodies = Mapping[str | None, Row[Any]]
 
 
 def workflow_of(connection: Connection, identifier: int | str) -> str:
-    """The id of the workflow: given that, or a part's row id or task id. Raises Unknown.
+    """Return the workflow's id, given that id or a part's row id or task id. Raises Unknown.
 
-    That of a task which belongs to none may be a workflow's all the same.
+    The id of a task which belongs to no workflow may still be a workflow's id.
     """
     task = find(connection, identifier)
     if task is not None and task["workflow"] not in (None, identifier) and task["task_id"] != identifier:
@@ -197,7 +199,7 @@ def _refuse_another(connection: Connection, number: str) -> None:
 
 
 def workflow(connection: Connection, identifier: int | str) -> Workflow:
-    """The whole of it. `identifier`: as `workflow_of` has it. Raises Unknown."""
+    """Return the whole workflow. `identifier`: as for `workflow_of`. Raises Unknown."""
     label = workflow_of(connection, identifier)
     whole, *rows = connection.execute(SHAPE, {"workflow": label, "most": MOST_NODES}).all()
     if not whole.counts:
@@ -220,11 +222,11 @@ def workflow_tasks(
     connection: Connection, identifier: int | str, *, statuses: Sequence[str] | None = None, role: str | None = None,
     barrier: str | None = None, limit: int = 100, after: str | None = None,
 ) -> Page:  # fmt: skip
-    """Its parts, newest first; `role` and `barrier`: those of a node; `statuses` by any of their words. Pages are those
-    of `list_tasks`.
+    """Return a workflow's parts, newest first, in pages as of `list_tasks`. `role` and `barrier`: those of a node;
+    `statuses`: any of the words for them.
 
-    Each says what it waits for, the barrier it delivers to or holds back with the `body` that waits there, and in
-    `awaits` the one it waits at itself. Raises Unknown, BadValue.
+    Each part has what it waits for, the barrier it delivers to or holds back with the `body` that waits there, and in
+    `awaits` the barrier it waits at itself. Raises Unknown, BadValue.
     """
     refuse(ALL, limit, after)
     wanted = Filter.of(statuses or ())
@@ -245,7 +247,7 @@ def workflow_tasks(
 
 
 def _counts(unheld: Mapping[str, int], held: Iterable[Row[Any]]) -> dict[str, int]:
-    """By status. What is held was counted as pending, and may have ended meanwhile."""
+    """Return counts by status. What is held was counted as pending too, and may have ended meanwhile."""
     counts = dict.fromkeys(ALL, 0) | dict(unheld)
     for row in held:
         counts[row.status] += row.n
@@ -253,7 +255,7 @@ def _counts(unheld: Mapping[str, int], held: Iterable[Row[Any]]) -> dict[str, in
 
 
 def _state(counts: Mapping[str, int]) -> str:
-    """What was cancelled leaves failed parts behind it, not the other way round."""
+    """Return the workflow's state. Cancelled precedes failed: a cancelled workflow has failed parts, not vice versa."""
     if any(counts[status] for status in UNFINISHED):
         return RUNNING
     return next(status for status in (CANCELLED, FAILED, COMPLETED) if counts[status])
@@ -278,7 +280,7 @@ def _bodies(connection: Connection, barriers: Iterable[str | None]) -> _Bodies:
 def _edges(
     connection: Connection, label: str, rows: Sequence[Row[Any]], keys: list[_Key], bodies: _Bodies
 ) -> list[Edge]:
-    """A node's parts have as many parents: the first one's tells where they come from."""
+    """Return the edges. The parts of a node have as many parents, so the first one's parent stands for all."""
     parents = sorted({row.parent for row in rows if row.parent is not None})
     parts = connection.execute(PARENTS, {"ids": parents, "workflow": label}).all() if parents else []
     links: dict[int, _Key] = {row.id: (row.role, row.barrier) for row in parts}

@@ -1,4 +1,4 @@
-"""Blockers: whose open transaction, or slow statement, holds what the engine needs."""
+"""Blockers: sessions whose open transaction, or slow statement, holds rows or tables that the engine needs."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from sqlalchemy import Connection, text
 
 from celeriac.store.plans import lookups
 
-#: Told of at once.
+#: Most blockers that are returned.
 MOST = 20
 
-#: Seconds a transaction may be open before it is in the way. Those of the engine are shorter.
+#: A transaction open for longer (seconds) is in the way; the engine's own are shorter.
 LONG = 2.0
 
-#: Characters of what it runs.
+#: Most characters shown of its statement.
 LONGEST = 120
 
-# A row lock stands in no view: who is waited for is seen while somebody waits. The engine gives up soon and tries
-# again, or passes over what is locked; so those count, too, that are open for long and hold rows of tables
-# that callers' enqueues never lock, or a whole table. Autovacuum gives way by itself.
+# No view lists row locks: a blocker is seen only while somebody waits for it. The engine gives up soon and tries again,
+# or skips what is locked. So a transaction also counts if it has been open for long and holds rows of tables that
+# callers' enqueues never lock, or a whole table. Autovacuum gives way by itself.
 BLOCKERS = text("""
 WITH held AS MATERIALIZED (
     SELECT l.pid, array_agg(DISTINCT CAST(c.relname AS text)) AS tables,
@@ -55,8 +55,8 @@ WHERE a.pid <> pg_backend_pid() AND a.backend_type = 'client backend'
 ORDER BY a.xact_start LIMIT :most
 """)
 
-# Whoever updates, deletes or locks a row leaves the id of its transaction in it (several that share a lock do not), and
-# holds the lock of that id until it ends.
+# Whoever updates, deletes or locks a row leaves its transaction's id in it (several that share a lock do not), and
+# holds the lock of that id until the transaction ends.
 ON_TASK = text("""
 SELECT DISTINCT l.pid FROM (
     SELECT t.xmax AS by FROM celeriac.tasks t WHERE t.id = :id
@@ -112,7 +112,7 @@ GROUP BY l.pid
 #: Accounts and priorities of a role whose first entry is looked at; entries that are looked up of all roles.
 LEVELS, LOOKED_UP = 1_000, 500
 
-#: Constants of a statement are nobody's business.
+#: Constants in a statement may be private.
 _CONSTANT = re.compile(r"'(?:[^']|'')*'?")
 
 
@@ -151,7 +151,7 @@ class Blocker:
 
 
 def blockers(connection: Connection, *, longer_than: float = LONG, only: Sequence[int] = ()) -> list[Blocker]:
-    """Who is in the engine's way, the oldest first; those of `only` in any case."""
+    """Return the sessions in the engine's way, the oldest first, and always those of `only`."""
     wanted = {"long": longer_than, "only": list(only), "most": MOST}
     rows = connection.execute(BLOCKERS, wanted).mappings()
     return [Blocker(**dict(row) | {"runs": without_constants(row["runs"])}) for row in rows]
@@ -169,7 +169,7 @@ def in_the_way(connection: Connection) -> list[Blocker]:
 
 
 def blockers_of(connection: Connection, task: Mapping[str, Any]) -> list[Blocker]:
-    """Who has locked the rows of a task, or its account's policy, or a whole table."""
+    """Return the sessions that have locked a task's rows, its account's policy, or a whole table."""
     whose = {"id": task["id"], "token": task["token"], "role": task["role"], "account": task["account"]}
     wanted = whose | {"priority": task["priority"], "due": task["scheduled_for"]}
     pids = set(connection.execute(ON_TASK, wanted).scalars())
@@ -178,6 +178,6 @@ def blockers_of(connection: Connection, task: Mapping[str, Any]) -> list[Blocker
 
 
 def without_constants(statement: str) -> str:
-    """A statement in a line, without what it has in quotes."""
+    """Return a statement in one line, without what it has in quotes."""
     line = _CONSTANT.sub("'…'", " ".join(statement.split()))
     return line if len(line) <= LONGEST else line[: LONGEST - 1] + "…"

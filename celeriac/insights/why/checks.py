@@ -1,4 +1,4 @@
-"""Checks: what has to be so before a pass takes a task, each a question and its answer. `delivery` has the later."""
+"""Checks: the conditions for a pass to take a task, each a question with its answer. `delivery` has the later ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from celeriac.store.states import RUNNING, WAITS_FOR_ACCOUNT, WAITS_FOR_LOCK, WA
 
 Outcome = Literal["yes", "no", "not asked", "unknown"]
 
-#: What a task waits for, in one word: that of the first check that says no, or how it stands if none does.
+#: One word for why a task waits: the reason of the first check that says no, or its state if none does.
 Reason = Literal[
     "later", "role_unknown", "role_paused", "account_paused", "members", "lock", "rate", "window_full", "account_cap",
     "not_its_turn", "redis_away", "no_pass", "ticket_lost", "taken", "no_worker", "backing_off", "in_queue", "entering",
@@ -23,7 +23,7 @@ Reason = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """`reason`: only of a no."""
+    """A check's answer. `reason`: only of a "no"."""
 
     name: str
     outcome: Outcome
@@ -54,7 +54,7 @@ def role(s: Situation) -> Check:
 
 
 def account(s: Situation) -> Check:
-    """A cap of 0 shuts an account as a pause does."""
+    """Check that the account is not paused; a cap of 0 shuts it as a pause does."""
     facts = {"account": s.task["account"], "paused": s.of.account_paused, "cap": s.of.cap}
     if s.of.account_paused:
         return Check("account", "no", "its account is paused", facts, "account_paused")
@@ -141,7 +141,7 @@ def cap(s: Situation) -> Check:
 
 
 def turn(s: Situation) -> Check:
-    """As a pass gives out its slots: to whose account would hold least for its weight, then in rotation."""
+    """Check whether the next pass reaches it. Slots go to who would hold least for its weight, then in rotation."""
     ahead, others = s.ahead_in_account, s.others_first
     facts = {
         "holding": s.holding, "weight": s.of.weight, "cap": s.of.cap, "ahead": ahead, "others_first": others,
@@ -158,7 +158,7 @@ def turn(s: Situation) -> Check:
 
 
 def _fairly(s: Situation) -> str:
-    """What its account holds, beside what would be fair, and how long it holds nothing."""
+    """Return what its account holds, beside its fair share, and for how many rounds it has held nothing."""
     if s.fair is None:
         return ""
     waits = f", and it waits {s.rounds} round{'s' * (s.rounds != 1)} already" if s.rounds else ""

@@ -1,4 +1,4 @@
-"""Checks of the way to a worker: Redis, the passes that claim, the ticket, and who takes it."""
+"""Checks of the way to a worker: Redis, the passes that claim, the ticket, and the worker that takes it."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from celeriac.insights.why.situation import GONE, NO_TICK, Situation, WorkerSeen
 from celeriac.insights.why.spans import span
 from celeriac.store.states import WAITS_FOR_TIME
 
-#: A worker's look comes each POLL_INTERVAL_MS, a second; with none for so long (seconds) nobody looks.
+#: A worker polls each POLL_INTERVAL_MS, a second by default; with no poll for so long (seconds) nobody polls.
 LOOKS = 10.0
 
-#: Heartbeats come every 40 seconds at least, a beat's ticks each second: what is older (seconds) is told.
+#: Heartbeats come at least every 40 seconds, a beat's ticks each second; an older one (seconds) is mentioned.
 LATE, LATE_TICK = 45.0, 5.0
 
-#: A ticket that has just left its queue (seconds) is on its way through a worker.
+#: A ticket that left its queue less than so many seconds ago is still on its way through a worker.
 MOMENT = 2.0
 
 
@@ -36,7 +36,7 @@ def redis(s: Situation) -> Check:
 
 
 def passes(s: Situation) -> Check:
-    """Whether somebody makes the role's passes, and has since the task was due."""
+    """Check that somebody runs the role's passes, and has since the task was due."""
     facts = {
         "last_pass_age": None if s.of.last_at is None else s.since(s.of.last_at), "last_pass_by": s.of.last_by,
         "why_nothing": s.of.why_nothing, "beat_age": s.beat.age, "next_pass": s.beat.next_run_at,
@@ -58,7 +58,7 @@ def _who_passes(s: Situation) -> Iterator[str]:
 
 
 def _is_overdue(s: Situation) -> bool:
-    """What was in no line until just now, no pass could have seen."""
+    """Return whether a pass should have come by now. A task not ready until just now could not be seen by one."""
     if s.task["waits_for"] not in (None, WAITS_FOR_TIME):
         return False
     patience = LOOKS if s.lookers else max(LOOKS, 2 * s.of.every)
@@ -93,7 +93,7 @@ def _why_no_beat(s: Situation) -> str:
 
 
 def ticket(s: Situation) -> Check:
-    """Of a claimed task. One that left its queue may be in the memory of a worker that has no free process for it."""
+    """Check where a claimed task's ticket is. Out of its queue, it may be with a worker without a free process."""
     if s.is_pending:
         return Check("ticket", "not asked", "it gets a ticket when it is claimed")
     age = s.since(s.task["claimed_at"])
@@ -127,7 +127,7 @@ def _may_have_it(s: Situation, age: float) -> list[WorkerSeen]:
 
 
 def worker(s: Situation) -> Check:
-    """Whether somebody takes tickets from its queue."""
+    """Check that some worker takes tickets from the role's queue."""
     queue = s.of.queue
     facts = {
         "queue": queue,
@@ -147,7 +147,7 @@ def worker(s: Situation) -> Check:
 
 
 def _taken_by(s: Situation, facts: dict[str, Any]) -> Check:
-    """Where nobody takes it although processes are free its workers may be gone: their heartbeats tell later."""
+    """Report the queue's workers. If free processes take nothing, they may be gone: heartbeats show that later."""
     slots = sum(w.concurrency for w in s.takers)
     free = sum(max(0, w.concurrency - w.busy) for w in s.takers)
     one = len(s.takers) == 1
@@ -170,7 +170,7 @@ def _who_did(s: Situation) -> str:
 
 
 def names(workers: Sequence[WorkerSeen]) -> str:
-    """At most three; and when one was heard whose heartbeat is late."""
+    """Return at most three names, with the age of a late heartbeat."""
     late = [f" (heard {span(w.heartbeat_age)} ago)" if w.heartbeat_age > LATE else "" for w in workers]
     more = f" and {len(workers) - 3} more" if len(workers) > 3 else ""
     return ", ".join(worker.worker_id + heard for worker, heard in zip(workers[:3], late, strict=False)) + more

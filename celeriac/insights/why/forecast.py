@@ -1,4 +1,4 @@
-"""When a task may start, and what has to happen first. What nobody can know is called unknown."""
+"""A forecast of when a task may start, and what has to happen first. What nobody can know is called unknown."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from celeriac.store.states import RUNNING
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """`expected` None: unknown, and `basis` says why. `next`: what it waits for."""
+    """A forecast. `expected` None: unknown, and `basis` says why. `next`: what the task waits for."""
 
     expected: datetime | None
     basis: str
@@ -23,7 +23,7 @@ class Forecast:
 
 _RENAMED = "; where its role was renamed: celeriac move role {role} NAME"
 
-#: What an operator can do, or has to wait for.
+#: What an operator can do, or has to wait for, by reason.
 _NEXT: dict[Reason, str] = {
     "role_unknown": f"a worker or beat whose code declares the role{_RENAMED}",
     "role_paused": "somebody to resume its role: celeriac resume role {role}",
@@ -39,7 +39,7 @@ _NEXT: dict[Reason, str] = {
 
 
 def forecast(s: Situation, reason: Reason) -> Forecast:
-    """Of an unfinished task that has not begun."""
+    """Return the forecast of an unfinished task that has not begun."""
     if reason in _WHEN:
         return _WHEN[reason](s)
     names = {"role": s.task["role"], "account": s.task["account"], "queue": s.of.queue}
@@ -75,7 +75,7 @@ def _rate(s: Situation) -> Forecast:
 
 
 def _slot(s: Situation) -> Forecast:
-    """Who is claimed already and goes first, and who goes first in its account or the pass."""
+    """Forecast by tasks that go first: those claimed, those before it in its account, and others' in the pass."""
     others = s.others_first if s.free > 0 else 0
     return _paced(s, s.held.unstarted + s.ahead_in_account + others + 1, "a task of its role to end")
 

@@ -1,4 +1,4 @@
-"""Lines: how many tasks go before one, in its account, behind its lock key, among all accounts of its role."""
+"""Lines: how many tasks go before one in its account, at its lock key, and among all accounts of its role."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ SELECT count(*) FROM (
     ORDER BY priority DESC, due_at, id LIMIT :most) AS ahead
 """)
 
-# Tasks of other accounts that a pass gives its slots before one whose account would hold :level with it, as
+# Tasks of other accounts that get slots of a pass before one whose account would hold :level with it, as
 # `celeriac.dispatch.fairness` allocates them: by level, then by rotation. Counting stops at :free.
 # INVARIANT: as in `celeriac.dispatch.select`, each step is one descent to the next account with an entry. At most
-# :accounts that are open are looked at, as behind so many, of whom :free hold nothing, nobody gets anything; and :most
-# that are shut.
+# :accounts open accounts are read: behind so many, of whom :free hold nothing, nobody gets anything. At most :most shut
+# ones are read.
 OTHERS_FIRST = text(f"""{TURNS}, walk AS (
     SELECT * FROM (
         SELECT turn.account, coalesce(policy.weight, 1) AS weight, policy.cap, coalesce(policy.shut, false) AS shut,
@@ -71,20 +71,20 @@ SELECT count(*) FROM (
     LIMIT :free) AS first
 """)
 
-#: Counting what is ahead stops here.
+#: Counting the tasks ahead stops here.
 MOST = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Members:
-    """How many have not finished, at most 1,000, and one of them."""
+    """The number of members that have not finished, at most 1,000, and one of them."""
 
     n: int
     newest: int | None
 
 
 def members(connection: Connection, task: int) -> Members:
-    """What this body waits for."""
+    """Return the members that this body waits for."""
     return Members(*connection.execute(MEMBERS, {"id": task, "most": MOST}).one())
 
 
@@ -93,7 +93,7 @@ def ahead_of_lock(connection: Connection, task: Mapping[str, Any]) -> int:
 
 
 def behind(connection: Connection, task: Mapping[str, Any]) -> int:
-    """How many wait for its lock."""
+    """Count the tasks that wait for its lock key."""
     return _count(connection, BEHIND, task, "lock_key")
 
 
@@ -105,7 +105,7 @@ def others_first(
     connection: Connection, task: Mapping[str, Any], *, ahead: int, weight: float, cursor: str,
     holding: Mapping[str, int], free: int,
 ) -> int:  # fmt: skip
-    """Slots that a pass with so many free ones gives to other accounts before this task. `ahead`: of its account."""
+    """Count the slots of a pass with `free` that others get before this task. `ahead`: tasks first in its account."""
     level = (holding.get(task["account"], 0) + ahead) / weight
     bounds = {"free": free, "accounts": free + len(holding), "holding": json.dumps(dict(holding)), "most": MOST}
     wanted = {"role": task["role"], "account": task["account"], "cursor": cursor, "level": level}

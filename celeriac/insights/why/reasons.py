@@ -1,7 +1,7 @@
-"""Why a role's tasks wait, reason by reason, as `why` says it of each: how many, and when the next pass takes some.
+"""Why a role's tasks wait: for each reason of `why`, how many tasks, and when the next pass takes some.
 
-The rooms say it of those that are not ready. Those that are have the first of these reasons that applies, in the order
-of the checks. No backlog is walked: of an account as many tasks are counted as a pass could give it.
+The state tables tell the reason of tasks that are not ready. A ready task has the first of these reasons that applies,
+in the order of the checks. No backlog is walked: as many tasks of an account are counted as a pass could give it.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from celeriac.insights.why.forecast import forecast
 from celeriac.insights.why.situation import Broker, Situation
 from celeriac.store.states import PENDING
 
-#: What holds back every task that a pass would take, and its pass alike.
+#: Checks that hold back every task that a pass would take, those of its slots, and those of the pass itself.
 _OF_ALL: tuple[Callable[[Situation], Check], ...] = (checks.role,)
 _OF_ROOM: tuple[Callable[[Situation], Check], ...] = (checks.rate, checks.window)
 _OF_PASS: tuple[Callable[[Situation], Check], ...] = (delivery.redis, delivery.passes, delivery.worker)
 
-#: Of an account that could have more, and of one that has what is fair.
+#: For an account that could have more, and for one that has its fair share.
 _LACKS, _HAS_ITS_SHARE = "their account holds less than its fair share", "their account holds its fair share"
 
 CLOCK = text("SELECT statement_timestamp()")
@@ -36,9 +36,9 @@ CLOCK = text("SELECT statement_timestamp()")
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """So many tasks wait for the same. `reason` is a word of `why`; `room` that of the list of tasks they are in.
+    """A number of tasks that wait for the same reason. `reason`: a word of `why`; `room`: that of the list they are in.
 
-    `until`: when it may be over, None where nobody knows.
+    `until`: when it may be over, None if unknown.
     """
 
     reason: Reason
@@ -51,9 +51,9 @@ class Waits:
 def waits_of(
     connection: Connection, role: str, broker: Broker | None = None, accounts: Shares | None = None
 ) -> list[Waits]:
-    """All of the role's pending tasks, those that are ready first; reasons that nothing waits for are left out.
+    """Return all reasons of the role's pending tasks, those of ready ones first; reasons without tasks are left out.
 
-    `accounts`: the role's shares, where somebody has read them, of `shares.MOST` accounts at most. Raises Unknown.
+    `accounts`: the role's shares if they were read already, of `shares.MOST` accounts at most. Raises Unknown.
     """
     depths = depth(connection, role)
     if not depths:
@@ -64,7 +64,7 @@ def waits_of(
 
 
 def _situation(connection: Connection, of: RoleDepth, broker: Broker | None) -> Situation:
-    """Of a task that waits for as long as the role's oldest that is ready, and for nothing else."""
+    """Build the situation of a task that has waited as long as the role's oldest ready one, and for nothing else."""
     now = connection.execute(CLOCK).scalar_one()
     due = now - timedelta(seconds=of.oldest_ready_seconds or 0.0)
     task: dict[str, Any] = {
@@ -97,7 +97,7 @@ def _ready(s: Situation, of: RoleDepth, known: Shares | None) -> Iterator[Waits]
 
 
 def _without_room(no: Check, accounts: _Accounts) -> Iterator[Waits]:
-    """Of those that wait for a slot, who has less than a fair share and who has not."""
+    """Split the tasks that wait for a slot by whether their account has less than its fair share."""
     lacks = accounts.sum(lambda a: _is_open(a) and a.lacks >= 1)
     yield _waits(no, lacks, f"{no.sentence}; {_LACKS}")
     has = accounts.sum(lambda a: _is_open(a) and a.lacks < 1)
@@ -136,13 +136,13 @@ def _is_at_cap(a: AccountShare) -> bool:
 
 
 class _Accounts:
-    """Those of a role that have ready tasks; of many, not all are looked at, and then what is told is at least so."""
+    """The role's accounts with ready tasks. If there are too many to read all, counts are lower bounds."""
 
     def __init__(self, of: RoleDepth, known: Shares) -> None:
         self.ready, self.known = of.ready, known
 
     def sum(self, is_meant: Callable[[AccountShare], bool], less: Count | None = None) -> Count:
-        """How many tasks those accounts have ready, but `less`. All that is ready is counted as the role's depth is."""
+        """Count the ready tasks of the accounts meant, without `less`. For all accounts: the role's own count."""
         n = sum(a.waiting.n for a in self.known.accounts if is_meant(a))
         if all(is_meant(a) for a in self.known.accounts if a.waiting.n):
             n = max(n, self.ready.n)
@@ -152,7 +152,7 @@ class _Accounts:
         return Count(max(0, n - taken.n), is_exact and taken.exact)
 
     def taken(self, free: int) -> Count:
-        """How many a pass takes that may give so many: no account's more than its cap allows."""
+        """Count the tasks that a pass with `free` slots takes, no more of an account than its cap allows."""
         wants = [a for a in self.known.accounts if _is_open(a)]
         n = sum(min(a.waiting.n, a.waiting.n if a.cap is None else max(0, a.cap - a.held)) for a in wants)
         is_exact = n >= free or (self.known.is_all and all(a.waiting.exact for a in wants))

@@ -1,4 +1,4 @@
-"""What a task's start depends on: its role, its account, its line, who works. Each is read when it is first asked."""
+"""All that a task's start depends on: its role, account, line and workers. Each is read when first needed."""
 
 from __future__ import annotations
 
@@ -79,15 +79,15 @@ LEFT JOIN celeriac.roles r ON r.role = t.role LEFT JOIN celeriac.batchers b ON b
 LEFT JOIN celeriac.workers w ON w.worker_id = t.worker_id
 """)
 
-#: A worker that was silent for longer (seconds) is gone, as passes see it; a beat ticks each second.
+#: A worker silent for longer (seconds) is gone, as passes see it; a beat normally ticks each second.
 GONE, NO_TICK = 120.0, 60.0
 
-#: A beat that ticks leaves no schedule undone for longer (seconds).
+#: While a beat ticks no schedule is overdue for longer (seconds).
 OVERDUE = 10.0
 
 
 class Broker(Protocol):
-    """What a surface knows of Redis. `republish_after`: seconds until a ticket that lies in no queue counts as lost."""
+    """A surface's view of Redis. `republish_after`: seconds until a ticket in no queue counts as lost."""
 
     @property
     def republish_after(self) -> float: ...
@@ -97,18 +97,18 @@ class Broker(Protocol):
         """Whether there is one at all."""
 
     def answers(self) -> bool:
-        """Whether Redis does, within a moment."""
+        """Return whether Redis answers within a moment."""
 
     def has(self, queue: str, token: str) -> bool | None:
-        """Whether this ticket lies in its queue; None if Redis does not say."""
+        """Return whether this ticket lies in its queue; None if Redis does not answer."""
 
     def length(self, queue: str) -> int | None:
-        """How many tickets lie there."""
+        """Return how many tickets lie in the queue."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSeen:
-    """One that serves the queue. `busy`: tickets it runs."""
+    """A worker that serves the queue. `busy`: tickets it runs."""
 
     worker_id: str
     status: str
@@ -128,7 +128,7 @@ class WorkerSeen:
 
 
 def is_stale(head: Row[Any]) -> bool:
-    """Whether who has a lock runs on a worker that is silent, or gone: the sweep frees it."""
+    """Return whether the lock holder runs on a worker that is silent, or gone: then the sweep frees it."""
     silent: bool = head.status == RUNNING and (
         head.heartbeat_age > min(head.stale_after, GONE) or head.worker_status == "stopped"
     )
@@ -136,7 +136,7 @@ def is_stale(head: Row[Any]) -> bool:
 
 
 class Situation:
-    """Of one unfinished task, a row as `tasks.find` gives it. `broker` None: nobody asks Redis."""
+    """The situation of one unfinished task, a row as from `tasks.find`. `broker` None: Redis is not queried."""
 
     def __init__(self, connection: Connection, task: Mapping[str, Any], broker: Broker | None) -> None:
         self.connection = connection
@@ -149,17 +149,17 @@ class Situation:
 
     @cached_property
     def of(self) -> Row[Any]:
-        """Its role and its account."""
+        """The state of its role and its account."""
         return self._one(STANDING, role=self.task["role"], account=self.task["account"])
 
     @property
     def now(self) -> datetime:
-        """The database's, at the first question."""
+        """The database's time when the situation was first read."""
         now: datetime = self.of.now
         return now
 
     def since(self, then: datetime) -> float:
-        """Seconds."""
+        """Return the seconds since then."""
         return (self.now - then).total_seconds()
 
     @property
@@ -169,22 +169,22 @@ class Situation:
 
     @property
     def waited(self) -> float:
-        """Seconds since it was due, and there."""
+        """Seconds since it was due and enqueued."""
         return self.since(max(self.task["scheduled_for"], self.task["created_at"]))
 
     @cached_property
     def held(self) -> Row[Any]:
-        """What is claimed or running of its role: `n`, `unstarted`, `before` it, `accounts`."""
+        """The claimed or running tasks of its role: `n`, `unstarted`, those claimed `before` it, `accounts`."""
         return self._one(HOLDING, role=self.task["role"], claimed_at=self.task["claimed_at"])
 
     @property
     def holding(self) -> int:
-        """What its account holds."""
+        """The number of tasks its account holds."""
         return int(self.held.accounts.get(self.task["account"], 0))
 
     @cached_property
     def workers(self) -> list[WorkerSeen]:
-        """Of its queue, who was heard last first."""
+        """The workers of its queue, the last heard first."""
         rows = self.connection.execute(WORKERS, {"queue": self.of.queue, "most": lines.MOST})
         return [WorkerSeen(*row) for row in rows]
 
@@ -194,45 +194,45 @@ class Situation:
 
     @property
     def lookers(self) -> list[WorkerSeen]:
-        """Those that make passes of a prompt role, within a second of a slot's being free (`dispatch/room.py`)."""
+        """Workers that run passes of a prompt role, within a second of a slot becoming free (`dispatch/room.py`)."""
         is_full = self.held.n >= self.of.size
         return [] if is_full or not self.of.prompt else self.takers
 
     @cached_property
     def beat(self) -> Row[Any]:
-        """`age`: seconds since any last ticked; of the schedule of the role's passes `name`, `is_on`, `next_run_at`."""
+        """Beat: `age`, seconds since any last ticked; `name`, `is_on`, `next_run_at` of the schedule of the passes."""
         return self._one(BEAT, role=self.task["role"])
 
     @property
     def beat_passes(self) -> bool:
-        """Whether a beat is there that runs the role's passes. Another app's beat ticks, too, but not this schedule."""
+        """Return whether a beat runs the role's passes. Another app's beat ticks too, but this schedule is overdue."""
         age = self.beat.age
         return bool(self.beat.is_on) and age is not None and age <= NO_TICK and self.pass_overdue <= OVERDUE
 
     @property
     def is_swept(self) -> bool:
-        """Whether somebody runs the sweeps: a beat, or else a worker."""
+        """Return whether somebody runs the sweeps: a beat, or else a worker."""
         beat = self.beat.age is not None and self.beat.age <= NO_TICK
         return beat or any(worker.is_there for worker in self.workers)
 
     @property
     def pass_overdue(self) -> float:
-        """Seconds."""
+        """Seconds by which the role's next pass is overdue."""
         return max(0.0, self.since(self.beat.next_run_at))
 
     @cached_property
     def head(self) -> Row[Any] | None:
-        """Who has its lock key, itself perhaps."""
+        """The lock holder of its key, perhaps the task itself."""
         return self.connection.execute(HEAD, {"lock_key": self.task["lock_key"]}).one_or_none()
 
     @cached_property
     def members(self) -> lines.Members:
-        """What it waits for, if it is a body."""
+        """The members it waits for, if it is a body."""
         return lines.members(self.connection, self.task["id"])
 
     @cached_property
     def ahead(self) -> int | None:
-        """How many go first, at most 1,000: of its account, of its lock's line, its members. None: it is in no line."""
+        """Tasks that go first, at most 1,000: of its account, its lock key, or its members. None: it is in no line."""
         if not self.is_pending or self.task["waits_for"] not in (None, WAITS_FOR_LOCK, WAITS_FOR_MEMBERS):
             return None
         if self.task["waits_for"] == WAITS_FOR_MEMBERS:
@@ -243,18 +243,18 @@ class Situation:
 
     @cached_property
     def ahead_in_account(self) -> int:
-        """Also of one that is not in line yet."""
+        """Tasks of its account that go first, also if it is not ready yet."""
         in_line = self.task["waits_for"] is None and self.ahead is not None
         return self.ahead or 0 if in_line else lines.ahead_in_account(self.connection, self.task)
 
     @cached_property
     def tokens(self) -> float | None:
-        """How many more may begin, by the role's rate."""
+        """The number of tasks that may still begin, by the role's rate."""
         return None if self.of.tokens is None else int(self.of.tokens) - self.held.unstarted
 
     @property
     def slots(self) -> int:
-        """Processes of workers that are there."""
+        """Processes of the workers that are alive."""
         return sum(worker.concurrency for worker in self.workers if worker.is_there)
 
     @property
@@ -264,7 +264,7 @@ class Situation:
 
     @property
     def free(self) -> int:
-        """What one pass may give now."""
+        """Slots that one pass may give now."""
         unmeasured = self.of.is_measured and self.of.prompt and self.of.seconds_per_task is None
         first = max(2 * self.slots, 8) if unmeasured else self.of.batch_size
         free = min(self.of.batch_size, self.room, first)
@@ -280,13 +280,13 @@ class Situation:
 
     @cached_property
     def fair(self) -> float | None:
-        """Slots of its role that would be fair to its account; None: it is not among the accounts looked at."""
+        """The account's fair share of the role's slots; None if it is not among the accounts read."""
         accounts = shares.shares(self.connection, self.task["role"], limit=shares.MOST).accounts
         return next((share.fair for share in accounts if share.account == self.task["account"]), None)
 
     @cached_property
     def rounds(self) -> int:
-        """That its account waits while it holds nothing, by the record of the last passes."""
+        """Rounds that its account has waited while holding nothing, by the record of the last passes."""
         return rounds.rounds(self.connection, self.task["role"], self.task["account"])
 
     def _one(self, statement: TextClause, **parameters: Any) -> Row[Any]:

@@ -1,7 +1,7 @@
-"""Why a task has not started: the checks in their order, and the first that says no. Every surface tells this one.
+"""Why a task has not started: the checks in their order, and the first that says no. Every surface shows this answer.
 
-No check walks the backlog: each is a few look-ups, or counts up to what one pass could give. One that takes too long
-all the same ends the explanation: what was asked until then is told.
+No check walks the backlog: each is a few look-ups, or counts up to what one pass could give. A check that still takes
+too long ends the explanation, which then has the answers so far.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ ORDER: dict[str, Callable[[Situation], Check]] = {
     "passes": delivery.passes, "ticket": delivery.ticket, "worker": delivery.worker,
 }  # fmt: skip
 
-#: What was asked before the task was claimed.
+#: Checks that a claimed task has passed.
 _BEFORE_CLAIM = ("due", "role", "account", "members", "lock", "rate", "window", "cap", "turn", "passes")
 
-#: The check that tells of a task which waits for this.
+#: The check of a task that waits for this.
 _CHECK_OF_WAIT = {
     WAITS_FOR_TIME: "due",
     WAITS_FOR_ACCOUNT: "account",
@@ -50,19 +50,20 @@ _CHECK_OF_WAIT = {
     WAITS_FOR_LOCK: "lock",
 }
 
-#: A task that moves while it is looked at is looked at again.
+#: A task that moves during the checks is checked again, so many times in all.
 LOOKS = 3
 
-#: What says where a task stands.
+#: The columns that show where a task stands.
 _PLACE = ("status", "waits_for", "token", "worker_id", "scheduled_for", "priority")
 
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """`headline`: one sentence of truth. `checks`: in their order; of one that says no the later ones are not asked.
+    """The answer. `headline`: one true sentence. `checks`: in their order; those after the first "no" are not asked.
 
-    `expected`: when it may start, None where that is unknown; `basis` says on what ground. `next`: what it waits for.
-    `ahead`: tasks of its account, its lock's line or its members that go first, at most 1,000; None: it is in no line.
+    `expected`: when it may start, None if unknown; `basis`: the grounds for that. `next`: what it waits for.
+    `ahead`: tasks of its account, at its lock key or among its members that go first, at most 1,000; None: it is in no
+    line.
     """
 
     task: dict[str, Any]
@@ -77,7 +78,7 @@ class Why:
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """`ahead` as of `Why`. `why`: its headline; None once the task has begun."""
+    """A task's events. `ahead`: as in `Why`. `why`: its headline; None once the task has begun."""
 
     task: dict[str, Any]
     events: list[dict[str, Any]]
@@ -88,14 +89,14 @@ class History:
 def why(
     connection: Connection, identifier: int | str, broker: Broker | None = None, *, within: float = math.inf
 ) -> Why:
-    """Of the task `find` finds. Without a broker, what Redis would say is unknown. Raises Unknown.
+    """Explain the task `find` finds. Without a broker, answers that need Redis are unknown. Raises Unknown.
 
-    After `within` seconds, or where Postgres stops a statement (`statement_timeout`), no further check is asked.
+    After `within` seconds, or if Postgres stops a statement (`statement_timeout`), no further check is made.
     """
     task, until = get(connection, identifier), time.monotonic() + within
     for _ in range(LOOKS):
         answer, is_whole = _explain(connection, task, broker, until)
-        if not is_whole:  # After a statement that was stopped its transaction takes no other.
+        if not is_whole:  # After a stopped statement its transaction takes no other.
             return answer
         again = find(connection, task["id"])
         if again is None:
@@ -108,14 +109,14 @@ def why(
 
 
 def history(connection: Connection, identifier: int | str, broker: Broker | None = None) -> History:
-    """What happened to the task, and why it waits. Raises Unknown."""
+    """Return the task's events, and why it waits. Raises Unknown."""
     answer = why(connection, identifier, broker)
     waits = None if answer.reason in ("running", "finished") else answer.headline
     return History(answer.task, events(connection, answer.task["id"]), answer.ahead, waits)
 
 
 def _with_blockers(connection: Connection, answer: Why) -> Why:
-    """Whose lock keeps it from going on comes first: no check sees that."""
+    """Put a lock on the task's rows first, if somebody holds one: no check sees that."""
     if answer.reason == "finished" or not (met := blockers_of(connection, answer.task)):
         return answer
     locked = f"somebody has it locked: {met[0].sentence}; {met[0].cure}"
@@ -128,7 +129,7 @@ def _with_blockers(connection: Connection, answer: Why) -> Why:
 
 
 def _explain(connection: Connection, task: dict[str, Any], broker: Broker | None, until: float) -> tuple[Why, bool]:
-    """False: not all that would have been asked was."""
+    """Return the answer and whether it is complete; False: a check was not made."""
     if task["status"] in FINISHED:
         return _over(task), True
     if task["status"] == RUNNING:
@@ -155,7 +156,7 @@ def _whole(s: Situation, task: dict[str, Any], asked: list[Check], no: Check | N
 
 
 def _in_part(task: dict[str, Any], asked: list[Check], slow: str, no: Check | None = None) -> Why:
-    """What is known where `slow` took too long."""
+    """Return the answers so far, where `slow` took too long."""
     headline = f"why it waits is known in part: {slow} took too long to ask"
     reason, sentence = (no.reason or "unknown", no.sentence) if no else ("unknown", headline)
     basis = f"unknown, because {slow} took too long to ask"
@@ -163,7 +164,7 @@ def _in_part(task: dict[str, Any], asked: list[Check], slow: str, no: Check | No
 
 
 def _asked(s: Situation, until: float) -> tuple[list[Check], str | None]:
-    """All checks; those after the first no are not asked, nor those after one that took too long, which is named."""
+    """Run the checks, up to the first "no" or the first that took too long, whose name is returned."""
     asked: list[Check] = []
     said_no, slow = False, None
     for name, ask in ORDER.items():
@@ -182,7 +183,7 @@ def _asked(s: Situation, until: float) -> tuple[list[Check], str | None]:
 
 
 def _answer(s: Situation, ask: Callable[[Situation], Check]) -> Check | None:
-    """None: Postgres stopped it."""
+    """Return the check's answer, None if Postgres stopped it."""
     try:
         return ask(s)
     except DBAPIError as error:
@@ -192,7 +193,7 @@ def _answer(s: Situation, ask: Callable[[Situation], Check]) -> Check | None:
 
 
 def _standing(s: Situation, asked: Sequence[Check]) -> tuple[Reason, str]:
-    """Of a task that no check holds back."""
+    """Return reason and headline of a task that no check holds back."""
     said = {check.name: check for check in asked}
     if s.task["waits_for"] is not None:
         return "entering", f"nothing holds it back: {said[_CHECK_OF_WAIT[s.task['waits_for']]].sentence}"

@@ -1,4 +1,4 @@
-"""When something runs. Pure: no clock is read.
+"""Expressions of schedules, and their instants. Pure: no clock is read.
 
 `@daily`, `@every 1h30m`, `*/30 * * * *`, `CRON_TZ=Europe/Berlin 0 5 * * mon-fri`. Cron patterns have five fields, or
 six with the second first (node-cron's order). What a pattern matches is
@@ -42,25 +42,25 @@ LONGEST_TEXT = 500
 
 @dataclass(frozen=True)
 class Expression(ABC):
-    """When something runs. Made by `parse`; moments are aware datetimes of any zone, results are UTC."""
+    """An expression, made by `parse`. Moments are aware datetimes of any zone, results are UTC."""
 
     text: str
     timezone: str
 
     @abstractmethod
     def following(self, moment: datetime) -> datetime:
-        """The first instant strictly after `moment`; of `@every`, `moment` being an instant of the series."""
+        """Return the first instant strictly after `moment`; for `@every`, `moment` is an instant of the series."""
 
     def first(self, now: datetime) -> datetime:
-        """Where a new series begins."""
+        """Return the instant at which a new series begins."""
         return self.following(now)
 
     @abstractmethod
     def resume(self, last: datetime, now: datetime) -> datetime:
-        """The first instant of the series through `last` that lies after both; takes no longer for a long pause."""
+        """Return the first instant of the series through `last` that lies after both; as quick for a long pause."""
 
     def instants(self, first: datetime, until: datetime, limit: int) -> list[datetime]:
-        """The instants of the series from `first`, which is one, through `until`; the oldest `limit` of them."""
+        """Return the instants of the series from `first`, which is one, through `until`; the oldest `limit` of them."""
         instants: list[datetime] = []
         instant = _utc(first)
         while instant <= until and len(instants) < limit:
@@ -71,7 +71,7 @@ class Expression(ABC):
 
 @dataclass(frozen=True)
 class Every(Expression):
-    """`@every`: to the microsecond."""
+    """An `@every` expression, to the microsecond."""
 
     every: timedelta
 
@@ -85,7 +85,7 @@ class Every(Expression):
 
 @dataclass(frozen=True)
 class Cron(Expression):
-    """A cron pattern on the clocks of a time zone: to the second."""
+    """A cron pattern on the clocks of a time zone, to the second."""
 
     pattern: str
     zone: ZoneInfo = field(compare=False, repr=False)
@@ -103,7 +103,7 @@ class Cron(Expression):
         return next(each for each in instants if each > at)
 
     def _on_the_clocks(self, at: datetime) -> datetime:
-        """From `at` on, one stretch between two settings of the clocks after the other."""
+        """Return the first match from `at` on, searching one stretch between changes of the clocks after another."""
         while True:
             wall = reading(at, self.zone)
             candidate = at + (next(cronfields.matches(self.pattern, wall - SECOND)) - wall)
@@ -115,7 +115,7 @@ class Cron(Expression):
 
 @dataclass(frozen=True)
 class Solar(Expression):
-    """What the sun does at a place: to the second."""
+    """An event of the sun at a place, to the second."""
 
     event: sun.Solar
 
@@ -128,9 +128,9 @@ class Solar(Expression):
 
 @lru_cache(maxsize=4096)
 def parse(text: str, timezone: str = "UTC") -> Expression:
-    """Raises BadExpression, which says what is wrong, where, and what would be right.
+    """Parse an expression. Raises BadExpression with what is wrong, where, and what would be right.
 
-    A prefix `CRON_TZ=` or `TZ=` goes before `timezone`. Words and names may be in capitals, units may not.
+    A prefix `CRON_TZ=` or `TZ=` overrides `timezone`. Words and names may be in capitals, units may not.
     """
     text = text.strip()
     if len(text) > LONGEST_TEXT:

@@ -1,4 +1,4 @@
-"""The fields of a cron pattern: cronsim reads them, and what it refuses is told as it does not tell it. Pure."""
+"""The fields of a cron pattern: cronsim reads them, and its refusals get clearer messages here. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from celeriac.errors import BadExpression
 
 
 class Field(NamedTuple):
-    """One column: what it is called, what goes into it and an example that is right."""
+    """One field: its name, its bounds and a valid example."""
 
     name: str
     bounds: str
@@ -30,7 +30,7 @@ FIELDS = (
     WEEKDAY,
 )
 
-#: Why an item is refused: the first of these that it looks like.
+#: Reasons for refusing an item: the first whose pattern it matches.
 _WHY = (
     (r"", "a value is missing"),
     (r"\?", "'?' stands only for a day, and alone"),
@@ -47,19 +47,19 @@ _WHY = (
 _START = datetime(2000, 1, 1)  # noqa: DTZ001 - fields know no zone
 
 
-#: Before the day of the week: both days have to match, as in Celery's `crontab`.
+#: A sign before the day of the week: both days have to match, as in Celery's `crontab`.
 BOTH = "&"
 
 
 def matches(pattern: str, after: datetime) -> CronSim:
-    """The readings of the clocks that match, from `after` on."""
+    """Return the matching readings of the clocks, from `after` on."""
     readings = CronSim(pattern.replace(BOTH, ""), after)
     readings.day_and = readings.day_and or BOTH in pattern
     return readings
 
 
 def read(text: str) -> str:
-    """The pattern as cronsim takes it, in six fields; it comes, and goes on coming.
+    """Return the pattern as cronsim takes it, in six fields; it is known to match some instants.
 
     Raises BadExpression, naming the field, what is wrong with it and what would be right.
     """
@@ -94,18 +94,18 @@ def _item(field: Field, column: str, item: str) -> str:
 
 
 def _spelled_week(item: str) -> str:
-    """`sat-sun` as `sat-7`, since Sunday is 0 to cronsim, and `3/2` as `3-6/2`, since it would go on to 7."""
+    """Write `sat-sun` as `sat-7`, since Sunday is 0 to cronsim, and `3/2` as `3-6/2`, since it would go on to 7."""
     return re.sub(r"^([0-6a-z]+)/", r"\1-6/", re.sub(r"(?<!sun)(?<!0)-sun", "-7", item))
 
 
 def _one_value(field: Field, item: str) -> str:
-    """`5-5/2` as `5`, since cronsim takes it for `5/2`: only a range of one value can be turned around."""
+    """Write `5-5/2` as `5`, since cronsim takes it for `5/2`. Only a range of one value can be reversed."""
     low, _, high = item.partition("/")[0].partition("-")
     return low if _taken(field, f"{high}-{low}") else item
 
 
 def _taken(field: Field, item: str) -> bool:
-    """Whether cronsim takes it, without passing over the step of `L/2`."""
+    """Return whether cronsim accepts it, and does not ignore a step as that of `L/2`."""
     return not re.match(r"$|lw?/", item) and _comes(" ".join(item if each is field else "*" for each in FIELDS))
 
 

@@ -26,7 +26,7 @@ _TERM = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)([^0-9.]*)")
 
 
 def period(text: str) -> timedelta:
-    """How often, to the microsecond; raises BadExpression unless it is 10 ms to 100 years (36,525 days)."""
+    """Parse a period, to the microsecond. Raises BadExpression unless it is 10 ms to 100 years (36,525 days)."""
     exact = _microseconds(text)
     if exact < SHORTEST / timedelta(microseconds=1):
         raise _bad(text, "is too short: the shortest period is 10ms")

@@ -1,4 +1,4 @@
-"""What the sun does at a place, as Celery's `solar` schedules say it; needs the package `ephem`. Pure."""
+"""Events of the sun at a place, as in Celery's `solar` schedules; needs the package `ephem`. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from celeriac.errors import BadExpression
 
-#: Event → how ephem is asked for it, the sun's height (degrees), whether of its centre. As in `celery.schedules.solar`.
+#: Event → ephem's method, the sun's height (degrees), whether of its centre. As in `celery.schedules.solar`.
 EVENTS = {
     "dawn_astronomical": ("next_rising", "-18", True),
     "dawn_nautical": ("next_rising", "-12", True),
@@ -22,24 +22,24 @@ EVENTS = {
     "dusk_astronomical": ("next_setting", "-18", True),
 }
 
-#: No event is looked for twice in it, nor left out.
+#: No event comes twice within this time, so a search so far away finds each once.
 _APART = timedelta(hours=1)
 
-#: Looked for from elsewhere, one is found a second off at most.
+#: An event found from another start differs by a second at most.
 _CLOSE = timedelta(seconds=2)
 _MOST_DAYS = 366
 _EXAMPLE = "write for example '@solar sunset 52.52 13.4'"
 
 
 class Solar(NamedTuple):
-    """Latitude and longitude in degrees, north and east positive."""
+    """An event at a place: latitude and longitude in degrees, north and east positive."""
 
     event: str
     latitude: float
     longitude: float
 
     def after(self, moment: datetime) -> datetime:
-        """The next one, to the second. Raises BadExpression if there is none within a year."""
+        """Return the next event, to the second. Raises BadExpression if there is none within a year."""
         ephem: Any = _ephem()
         ask, height, centre = EVENTS[self.event]
         place = ephem.Observer()
@@ -58,13 +58,13 @@ class Solar(NamedTuple):
         )
 
     def following(self, moment: datetime) -> datetime:
-        """The first one after `moment`, which may itself be one."""
+        """Return the first event after `moment`, which may itself be one."""
         instant = self.after(moment - _APART)
         return instant if instant - moment > _CLOSE else self.after(moment + _APART)
 
 
 def read(text: str) -> Solar:
-    """`sunset 52.52 13.4`. Raises BadExpression."""
+    """Parse `sunset 52.52 13.4`. Raises BadExpression."""
     event, *place = text.split() or [""]
     if event.lower() not in EVENTS:
         raise BadExpression(f"the sun has no {event!r}; there are {', '.join(EVENTS)}: {_EXAMPLE}")

@@ -1,4 +1,4 @@
-"""Between instants (UTC) and what the clocks of a time zone read. Pure, in whole seconds.
+"""Conversion between instants (UTC) and the readings of a time zone's clocks. Pure, in whole seconds.
 
 Clocks are set forward (readings that never come: a gap) and back (readings that come twice: two passes).
 """
@@ -11,23 +11,23 @@ from zoneinfo import ZoneInfo
 
 SECOND = timedelta(seconds=1)
 
-#: No zone changes its offset twice within it.
+#: No zone changes its offset twice within this time.
 _STEP = timedelta(days=1)
 
 
 def reading(instant: datetime, zone: ZoneInfo) -> datetime:
-    """What the clocks read, without a zone."""
+    """Return the reading of the clocks, without a zone."""
     return instant.astimezone(zone).replace(tzinfo=None)
 
 
 def instant(wall: datetime, zone: ZoneInfo) -> datetime:
-    """When the clocks first read `wall`; if they never do, when they are set past it."""
+    """Return when the clocks first read `wall`; if they never do, when they are set past it."""
     first, second = (wall.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
     return first if reading(first, zone) == wall else _change(second, first, zone)
 
 
 def first_change(after: datetime, until: datetime, zone: ZoneInfo) -> datetime | None:
-    """When the clocks are set for the first time, if they are in (after, until]."""
+    """Return the first change of the clocks in (after, until], None without one."""
     while after < until:
         step = min(after + _STEP, until)
         if _offset(step, zone) != _offset(after, zone):
@@ -41,7 +41,7 @@ def _offset(at: datetime, zone: ZoneInfo) -> timedelta | None:
 
 
 def _change(old: datetime, new: datetime, zone: ZoneInfo) -> datetime:
-    """The first second of another offset than that at `old`, which `new` has."""
+    """Return the first second whose offset differs from that at `old`; `new` has another one."""
     before = _offset(old, zone)
     seconds = range((new - old) // SECOND)
     return old + SECOND * bisect_left(seconds, True, key=lambda n: _offset(old + n * SECOND, zone) != before)

@@ -1,4 +1,4 @@
-"""An expression in words: `at 03:00, Monday to Friday`. None where few words would not say just what it means. Pure."""
+"""An expression in words, as `at 03:00, Monday to Friday`; None if a few words cannot say it exactly. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import timedelta
 from celeriac.errors import BadExpression
 from celeriac.schedules.expressions import Cron, Every, Expression, parse
 
-#: More times or days than this are shown as they are written.
+#: More times or days than this are not put into words.
 MOST = 6
 
 DAYS = ("Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday")
@@ -21,7 +21,7 @@ _UNITS = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 
 
 def phrase(text: str, timezone: str) -> str | None:
-    """Of a schedule's own expression and zone; it names the zone where the expression has another."""
+    """Return a schedule's expression in words, naming its zone if it is not the schedule's."""
     try:
         expression = parse(text, timezone)
     except BadExpression:
@@ -31,7 +31,7 @@ def phrase(text: str, timezone: str) -> str | None:
 
 
 def in_words(expression: Expression) -> str | None:
-    """On the clocks of its zone, which it does not name."""
+    """Return the expression in words, by the clocks of its zone, which is not named."""
     if isinstance(expression, Every):
         return _every(expression.every)
     return _cron(expression.pattern) if isinstance(expression, Cron) else None
@@ -72,7 +72,7 @@ def _clock(second: str, minute: str, hour: str) -> str | None:
 
 
 def _steps(unit: str, column: str, of: int) -> str | None:
-    """What comes at equal distances, also from one hour or minute to the next."""
+    """Return words for equal steps, which also hold from one hour or minute to the next."""
     if column == "*" or column == "*/1":
         return f"every {unit}"
     step = column.removeprefix("*/")
@@ -87,7 +87,7 @@ def _past(minutes: Sequence[int]) -> str | None:
 
 
 def _between(minute: str, minutes: Sequence[int], hours: Sequence[int]) -> str | None:
-    """`every 15 minutes from 09:00 to 17:45`."""
+    """Return words like `every 15 minutes from 09:00 to 17:45`."""
     steps = _steps("minute", minute, 60)
     if steps is None or not _is_range(hours):
         return None
@@ -95,7 +95,7 @@ def _between(minute: str, minutes: Sequence[int], hours: Sequence[int]) -> str |
 
 
 def _days(day: str, month: str, weekday: str) -> str | None:
-    """Empty: all. A day of the month beside a day of the week means one of them, or both: that is no few words."""
+    """Return the days in words, empty for all; None for a day of the month beside one of the week: too many words."""
     months, days, weekdays = _values(month, 1, 12), _values(day, 1, 31), _weekdays(weekday)
     if months is None or days is None or weekdays is None or (len(days) < 31 and len(weekdays) < 7):
         return None
@@ -112,7 +112,7 @@ def _days(day: str, month: str, weekday: str) -> str | None:
 
 
 def _weekdays(column: str) -> list[int] | None:
-    """From Monday, 1, to Sunday, 7."""
+    """Return the days of the week, from Monday, 1, to Sunday, 7."""
     days = _values(column, 0, 7)
     return None if days is None else sorted({day or 7 for day in days})
 
@@ -123,7 +123,7 @@ _NAMES = {name[:3].lower(): n for n, name in enumerate(DAYS)} | {
 
 
 def _values(column: str, low: int, high: int) -> list[int] | None:
-    """What matches, in order; None for what is no list of values, ranges and steps."""
+    """Return the matching values, in order; None if it is no list of values, ranges and steps."""
     values: set[int] = set()
     for item in column.split(","):
         span, slash, step = item.partition("/")

@@ -1,11 +1,11 @@
-"""What lives in the database beside the tables: for the verbs, and for whoever has psql and nothing else."""
+"""SQL routines beside the tables: for the verbs, and for whoever has psql and nothing else."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-#: In the order in which they need one another.
+#: The scripts, each after those it needs.
 NAMES = (
     "ids", "history", "hand_over", "barriers", "leases", "release", "rooms", "worker_tasks", "cancel", "arguments",
     "enqueue", "policies", "audit", "limits", "schedules", "window", "backlog",
@@ -13,6 +13,6 @@ NAMES = (
 
 
 def scripts() -> Iterator[str]:
-    """Each can be applied again and again."""
+    """Yield the scripts; each can be applied again and again."""
     for name in NAMES:
         yield (Path(__file__).parent / f"{name}.sql").read_text()

@@ -1,8 +1,8 @@
-"""Applies the routines: only what is another than before is replaced, as each replacement takes a lock.
+"""Apply the routines: only what differs from before is replaced, because each replacement takes a lock.
 
-A view that is replaced keeps all its readers waiting, and waits for them. So a table has, for each routine, the text it
-was last made from and what Postgres made of it; a routine of which both are as they were is left alone. Somebody else's
-replacement is undone. With a view goes what is made after it, which may have its columns.
+Replacing a view keeps all its readers waiting, and waits for them. So a table has, for each routine, the text it
+was last made from and what Postgres made of it; a routine for which both are unchanged is left alone. Somebody else's
+replacement is undone. With a view all routines made after it are replaced, since they may use its columns.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from sqlalchemy import Connection, text
 
 from celeriac.store.routines import scripts
 
-#: A statement's end is no semicolon in a comment, in a text, or between dollars.
+#: A statement up to its semicolon; one in a comment, in a text, or between dollars does not end it.
 _STATEMENT = re.compile(r"(?:--[^\n]*|\$\$.*?\$\$|'[^']*'|[^;])+?;", re.DOTALL)
 
 _MADE = re.compile(r"^CREATE OR REPLACE (FUNCTION|PROCEDURE|VIEW|TRIGGER) (?:celeriac\.)?(\w+)", re.MULTILINE)
 
-# What Postgres has under each name, whatever its parameters: one of before beside a new one would be called as well.
+# All that Postgres has under each name, whatever its parameters: an old overload beside a new one would be called, too.
 THERE = text("""
 WITH there AS (
     SELECT 'routine' AS kind, proname AS name, pg_get_functiondef(oid) AS definition
@@ -49,14 +49,14 @@ ON CONFLICT (name) DO UPDATE SET text = excluded.text, made = excluded.made
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """`names`: the routines it makes, by kind and name; none of what only belongs to those of its script."""
+    """A statement of a script. `names`: the routines it makes, by kind and name; none if it makes no routine."""
 
     sql: str
     names: tuple[str, ...]
 
 
 def replace_stale(connection: Connection) -> list[str]:
-    """Brings functions, views and triggers to what this code has; the names of those it replaced."""
+    """Bring functions, views and triggers to this code's, and return the names of those that were replaced."""
     texts, there = _texts(), _there(connection)
     recorded = {row.name: (row.text, row.made) for row in connection.execute(RECORDED)}
     stale = {name for name, said in texts.items() if recorded.get(name) != (said, there.get(name))}
@@ -74,7 +74,7 @@ def replace_stale(connection: Connection) -> list[str]:
 
 
 def _apply(connection: Connection, script: list[Statement], stale: set[str]) -> list[str]:
-    """One script's. What makes no routine (rights, types, what is gone) comes with any that is replaced."""
+    """Apply one script. Statements that make no routine (rights, types, drops) run with any that is replaced."""
     if not any(stale.intersection(statement.names) for statement in script):
         return []
     replaced: list[str] = []
@@ -89,7 +89,7 @@ def _apply(connection: Connection, script: list[Statement], stale: set[str]) -> 
 
 
 def statements(script: str) -> Iterator[Statement]:
-    """Those of a script, one by one."""
+    """Yield the statements of a script."""
     for match in _STATEMENT.finditer(script):
         made = _MADE.findall(match[0])
         yield Statement(match[0], tuple(f"{_kind(kind)} {name}" for kind, name in made))
@@ -100,7 +100,7 @@ def _kind(kind: str) -> str:
 
 
 def _texts() -> dict[str, str]:
-    """By name, the hash of all that makes routines of that name."""
+    """Return, by name, the hash of all statements that make routines of that name."""
     said: dict[str, str] = {}
     for script in scripts():
         for statement in statements(script):

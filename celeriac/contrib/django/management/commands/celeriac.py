@@ -18,14 +18,14 @@ class Command(BaseCommand):
     requires_system_checks: Sequence[str] = ()
 
     def run_from_argv(self, argv: list[str]) -> None:
-        """All options are the command's own."""
+        """Run the command with all options unparsed."""
         within_celery.main(argv[2:], prog_name=" ".join(argv[:2]), obj=_context())
 
     def add_arguments(self, parser: Any) -> None:
         parser.add_argument("arguments", nargs=argparse.REMAINDER)
 
     def handle(self, *_: Any, arguments: Sequence[str] = (), **__: Any) -> None:
-        """By `call_command("celeriac", …)`: raises click's exceptions."""
+        """Run the command from `call_command("celeriac", …)`: raises click's exceptions."""
         within_celery.main(list(arguments), obj=_context(), standalone_mode=False)
 
 
