@@ -1,4 +1,4 @@
-"""The engine's tables: the state tables of a task's life, and those about roles, accounts and processes.
+"""The engine's tables: the rooms a task's life goes through, and what is known of roles, accounts and processes.
 
 Revision ID: celeriac_0001
 """
@@ -37,5 +37,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop everything but the schema, which has Alembic's own table in it."""
+    """The schema stays, with Alembic's own table in it."""
     op.execute(DROP)

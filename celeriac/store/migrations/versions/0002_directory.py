@@ -1,4 +1,4 @@
-"""A directory of history, so that looking up a finished task reads only its day; and vacuum settings by table.
+"""A directory of history, so that whoever names a finished task meets its day alone, and vacuum by table.
 
 Revision ID: celeriac_0002
 """
@@ -14,7 +14,7 @@ down_revision = "celeriac_0001"
 branch_labels = None
 depends_on = None
 
-#: The tables that get vacuum settings of their own.
+#: Of these the vacuum is set.
 VACUUMED = (
     "tasks", "ready_0", "ready_1", "ready_2", "later", "behind", "locks", "looks", "joins", "intake", "tickets",
     "batchers",
@@ -26,7 +26,7 @@ RESET = (
 
 HERE = Path(__file__).parent
 
-#: Tasks that ended before are listed while workers run, a day in each transaction.
+#: What ended before is listed beside the workers, a day a transaction.
 afterwards = ("CALL celeriac.list_history()",)
 
 
@@ -35,7 +35,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop the directory. Routines that need these tables stay until the release before replaces them."""
+    """Routines that need these tables stay until the release before replaces them."""
     for trigger in ("history_listed", "history_relisted", "history_unlisted"):
         op.execute(f"DROP TRIGGER {trigger} ON celeriac.history")
     op.execute("DROP TABLE celeriac.ended, celeriac.unlisted, celeriac.dropped_days, celeriac.history_days CASCADE")

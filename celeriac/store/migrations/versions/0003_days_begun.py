@@ -1,4 +1,4 @@
-"""Days by ids, so that the directory of history lists only what ids do not tell; and the text of each routine made.
+"""Days by ids, so that the directory of history lists only what these do not tell; and what each routine was made from.
 
 Revision ID: celeriac_0003
 """
@@ -22,9 +22,9 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop the tables. Routines that need `days_begun` stay until the release before replaces them.
+    """Routines that need `days_begun` stay until the release before replaces them.
 
-    Its days may have rows that the directory does not list: they are searched one by one from then on.
+    Days that it has may have rows which the directory does not list: they are looked at one by one from then on.
     """
     op.execute("INSERT INTO celeriac.unlisted (day) SELECT day FROM celeriac.days_begun ON CONFLICT DO NOTHING")
     op.execute("DROP TABLE celeriac.days_begun, celeriac.routines")

@@ -1,5 +1,5 @@
-"""Limits of what tokens and logins may enqueue, beside their roles; tokens that only enqueue; sessions of the
-dashboard; the audit trail has what logins write of these.
+"""What tokens and logins may enqueue, beside their roles; tokens that only enqueue; sessions of the dashboard;
+what logins write of these is in the audit trail.
 
 Revision ID: celeriac_0004
 """
@@ -28,9 +28,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Drop the limits. The release before cannot apply them,
-    so limited tokens are revoked and limited logins lose all roles.
-    """
+    """What the release before cannot limit would enqueue all: such tokens are revoked, such logins have no role."""
     for table, trigger in TRIGGERS:
         op.execute(f"DROP TRIGGER {trigger} ON celeriac.{table}")
     op.execute("ALTER TABLE celeriac.audit DROP login")
