@@ -105,7 +105,7 @@ def _flooded(one: floods.Flood, queued: int, tasks: str) -> Measured:
     sentence = f"{tasks} tasks wait, and of the newest {one.looked_at:,} are {one.n:,} of account {one.account}"
     cure = (
         f"others get their share meanwhile; `celeriac pause account {account}` stops it, "
-        f"`celeriac cancel --role {role} --account {account}` ends what waits"
+        f"`celeriac cancel --role {role} --account {account} --status pending` ends what waits"
     )
     return Measured("flooded", one.role, queued, None, sentence, cure, queued)
 
@@ -157,7 +157,7 @@ def _workers(app: Celeriac, connection: Connection) -> Iterable[Measured]:
 def _keys(app: Celeriac, connection: Connection) -> Iterable[Measured]:
     with lookups(connection):
         met = stuck(connection, app.settings.alert_wait)
-    return [_stuck(one) for one in met]
+    return [_stuck(one) for one in met[:KEYS]]
 
 
 def _stuck(one: Lock) -> Measured:
@@ -177,10 +177,10 @@ def _stuck(one: Lock) -> Measured:
 
 def _redis(app: Celeriac, _: Connection) -> Iterable[Measured]:
     """Measure whether Redis answers this process; other processes may reach it."""
-    memory = app.publisher.ask(lambda client: client.info("memory"))
-    yield Measured("redis_silent", "Redis", 1.0 if memory is None else 0.0)
-    if memory is not None and (most := int(memory.get("maxmemory", 0))):
-        yield Measured("redis_memory", "Redis", int(memory["used_memory"]) / most)
+    is_away = not app.publisher.answers()
+    yield Measured("redis_silent", "Redis", float(is_away))
+    if app.settings.has_redis and not is_away:
+        yield Measured("redis_memory", "Redis", app.publisher.memory_used())
 
 
 def _trouble(_: Celeriac, connection: Connection) -> Iterable[Measured]:
@@ -209,6 +209,9 @@ def _letters(_: Celeriac, connection: Connection) -> Iterable[Measured]:
     with lookups(connection):
         return [Measured("letters", "plain Celery", watched.letters(connection))]
 
+
+#: Stuck lock keys that are reported at a time: one dead worker may hold many.
+KEYS = 20
 
 #: What reads which measures, first what needs no table of the engine.
 GROUPS: Mapping[Group, Sequence[str]] = {

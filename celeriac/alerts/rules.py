@@ -153,7 +153,7 @@ RULES = (
         promql="max(celeriac_redis_up) == 0",
     ),
     Rule(
-        name="redis_full", of="Redis", measure="redis_memory", threshold=0.95, severity="page",
+        name="redis_full", of="Redis", measure="redis_memory", threshold=0.95, severity="page", lasts=60,
         says="has {value:.1%} of its `maxmemory` in use, more than {threshold:.1%}: it takes no more tickets",
         cure="give it more (`CONFIG SET maxmemory`), or remove what is not of the engine",
         promql="max(celeriac_redis_memory_ratio) > $threshold",
@@ -193,7 +193,7 @@ RULES = (
     ),
     Rule(
         name="dead_letters", of="plain Celery", measure="letters", threshold="alert_dead_letters",
-        says="{value:.0f} messages are no task, more than {threshold:g}",
+        says="messages that are no task: {value:.0f}, more than {threshold:g}",
         cure="`celeriac dead-letters list` lists them, `celeriac dead-letters replay` makes tasks of them",
         promql="max(celeriac_dead_letters) > $threshold",
     ),

@@ -61,8 +61,8 @@ def composed(roles: list[Role], name: str) -> str:
 
 def _workers(roles: list[Role], name: str) -> Iterator[str]:
     for service, queue in _services(roles).items():
-        variable = f"{service.replace('-', '_').upper()}_PROCESSES"
-        command = f"celery -A {name} worker -Q {shlex.quote(queue)} -c ${{{variable}:-2}} -E -l INFO"
+        variable = f"{service.replace('-', '_').upper()}_PROCESSES".lstrip("0123456789_")
+        command = f"celery -A {name} worker -Q {shlex.quote(queue).replace('$', '$$')} -c ${{{variable}:-2}} -E -l INFO"
         yield _WORKER.format(service=service, command=json.dumps(command), queue=json.dumps(queue))
 
 
@@ -71,6 +71,7 @@ def _services(roles: list[Role]) -> Mapping[str, str]:
     services: dict[str, str] = {}
     for queue, names in sorted(_by_queue(roles).items()):
         plain = re.sub(r"[^a-z0-9]+", "-", (names[0] if len(names) == 1 else queue).lower()).strip("-")[:LONGEST]
+        plain = plain.strip("-") or "worker"
         taken = {*services, *_OTHERS}
         service = next(one for one in (plain, *(f"{plain}-{n}" for n in range(2, 10_000))) if one and one not in taken)
         services[service] = queue

@@ -100,8 +100,11 @@ def move(find: FindApp, /, kind: str, old: str, new: str, why: str, **options: A
     def to_new(connection: Any, ids: Sequence[int]) -> Steered:
         return moving.move(connection, ids, new, signature, by=output.by(), why=why)
 
-    _steer(app, "move", to_new, tasks=(), words=(), role=old, **options)
-    app.kick([new])
+    try:
+        _steer(app, "move", to_new, tasks=(), words=(), role=old, **options)
+    finally:
+        if not options["preview"]:
+            app.kick([new])
 
 
 def _steer(

@@ -20,6 +20,7 @@ from typing import Any, Protocol, TypeVar
 from kombu.exceptions import KombuError
 from kombu.messaging import Producer
 from kombu.serialization import dumps
+from redis.exceptions import NoPermissionError
 
 from celeriac.counters import COUNTERS
 from celeriac.dispatch.app import DispatchApp
@@ -159,6 +160,20 @@ class Publisher:
     def answers(self) -> bool:
         """Whether Redis does, or there is none that could."""
         return not self.has_redis or self._attempt(lambda producer: _client(producer).ping())
+
+    def memory_used(self) -> float:
+        """Return the share of Redis' `maxmemory` in use; 0: no bound, keys are evicted, or this login may not ask."""
+
+        def share(client: Any) -> float:
+            try:
+                memory = client.info("memory")
+            except NoPermissionError:
+                return 0.0
+            most = int(memory.get("maxmemory", 0))
+            is_bound = most and memory.get("maxmemory_policy", "noeviction") == "noeviction"
+            return int(memory["used_memory"]) / most if is_bound else 0.0
+
+        return self.ask(share) or 0.0
 
     def queued(self, queue: str, wanted: Collection[str]) -> set[str] | None:
         """Return those of these tokens that are in the queue as tickets, or None if Redis does not answer.

@@ -129,12 +129,15 @@ class Examined:
 
 @dataclass(frozen=True, slots=True)
 class _Release:
-    """The code that is to be deployed. `others`: roles of other applications. `queues`: what its workers will take."""
+    """The code that is to be deployed. `others`: roles of other applications. `queues`: what its workers will take.
+    `usual_queue`: what Celery's router says of calls that name none.
+    """
 
     roles: Roles
     main: str
     others: Collection[str]
     queues: Collection[str]
+    usual_queue: str
 
 
 def against_database(app: Celeriac, others: Collection[str] = (), queues: Collection[str] = ()) -> Examined:
@@ -143,7 +146,7 @@ def against_database(app: Celeriac, others: Collection[str] = (), queues: Collec
     `others`: roles that another application on this database declares. `queues`: all that the new workers will take;
     left out, a queue is served that a live worker takes.
     """
-    new, examined = _Release(app.roles, app.main or "tasks", others, queues), Examined()
+    new, examined = _Release(app.roles, app.main or "tasks", others, queues, app.conf.task_default_queue), Examined()
     with app.database.reading() as connection:
         connection.exec_driver_sql(READ_ONLY)
         for row in connection.execute(WAITING, {"most": MOST + 1}).all():
@@ -263,21 +266,23 @@ def _link(new: _Release, row: Any, link: Any) -> Iterator[Misfit]:
             row, "link gone", f"{followed} {link.task!r}, which is gone, {example}",
             "keep a task of that name until they are over, or name it among the `aliases` of its successor", link,
         )  # fmt: skip
-    elif problem := None if link.is_loose else _refused(declared, link):
+    elif problem := None if link.is_loose else _refused(new, declared, link):
         yield _misfit(
             row, "link refused", f"{followed} a call that would fail, {example}: {problem}",
             "accept what was right before until they are over", link,
         )  # fmt: skip
 
 
-def _refused(declared: Declared, link: Any) -> str | None:
+def _refused(new: _Release, declared: Declared, link: Any) -> str | None:
     """Why the call of a link would be."""
     role = declared.role
     if problem := _does_not_fit(declared, link):
         return problem
-    if link.queue not in (None, role.queue):
+    if link.queue not in (None, role.queue, new.usual_queue):
         return f"{role.name}: its queue is {role.queue!r}, not {link.queue!r}"
-    if link.priority is not None and (right := outside(role.priority_range, int(link.priority))):
+    said = str(link.priority)
+    stored = new.roles.priorities.turned(int(said)) if said.removeprefix("-").isdecimal() else None
+    if stored is not None and (right := outside(role.priority_range, stored)):
         return f"{role.name}: priority={link.priority}: give {right}"
     return None
 

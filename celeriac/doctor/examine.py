@@ -55,7 +55,7 @@ CHECKS = (
     SystemCheck("workers", machinery.workers, _TABLES, PROCESSING, ("dead_worker", "drains_on")),
     SystemCheck(
         "roles", machinery.roles, _TABLES, PROCESSING,
-        ("no_worker", "idle_while_ready", "unfair", "flood", "long_wait", "queue_depth"),
+        ("no_worker", "idle_while_ready", "unfair", "flood", "long_wait"),
     ),
     SystemCheck("lock keys", work.keys, _TABLES, PROCESSING, ("stuck_key",)),
     SystemCheck("beat", machinery.beat, _TABLES, SCHEDULED, ("beat_silent", "missed_schedule")),
@@ -91,12 +91,16 @@ def examine(app: Celeriac) -> list[Finding]:
             continue
         if check.rules and judged is None:
             judged = _judged(app)
-        above = [one for one in judged.wrong if one.name in check.rules] if judged else []
+        above = [one for one in judged.wrong if one.name in check.rules and _matters(one)] if judged else []
         seen = Seen("") if above and check.name in _ASK_THE_SAME else _seen(app, check)
         if seen.troubles or any(one.name in _STOP_THE_REST for one in above):
             failed.add(check.name)
         wrong = [_of_rule(check, one) for one in above]
         own = -1 if check.name in _FIRST else _OWN
+        unread = [rule for rule in check.rules if judged is None or rule in judged.unread]
+        if unread and not wrong and seen.text:
+            why = f"not known: {', '.join(unread)} could not be read"
+            wrong = [(_OWN, Finding(check.name, False, why, "see whether this login may read it", check.about))]
         wrong += [(own, Finding(check.name, False, one.text, one.cure, check.about)) for one in seen.troubles]
         ranked += wrong or [(_WELL, Finding(check.name, True, seen.text, None, check.about))]
     return [finding for _, finding in sorted(ranked, key=lambda one: one[0])]
@@ -112,6 +116,11 @@ _ASK_THE_SAME, _STOP_THE_REST = frozenset({"redis"}), frozenset({"locked_table"}
 def _of_rule(check: SystemCheck, one: Above) -> tuple[int, Finding]:
     finding = Finding(check.name, False, f"{one.subject}: {one.says}", one.cure or None, check.about, one.runbook)
     return damage(one.name, one.severity), finding
+
+
+def _matters(one: Above) -> bool:
+    """Return whether it is more than a note: a worker that is gone and held nothing costs no task."""
+    return one.name != "dead_worker" or one.tasks > 0
 
 
 def _judged(app: Celeriac) -> Judgement | None:

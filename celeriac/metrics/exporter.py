@@ -5,8 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
@@ -57,9 +57,8 @@ class Exporter:
             samples = Samples()
         samples.put("scrape_ok", bool(samples.values))
         if self.app.settings.has_redis:
-            memory = self.app.publisher.ask(lambda client: client.info("memory"))
-            samples.put("redis_up", memory is not None)
-            samples.put("redis_memory_ratio", used_of(memory or {}))
+            samples.put("redis_up", self.app.publisher.answers())
+            samples.put("redis_memory_ratio", self.app.publisher.memory_used())
         samples.put("build_info", 1, __version__)
         samples.put("scrape_duration_seconds", time.monotonic() - began)
         return samples
@@ -68,12 +67,6 @@ class Exporter:
         with self.app.database.reading() as connection:
             connection.exec_driver_sql(f"SET LOCAL statement_timeout = '{PATIENCE_MS} ms'")
             return read(connection, self._rules, self.app.settings.alert_wait)
-
-
-def used_of(memory: Mapping[str, Any]) -> float:
-    """Of Redis' `INFO memory`, the share of `maxmemory` that is in use; 0 where there is none."""
-    most = int(memory.get("maxmemory", 0))
-    return int(memory["used_memory"]) / most if most else 0.0
 
 
 def as_text(samples: Samples) -> bytes:

@@ -24,7 +24,7 @@ class AwaitedSession(HandlersSession):
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
-        self.loop = asyncio.get_running_loop()
+        self.loop: asyncio.AbstractEventLoop | None = asyncio.get_running_loop()
 
     def within(self, act: Callable[[], T]) -> T:
         return coroutines.finish(greenlet_spawn(act), self.loop)
@@ -39,7 +39,9 @@ def session(run: Run) -> AsyncSession:
     if run.opened is None:
         engine = run.database.for_coroutines(on_loop=run.on_loop)
         run.session_of_coroutine = AsyncSession(engine, sync_session_class=AwaitedSession)
-        run.opened = run.session_of_coroutine.sync_session
+        opened = run.opened = run.session_of_coroutine.sync_session
+        if not run.on_loop:
+            opened.loop = None  # it runs for one handler at a time, and stands still in between
     return run.session_of_coroutine
 
 

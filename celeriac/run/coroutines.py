@@ -95,7 +95,7 @@ def _result_of(task: Any, awaitable: Any) -> Any:
     if not inspect.isawaitable(awaitable):
         return awaitable
     run = running.current()
-    if run is not None and run.role.name != task.name:
+    if run is not None and not is_of(task, run.role.name):
         run = None  # another task's handler calls this one
     if run is not None:
         run.is_async = True
@@ -104,6 +104,11 @@ def _result_of(task: Any, awaitable: Any) -> Any:
     if not loop_runs_here():
         return _in_native_thread(awaitable, run) if in_greenlets() else _here(awaitable, run)
     return awaitable if task.request.called_directly else _in_thread(awaitable, run)
+
+
+def is_of(task: Any, role: str) -> bool:
+    """Return whether the role is the task's own, or one of its former names."""
+    return role == task.name or task.app.tasks.former.get(role) == task.name
 
 
 async def _awaited(awaitable: Awaitable[Any]) -> Any:
@@ -301,11 +306,11 @@ def _uncancelled(future: asyncio.Future[T]) -> T:
     return future.result()
 
 
-def finish(coroutine: Coroutine[Any, Any, T], begun_on: asyncio.AbstractEventLoop) -> T:
+def finish(coroutine: Coroutine[Any, Any, T], begun_on: asyncio.AbstractEventLoop | None) -> T:
     """Runs a coroutine of the engine's own to its end, from wherever; on that loop where it still runs."""
     if in_flight():
         return _uncancelled(asyncio.get_running_loop().create_task(coroutine))
-    if begun_on.is_running() and begun_on is not asyncio._get_running_loop():
+    if begun_on is not None and begun_on.is_running() and begun_on is not asyncio._get_running_loop():
         return asyncio.run_coroutine_threadsafe(coroutine, begun_on).result()
     if loop_runs_here():
         return cast(T, _in_thread(coroutine, None))

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from celeriac.run.coroutines import is_of
 from celeriac.run.places import SharedPlace, places
 from celeriac.run.run import Run
 
@@ -124,7 +125,7 @@ def guard(task: Any) -> None:
     def run(*args: Any, **kwargs: Any) -> Any:
         place = places.mine()
         current = place.current if place is not None and place.inside is None else None
-        if current is None or current[1].outcome is not None or current[1].role.name != task.name:
+        if current is None or current[1].outcome is not None or not is_of(task, current[1].role.name):
             return handler(*args, **kwargs)
         return place.call(current[1], handler, args, kwargs)  # type: ignore[union-attr]
 

@@ -13,6 +13,9 @@ PASSED_ON = 0.25
 #: So many looks long what one has seen is fresh.
 FRESH = 2.0
 
+#: Seconds after which those who wait for a poll look by themselves, however rarely the setting has it polled.
+LONGEST = 2.0
+
 
 class WorkSeen:
     """Of one process. `outbox`, `ring`: set where there is something to do; `on_roles` hears of roles with work."""
@@ -29,7 +32,7 @@ class WorkSeen:
         with_work = set(roles)
         with self._lock:
             self._roles |= with_work
-            self._fresh_until = time.monotonic() + FRESH * every
+            self._fresh_until = time.monotonic() + min(FRESH * every, LONGEST)
         for there_is, event in ((outbox, self.outbox), (ring, self.ring)):
             if there_is:
                 event.set()

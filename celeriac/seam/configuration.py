@@ -258,8 +258,8 @@ def scheduler_class(said: Any) -> Any:
     """A class, its path, or the name that a package gives it (`-S django`). None if it is not there."""
     try:
         return symbol_by_name(said, aliases=dict(load_extension_class_names("celery.beat_schedulers")))
-    except (ImportError, AttributeError, ValueError):
-        return None
+    except Exception:
+        return None  # what a package raises as it is imported without what it needs is its own
 
 
 def keeps_celerys(scheduler: Any) -> bool | None:

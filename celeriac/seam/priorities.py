@@ -53,7 +53,8 @@ def _declared(roles: Roles, tasks: Mapping[str, Any]) -> Iterator[str]:
     """A task that says `role=` was written for this engine."""
     for declared in roles.all():
         task = tasks[declared.role.name]
-        if "priority" in (getattr(task, "role_options", None) or {}) and not task._has_role:
+        is_said = task._has_role or getattr(task, "priority_is_said", False)
+        if "priority" in (getattr(task, "role_options", None) or {}) and not is_said:
             yield f"role {declared.role.name!r}"
         if routed(task).priority is not None:
             yield f"task_routes (of {declared.role.name!r})"

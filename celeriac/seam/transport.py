@@ -30,6 +30,7 @@ from redis.retry import Retry
 from celeriac.counters import COUNTERS
 from celeriac.dispatch.keys import adopting_key, quarantine, queue_of, ticket_key
 from celeriac.dispatch.publish import in_brief
+from celeriac.roles.rules import TICKET
 from celeriac.seam.control import PURGE, PurgeRefused
 from celeriac.seam.envelope import NotATicket, check_message, check_reply, check_ticket
 
@@ -104,6 +105,14 @@ class Channel(stock.Channel):
             return bool(put(keys=[self._q_for_pri(queue, 0)], args=[dumps(message)]))
         except NoPermissionError:
             return False
+
+    def _do_restore_message(self, payload: Any, *args: Any, **kwargs: Any) -> None:
+        """Put a message that nobody acknowledged back where those like it are: channels share what is unacked."""
+        before, self.carries_tickets = self.carries_tickets, (payload.get("headers") or {}).get("task") == TICKET
+        try:
+            super()._do_restore_message(payload, *args, **kwargs)
+        finally:
+            self.carries_tickets = before
 
     def _q_for_pri(self, queue: str, pri: int) -> str:
         return str(super()._q_for_pri(ticket_key(queue) if self.carries_tickets else queue, pri))

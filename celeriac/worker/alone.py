@@ -67,9 +67,9 @@ class Alone:
         with_work, now = SEEN.take(), time.monotonic()
         if not self.is_needed():
             return
-        if not SEEN.is_fresh() and now >= self.next_look:
+        if (shared.alone() or not SEEN.is_fresh()) and now >= self.next_look:  # tickets may lie where nobody takes them
             self.next_look = now + self.app.settings.poll_interval
-            with_work = {role.name for role in self.app.roles.of_queues(set(self.app.amqp.queues.consume_from))}
+            with_work |= {role.name for role in self.app.roles.of_queues(set(self.app.amqp.queues.consume_from))}
         self.waiting.extend(sorted(with_work.difference(self.waiting)))
         self.ask()
 
@@ -123,7 +123,9 @@ class Alone:
                 maybe_shutdown()
                 time.sleep(OFTEN)
             return
+        timers = set(map(_entry, hub.timer.queue))
         self.consumer.controller.register_with_event_loop(hub)
+        registered = set(map(_entry, hub.timer.queue)) - timers
         wake = hub.timer.call_repeatedly(OFTEN, lambda: None)
         loop, next_look = hub.create_loop(), 0.0
         try:
@@ -135,12 +137,18 @@ class Alone:
                     self.look()
                 next(loop)
         finally:
-            wake.cancel()
+            for entry in (wake, *registered):
+                entry.cancel()
             hub.reset()
 
 
 def fills_itself(pool: Any) -> bool:
     return hasattr(pool, "bring")
+
+
+def _entry(scheduled: Any) -> Any:
+    """The timer's entry, which can be cancelled: those that the pool registers outlast the loop's reset."""
+    return scheduled.entry
 
 
 class AloneStep(bootsteps.StartStopStep):

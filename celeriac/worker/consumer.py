@@ -7,7 +7,7 @@ import math
 import time
 import warnings
 from itertools import count
-from typing import Any, NoReturn
+from typing import Any
 
 from celery.events.dispatcher import EventDispatcher
 from celery.exceptions import CPendingDeprecationWarning
@@ -70,7 +70,7 @@ class Consumer(StockConsumer):
     def connect(self) -> Any:
         """Where connections end one right after the other, work goes on for the longer in between."""
         if self.broken:
-            self.work_alone(min(2**self.broken * SOON, AT_LAST))
+            self.work_alone(min(2 ** min(self.broken, 10) * SOON, AT_LAST))
         connection = super().connect()
         self.began = time.monotonic()
         return connection
@@ -85,10 +85,9 @@ class Consumer(StockConsumer):
             shared.be_alone(on=False)
 
     def connection_for_read(self, heartbeat: Any = None) -> Any:
-        conn = self.app.connection_for_read(heartbeat=heartbeat)
         said = self.app.conf.broker_transport_options or {}
-        conn.transport_options = {**conn.transport_options, **{k: said.get(k, v) for k, v in IN_LOOP.items()}}
-        return self.ensure_connected(conn)
+        patience = {k: said.get(k, v) for k, v in IN_LOOP.items()}
+        return self.ensure_connected(self.app.connection_for_read(heartbeat=heartbeat, transport_options=patience))
 
     def connection_for_write(self, url: Any = None, heartbeat: Any = None) -> Any:
         """Return a connection for events, with short timeouts: a hung Redis would hold up the consumer's own loop."""
@@ -118,13 +117,12 @@ class Consumer(StockConsumer):
         self.first_connection_attempt = False
         return conn
 
-    def _work_without(self) -> NoReturn:
+    def _work_without(self) -> None:
         """Until the worker is to end, which raises WorkerShutdown."""
         self.on_ready()
         places.alone = PULSE.consuming = True
         try:
-            while True:
-                self.alone.work_for(AT_LAST)
+            self.alone.work_for(math.inf)
         finally:
             places.alone = PULSE.consuming = False
 

@@ -13,7 +13,7 @@ import signal
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -295,18 +295,25 @@ class Lifeline(threading.Thread):
 
     def find_work(self) -> None:
         """Poll for work without a wake-up: due retries, work enqueued while Redis was away, a lost wake-up."""
-        roles = self.served()
-        with self.database.statement() as connection:
-            seen = glance(connection, (role.name for role in roles), TURN * self.settings.poll_interval)
-        shared.note_limits(seen.limits)
-        if seen.has_looks or seen.has_resumed:
-            self._unless_locked(lambda: seen.roles.update(self.look_around()))
-        SEEN.note(seen.roles, outbox=seen.has_outbox, ring=seen.ring_is_worn, every=self.settings.poll_interval)
-        for role in roles:
-            if role.name in seen.roles:
+        roles = {role.name: role for role in self.served()}
+        with_work = set(roles)
+        self._unless_locked(lambda: with_work.intersection_update(self.glance(roles)))
+        for name, role in roles.items():
+            if name in with_work:
                 self._unless_locked(partial(self._look_for, role))
                 self._beat_if_due()
         self._beat_within(self.interval())  # a running worker's queues can change
+
+    def glance(self, roles: Collection[str]) -> set[str]:
+        """Return the roles that were seen to have work, and wake whoever waits for it in this process."""
+        with self.database.statement() as connection:
+            seen = glance(connection, roles, TURN * self.settings.poll_interval)
+        shared.note_limits(seen.limits)
+        if seen.has_looks or seen.has_resumed:
+            self._unless_locked(lambda: seen.roles.update(self.look_around()))
+        with_work = seen.roles.intersection(roles)
+        SEEN.note(with_work, outbox=seen.has_outbox, ring=seen.ring_is_worn, every=self.settings.poll_interval)
+        return with_work
 
     def look_around(self) -> set[str]:
         """What callers' transactions left to be done, tasks of accounts that were resumed; their roles."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
+from importlib import import_module
 from urllib.parse import unquote
 
 import pytest
@@ -207,14 +208,15 @@ def test_a_dead_letter_is_discarded(site: Site) -> None:
 
 
 def test_an_alert_is_silenced_and_told_again(site: Site) -> None:
+    """An application's own: what the engine watches is shown while it is so."""
     site.rows("""INSERT INTO celeriac.alerts (name, subject, value, threshold, says)
-        VALUES ('queue_depth', 'crawl', 2, 1, '2 tasks wait, more than 1')""")
-    assert "crawl</a> 2 tasks wait, more than 1" in site.html("overview")
-    said = site.told("alerts/silence", name="queue_depth", subject="crawl", span="2h", why="known")
-    assert said == "Nobody is told of queue_depth crawl for 2 h."
+        VALUES ('own_depth', 'crawl', 2, 1, '2 shops wait, more than 1')""")
+    assert "crawl</a> 2 shops wait, more than 1" in site.html("overview")
+    said = site.told("alerts/silence", name="own_depth", subject="crawl", span="2h", why="known")
+    assert said == "Nobody is told of own_depth crawl for 2 h."
     assert "known" in site.html("alerts")
-    assert "Nothing was changed" in site.told("alerts/silence", name="queue_depth", subject="crawl", span="soon")
-    assert site.told("alerts/unsilence", name="queue_depth", subject="crawl") == "queue_depth crawl is told of again."
+    assert "Nothing was changed" in site.told("alerts/silence", name="own_depth", subject="crawl", span="soon")
+    assert site.told("alerts/unsilence", name="own_depth", subject="crawl") == "own_depth crawl is told of again."
     assert site.rows("SELECT * FROM celeriac.alert_silences") == []
 
 
@@ -256,7 +258,7 @@ def test_the_trail_is_narrowed_by_anything_and_is_a_file(site: Site, monkeypatch
     file = site.get("audit/export.csv?action=mend").text.splitlines()
     assert (file[0], len(file)) == ("id,at,by,via,action,kind,target,before,after,why", 10)
     assert "give 90, 30s" in site.get("audit?newer=soon").text
-    monkeypatch.setattr("celeriac.insights.history.trail.LOOK", 5)
+    monkeypatch.setattr(import_module("celeriac.insights.history.trail"), "LOOK", 5)
     monkeypatch.setattr("celeriac.dashboard.trail.LOOK", 5)
     text = site.html("audit?by=operate")
     assert "None of the 5 entries looked at" in text

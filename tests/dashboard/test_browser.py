@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 from playwright.sync_api import Page, expect
@@ -184,21 +185,28 @@ def test_the_key_metrics_of_a_role_are_on_its_page(site: Site, page: Page) -> No
     assert failed != done
 
 
-def test_what_should_alert_does(site: Site, page: Page) -> None:
-    """Depth over 1,000, over 10 % failed, over an hour in work, a schedule that missed its time."""
-    for name, value, threshold in (
-        ("queue_depth", 1_200, 1_000), ("failed_rate", 0.2, 0.1), ("long_running", 7_200, 3_600),
-        ("missed_schedule", 90, 60),
-    ):  # fmt: skip
-        site.rows("INSERT INTO celeriac.alerts (name, subject, value, threshold) VALUES (:n, 'crawl', :v, :t)",
-            n=name, v=value, t=threshold)  # fmt: skip
+def test_what_should_alert_does(site: Site, page: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Depth over its bound, over 10 % failed, over an hour in work, a schedule that missed its time: while it is so."""
+    monkeypatch.setattr(site.app, "settings", replace(site.app.settings, alert_queue_depth=2))
+    worker(site)
+    for status, n in (("pending", 3), ("failed", 21)):
+        for _ in range(n):
+            task(site, status, "crawl")
+    task(site, "running", "resync")
+    site.rows("UPDATE worker_tasks SET started_at = now() - interval '2 hours' WHERE status = 'running'")
+    site.rows("""INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression, next_run_at)
+        VALUES ('nightly', 'crawl', '@daily', now() - interval '6 minutes')""")
     looked(site)
     page.goto("overview")
-    expect(page.locator("h1")).to_have_text("4 things need you")
-    expect(page.locator("#alert-queue_depth-crawl")).to_contain_text("has 1200 for queue depth, over 1000")
-    page.goto("alerts")
-    for name in ("queue_depth", "failed_rate", "long_running", "missed_schedule"):
-        expect(page.locator("main")).to_contain_text(name.replace("_", " "))
+    for name, subject in (
+        ("queue_depth", "crawl"), ("failed_rate", "crawl"), ("long_running", "resync"), ("missed_schedule", "nightly"),
+    ):  # fmt: skip
+        expect(page.locator(f"#alert-{name}-{subject}")).to_contain_text("more than")
+    expect(page.locator("h1")).to_contain_text("things more")
+    site.rows("DELETE FROM celeriac.scheduled_jobs")
+    page.reload()
+    expect(page.locator("#alert-queue_depth-crawl")).to_be_visible()
+    expect(page.locator("#alert-missed_schedule-nightly")).to_have_count(0)
 
 
 def test_one_boosts_a_task_and_runs_a_schedule_now(site: Site, page: Page) -> None:

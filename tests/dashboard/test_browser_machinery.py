@@ -88,8 +88,8 @@ def test_a_beat_that_stands_still_is_late_then_an_alert_and_the_reason_of_what_w
     expect(schedule).to_contain_text("overdue")
     watched.goto("overview")
     alert = watched.locator("#alert-beat_silent-beat")
-    expect(alert).to_contain_text("there are schedules, and none has ticked for", timeout=SOON)
-    expect(watched.locator("h1")).to_contain_text(re.compile(r"\d things? needs? you"))
+    expect(alert).to_contain_text("none has ticked for", timeout=SOON)
+    expect(watched.locator("h1")).to_contain_text("Beat silent: beat")
 
     beat.signal_all(signal.SIGCONT)
     expect(alert).to_have_count(0, timeout=SOON)

@@ -142,7 +142,8 @@ def test_the_commands_that_end_do_what_they_say(
     for command in RUN[pages]:
         if command in QUICKLY:
             result = CliRunner().invoke(main, shlex.split(command)[1:])
-            assert result.exit_code == 0, f"{command}\n{result.output}\n{result.exception!r}"
+            finds = shlex.split(command)[1] == "doctor"  # a worker that is gone, and messages that are no task
+            assert result.exit_code == finds, f"{command}\n{result.output}\n{result.exception!r}"
 
 
 def test_the_commands_that_end_soon_succeed(environ: dict[str, str], venv: Path) -> None:

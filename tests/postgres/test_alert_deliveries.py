@@ -91,7 +91,7 @@ def looked(app: Celeriac, rows: Rows) -> None:
 
 
 SAYS = (
-    "1 messages are no task, more than 0; `celeriac dead-letters list` lists them, "
+    "messages that are no task: 1, more than 0; `celeriac dead-letters list` lists them, "
     "`celeriac dead-letters replay` makes tasks of them"
 )
 
@@ -291,5 +291,5 @@ def test_a_mail_is_sent_once_at_either_end(app: Celeriac, rows: Rows) -> None:
     assert (began.subject, ended.subject) == (
         "[warn] dead_letters plain Celery fires", "[warn] dead_letters plain Celery is over"
     )  # fmt: skip
-    assert "plain Celery: 1 messages are no task, more than 0" in began.text
+    assert "plain Celery: messages that are no task: 1, more than 0" in began.text
     assert began.message_id == "<celeriac-alert-1@shop.example>"

@@ -13,8 +13,8 @@ from click.testing import CliRunner, Result
 
 from celeriac import Celeriac
 from celeriac.cli import within_celery
-from celeriac.doctor import machinery
 from celeriac.doctor.deploying import against_database
+from celeriac.doctor.examine import examine
 from celeriac.errors import ConfigurationError
 from celeriac.schedules import operate
 from celeriac.schedules.decide import Entry
@@ -182,7 +182,8 @@ def test_the_check_names_cures_that_cure(old: Any, app: Celeriac) -> None:
 def test_doctor_and_why_name_a_cure_that_cures(old: Any, app: Celeriac) -> None:
     task = old.webhook.delay("a")
     renamed(app)
-    (trouble,) = machinery.roles(app).troubles
-    assert "run `celeriac move role webhook NAME`" in trouble.cure
+    (finding,) = (one for one in examine(app) if one.check == "roles" and not one.ok)
+    assert "run `celeriac move role webhook NAME`" in (finding.cure or "")
     assert "celeriac move role webhook NAME" in run(app, "why", task.id).stdout
-    assert "worker -Q webhook" in machinery.roles(old.app).troubles[0].cure
+    (finding,) = (one for one in examine(old.app) if one.check == "roles" and not one.ok)
+    assert "worker -Q webhook" in (finding.cure or "")

@@ -136,7 +136,7 @@ CASES = {
         "Postgres: a transaction is open for 601 s, more than 600 s: nothing that is dead can be vacuumed",
     ),
     "dead_letters": Case(
-        {"dead_letters": 1}, {"dead_letters": 0}, {}, "plain Celery: 1 messages are no task, more than 0"
+        {"dead_letters": 1}, {"dead_letters": 0}, {}, "plain Celery: messages that are no task: 1, more than 0"
     ),
     "figures_missing": Case(
         {"scrape_ok": 0}, {"scrape_ok": 1}, {},

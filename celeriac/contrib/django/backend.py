@@ -166,6 +166,7 @@ class RunTask(DjangoTask):
 
     abstract = True
     django_task: Any = None
+    priority_is_said = True  # Django's highest goes first
 
     def result(self, status: Any, **ended: Any) -> Any:
         """The task result of the run under way, from what its request says."""

@@ -132,7 +132,7 @@ def _planned(app: Celeriac, row: Any, entry: Entry, at: datetime, dry_run: bool)
     if is_there:
         return Imported(row.name, LEFT, f"task {task_id} is there already")
     if not dry_run:
-        options: Mapping[str, Any] = {"priority": entry.priority} if entry.priority is not None else {}
+        options: Mapping[str, Any] = {"priority": row.priority} if row.priority is not None else {}
         app.send_task(
             entry.target, entry.options.get("args", ()), entry.kwargs, eta=at, task_id=task_id,
             **options, **({"expires": entry.options["expires"]} if "expires" in entry.options else {}),

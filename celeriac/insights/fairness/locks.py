@@ -139,9 +139,11 @@ def locks(connection: Connection, *, limit: int = 100) -> Locks:
 def stuck(connection: Connection, longer_than: float, *, looked_at: int = 200) -> list[Lock]:
     """Keys behind which tasks wait that do not move, those with most behind them first.
 
-    The holder has run for longer than so many seconds, or its worker fell silent; or nobody has the key for `FREE`.
+    Those held for longest are looked at, and those waited for that come first by name: so many of each. The holder has
+    run for longer than so many seconds, or its worker fell silent; or nobody has the key for `FREE`.
     """
-    keys = list(connection.execute(WAITED_FOR, {"most": looked_at}).scalars())
+    kinds = (HELD, WAITED_FOR)
+    keys = list(dict.fromkeys(key for kind in kinds for key in connection.execute(kind, {"most": looked_at}).scalars()))
     return sorted((one for one in _locks(connection, keys) if _is_stuck(one, longer_than)), key=lambda o: -o.waiting.n)
 
 

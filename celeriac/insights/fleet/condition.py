@@ -82,7 +82,10 @@ CONNECTIONS = text("""
 WITH of_each AS MATERIALIZED (
     SELECT coalesce(usename, '') AS login, coalesce(application_name, '') AS name, count(*) AS n,
         count(*) FILTER (WHERE starts_with(state, 'idle')) AS idle
-    FROM pg_stat_activity WHERE backend_type = 'client backend' GROUP BY 1, 2
+    FROM pg_stat_activity WHERE backend_type = 'client backend'
+        -- others' are not told to a login without pg_read_all_stats
+        OR backend_type IS NULL AND datid IS NOT NULL AND usesysid IS NOT NULL
+    GROUP BY 1, 2
 )
 SELECT (SELECT CAST(sum(n) AS integer) FROM of_each) AS used,
     CAST(current_setting('max_connections') AS integer)

@@ -48,7 +48,7 @@ SELECT a.pid, coalesce(a.usename, '') AS login, coalesce(a.application_name, '')
     coalesce(a.query, '') AS runs, held.tables, held.holds_tables,
     coalesce(w.n, 0) AS waiting
 FROM held JOIN pg_stat_activity a ON a.pid = held.pid LEFT JOIN waited_for w ON w.blocker = a.pid
-WHERE a.pid <> pg_backend_pid() AND a.backend_type = 'client backend'
+WHERE a.pid <> pg_backend_pid() AND coalesce(a.backend_type, 'client backend') = 'client backend'
     AND coalesce(a.xact_start < clock_timestamp() - :long * interval '1 second', true)
     AND (w.n > 0 OR a.pid = ANY (CAST(:only AS integer[])) OR held.is_in_the_way
         AND a.xact_start IS NOT NULL AND NOT starts_with(a.application_name, 'celeriac'))

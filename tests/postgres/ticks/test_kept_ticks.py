@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -151,8 +152,9 @@ def test_what_is_counted_and_looked_at_is_bounded_and_says_so(
 ) -> None:
     put()
     rows(MADE, n=50, late=0.1, apart="1 second", name="job")
-    monkeypatch.setattr("celeriac.insights.history.ticks.LOOKED_AT", 10)
-    monkeypatch.setattr("celeriac.insights.history.ticks.COUNTED", 3)
+    module = import_module("celeriac.insights.history.ticks")
+    monkeypatch.setattr(module, "LOOKED_AT", 10)
+    monkeypatch.setattr(module, "COUNTED", 3)
     assert read(database, insights.lateness).ticks == Count(10, exact=False)
     assert read(database, insights.lateness, schedule(rows)).ticks == Count(10, exact=False)
     assert read(database, insights.ticking, [schedule(rows)])[schedule(rows)].missed == Count(6, exact=False)
