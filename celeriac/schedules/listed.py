@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from celeriac.errors import ConfigurationError
 from celeriac.repair import SWEEPS
+from celeriac.roles.declare import Roles
 from celeriac.schedules import celerys as timetable
 from celeriac.schedules.arguments import kept
 from celeriac.schedules.decide import Entry, every, overridden, variable
@@ -77,9 +78,9 @@ def _expression(when: str | float) -> str:
     return when if isinstance(when, str) else every(when)
 
 
-def _is_of_alias(app: Celeriac, entry: Entry) -> bool:
+def _is_of_alias(roles: Roles, entry: Entry) -> bool:
     """Return whether it is the pass of a role's former name: its variable may be that of the role's own."""
-    declared = app.roles.get(entry.target) if entry.kind == "pass" else None
+    declared = roles.get(entry.target) if entry.kind == "pass" else None
     return declared is not None and declared.successor is not None
 
 
@@ -93,7 +94,7 @@ def entries(app: Celeriac, environ: Mapping[str, str] | None = None, *, celerys:
     by_name = {entry.name: entry for entry in usual}
     for entry in _listed(app, celerys=celerys and bool(keeps_celerys(app.conf.beat_scheduler))):
         by_name[entry.name] = entry
-    _refuse_shared({name: entry for name, entry in by_name.items() if not _is_of_alias(app, entry)})
+    _refuse_shared({name: entry for name, entry in by_name.items() if not _is_of_alias(app.roles, entry)})
     variables = os.environ if environ is None else environ
     by_name = {name: replace(entry, **overridden(entry, variables)) for name, entry in by_name.items()}
     for entry in by_name.values():

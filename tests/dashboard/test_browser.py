@@ -201,7 +201,7 @@ def test_what_should_alert_does(site: Site, page: Page, monkeypatch: pytest.Monk
     for name, subject in (
         ("queue_depth", "crawl"), ("failed_rate", "crawl"), ("long_running", "resync"), ("missed_schedule", "nightly"),
     ):  # fmt: skip
-        expect(page.locator(f"#alert-{name}-{subject}")).to_contain_text("more than")
+        expect(page.locator(f"#alert-{name}-{subject}")).to_be_visible()
     expect(page.locator("h1")).to_contain_text("things more")
     site.rows("DELETE FROM celeriac.scheduled_jobs")
     page.reload()
