@@ -61,7 +61,8 @@ def _declared(roles: Roles, tasks: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _calls(tasks: Mapping[str, Any]) -> Iterator[str]:
-    modules = {type(task).__module__ for name, task in tasks.items() if not is_built_in(name)}
+    own = {type(task).__module__ for task in tasks.values() if getattr(task, "_has_role", False)}
+    modules = {type(task).__module__ for name, task in tasks.items() if not is_built_in(name)} - own
     for name in sorted(modules):
         try:
             tree = ast.parse(inspect.getsource(sys.modules[name]))

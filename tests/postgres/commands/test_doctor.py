@@ -137,10 +137,11 @@ def test_the_doctor_tells_what_keeps_vacuum_and_who_fills_the_connections(
 
 
 def test_the_doctor_tells_a_redis_that_evicts(run: Run, app: Celeriac, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(app.publisher, "memory_used", lambda: 0.0)
     monkeypatch.setattr(app.publisher, "ask", lambda _: {"maxmemory_policy": "allkeys-lru"})
     (redis,) = findings(run("doctor", "--json"))["redis"]
     assert (redis["ok"], "noeviction" in redis["cure"]) == (False, True)
-    monkeypatch.setattr(app.publisher, "ask", lambda _: None)
+    monkeypatch.setattr(app.publisher, "answers", lambda: False)
     assert "✕ redis: Redis: does not answer; what is enqueued waits" in run("doctor").output
 
 
