@@ -43,8 +43,8 @@ def in_calls(tasks: Mapping[str, Any], option: str, taking: frozenset[str] = TAK
         except (KeyError, OSError, TypeError, SyntaxError):
             continue
         calls = [call for call in ast.walk(tree) if isinstance(call, ast.Call) and _name(call) in taking]
-        found = [(call.lineno, keyword.value) for call in calls for keyword in call.keywords if keyword.arg == option]
-        yield from ((f"{name}:{line}", value) for line, value in sorted(found, key=lambda one: one[0]))
+        options = [(call.lineno, keyword.value) for call in calls for keyword in call.keywords if keyword.arg == option]
+        yield from ((f"{name}:{line}", value) for line, value in sorted(options, key=lambda one: one[0]))
 
 
 def _name(call: ast.Call) -> str | None:
