@@ -32,7 +32,7 @@ from celeriac.roles.rules import TICKET
 from celeriac.roles.signature import Signature
 from celeriac.run import coroutines, originals
 from celeriac.run.process import Process
-from celeriac.seam import app_wide, broker, chords, configuration, priorities, producer
+from celeriac.seam import app_wide, broker, chords, configuration, priorities, producer, serializers
 from celeriac.seam.app import Ambient, Bound
 from celeriac.seam.autoretry import retry_in_sql
 from celeriac.seam.backend import RowBackend
@@ -209,13 +209,15 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
     def notes(self, *, calls: bool = False, scheduler: Any = None) -> list[str]:
         """A line for each setting that does not do what it says, and what happens instead.
 
-        `calls`: also for calls in the modules that declare tasks, whose source is read. `scheduler`: a worker's beat's.
+        `calls`: also for calls in the modules that declare tasks, whose source is read, and none for serializers, which
+        `celeriac check` calls problems. `scheduler`: a worker's beat's.
         """
         notes = [
             *configuration.unused(self.conf, self.settings),
             *configuration.beside(scheduler),
             *configuration.unused_by_tasks(self.tasks.values()),
             *priorities.unsaid(self, calls=calls),
+            *(() if calls else serializers.others(self)),
         ]
         return list(dict.fromkeys(notes))
 

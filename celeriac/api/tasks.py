@@ -204,8 +204,8 @@ def list_tasks(query: Annotated[TaskQuery, Query()], arguments: Arguments, app: 
 
 @router.get("/counts")
 async def count_tasks(_: Reader, figures: Counted, role: Name | None = None) -> StatusCounts:
-    """Count tasks by status, of a role or of all: claimed and running exactly, the others up to 5,000, beyond that by
-    Postgres' estimate, or 5,000 of a role.
+    """Count tasks by status, of a role or of all: claimed and running exactly, the others up to 50,000, which is also
+    what is answered where there are more.
     """
     counts = await figures.counts(role)
     estimated = [status for status, count in counts.items() if not count.exact]

@@ -18,6 +18,7 @@ from celeriac.schedules import operate, written
 from celeriac.schedules.decide import Entry
 from celeriac.schedules.listed import entries
 from celeriac.schedules.timetable import Timetable
+from celeriac.seam import serializers
 from celeriac.store.invariants import violations
 from celeriac.store.migrate import refuse_narrow, unapplied
 from celeriac.worker.controller import queues_of
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 
 def problems(app: Celeriac, *, deep: bool = False) -> list[str]:
     """Return a line for each problem, with what to do. `deep`: also for each stored task that breaks an invariant."""
-    declared = [*_schedules(app), *_alerts(app), *_worker_role(app)]
+    declared = [*_schedules(app), *_alerts(app), *_worker_role(app), *serializers.others(app, calls=True)]
     return list(dict.fromkeys([*declared, *_database(app, deep), *_redis(app)]))
 
 

@@ -111,10 +111,8 @@ def cell(value: Any) -> str:
 
 
 def count(n: Count) -> str:
-    """Format a count: `5,000+` if counting stopped there; `~40,000` if estimated."""
-    if n.exact:
-        return f"{n.n:,}"
-    return f"~{n.n:,}" if n.estimated else f"{n.n:,}+"
+    """Format a count: `50,000+` if counting stopped there."""
+    return f"{n.n:,}" if n.exact else f"{n.n:,}+"
 
 
 @contextmanager

@@ -27,9 +27,6 @@ from celeriac.store.failures import is_locked
 #: A schedule that is this late (seconds) is shown: beat polls once a second.
 LATE = 5.0
 
-#: Counts are exact to here: above it a role's is `50,000+`, that of all roles Postgres' own estimate.
-COUNTED = 50_000
-
 _COLUMNS = (
     "role", "ready", "later", "behind", "parked", "members", "claimed", "running", "stale", "window", "newcomer",
     "oldest", "paused",
@@ -86,8 +83,8 @@ def overview(app: Celeriac) -> dict[str, Any]:
 
 def _figures(connection: Connection) -> dict[str, Any]:
     return {
-        "tasks": insights.counts(connection, cap=COUNTED),
-        "roles": insights.depth(connection, cap=COUNTED),
+        "tasks": insights.counts(connection),
+        "roles": insights.depth(connection, cap=insights.CAP),
         "workers": [w for w in insights.workers(connection) if w["heartbeat_age"] < SILENT],
         "late": [s for s in insights.schedules(connection) if s["late_seconds"] > LATE],
         "paused_accounts": insights.paused_accounts(connection),

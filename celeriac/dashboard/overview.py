@@ -59,7 +59,7 @@ def overview(page: Viewer) -> Response:
     span = page.ask("span").get("span", USUAL_SPAN)
     panels = page.at_once(
         roles=partial(roles, page), alerts=partial(page.panel, insights.firing),
-        counts=partial(page.panel, insights.counts, cap=words.CAP), workers=partial(page.panel, insights.workers),
+        counts=partial(page.panel, insights.counts), workers=partial(page.panel, insights.workers),
         beats=partial(page.panel, insights.beats), flow=partial(page.panel, insights.flow, span),
         lengths=partial(page.panel, insights.lengths), retries=partial(page.panel, insights.retries),
         pending=partial(page.panel, insights.pending_alerts),

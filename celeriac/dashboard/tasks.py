@@ -75,8 +75,8 @@ def _listed(page: Page, asked: Mapping[str, str], line: str | None, bad: BadQuer
         tasks = Content()
     role = asked.get("role")
     return page.show(
-        "tasks.html", "Tasks", tasks=tasks, counts=page.panel(insights.counts, role, cap=words.CAP), bad=bad,
-        waiting=page.panel(insights.waiting, role, cap=words.CAP), shown=columns.chosen(asked.get("columns")),
+        "tasks.html", "Tasks", tasks=tasks, counts=page.panel(insights.counts, role), bad=bad,
+        waiting=page.panel(insights.waiting, role), shown=columns.chosen(asked.get("columns")),
         line=grammar.written(page.filtered()) if line is None else line, was=grammar.written(_filter(asked)),
         views=Content() if page.live else page.panel(insights.saved_views, page.bearer.name),
         looks_at=lists.LOOKS_AT, rows=ROWS,

@@ -30,7 +30,7 @@ REASONS = {
     "nothing": "due", "time": "later", "lock": "behind a lock", "account": "account paused", "members": "for a group",
 }  # fmt: skip
 
-#: Counts are exact up to this.
+#: What a filter means, and the tasks of each role, are counted up to this.
 CAP = 10_000
 
 NONE = "–"
@@ -71,13 +71,11 @@ def took(seconds: float | None) -> str:
 
 
 def figure(value: Any) -> str:
-    """Format with thin groups of three: `12 404`; counted to a bound: `10 000+`; an estimate: `~40 000`."""
+    """Format with thin groups of three: `12 404`; counted to a bound: `10 000+`."""
     if value is None:
         return NONE
     if isinstance(value, Count):
-        if value.exact:
-            return figure(value.n)
-        return f"~{figure(value.n)}" if value.estimated else f"{figure(min(value.n, CAP))}+"
+        return figure(value.n) if value.exact else f"{figure(value.n)}+"
     if isinstance(value, float) and not value.is_integer():
         return f"{value:,.1f}".replace(",", "\u202f")
     return f"{int(value):,}".replace(",", "\u202f")

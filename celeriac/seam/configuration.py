@@ -62,6 +62,7 @@ USUAL: Mapping[str, Any] = {
 }
 
 _JSON = "arguments and results are JSON"
+_JSONS = ("json", "application/json")
 _AGAIN = "a task whose process dies runs again, up to its role's max_losses"
 _ROWS = "results are the tasks' rows in Postgres"
 _INSERT = "an enqueue is an INSERT, and needs no Redis"
@@ -78,8 +79,6 @@ INSTEAD: Mapping[str, str] = {
     "result_chord_retry_interval": _ROWS,
     "result_chord_join_timeout": _ROWS,
     "result_chord_expires": _KEEPS,
-    "task_serializer": _JSON,
-    "result_serializer": _JSON,
     "accept_content": _JSON,
     "result_accept_content": _JSON,
     "task_compression": "rows are as large as they are",
@@ -107,12 +106,14 @@ INSTEAD: Mapping[str, str] = {
     "beat_max_loop_interval": _SCHEDULES,
 }
 
+#: Settings of which `check` fails where one asks for more than JSON.
+SERIALIZERS = ("task_serializer", "result_serializer", "accept_content", "result_accept_content")
+
 #: Options of a task without a meaning here, and what happens instead.
 OF_TASKS: Mapping[str, str] = {
     "acks_late": _AGAIN,
     "reject_on_worker_lost": _AGAIN,
     "retry_on_worker_lost": _AGAIN,
-    "serializer": _JSON,
     "compression": "rows are as large as they are",
     "backend_asked": _ROWS,
     "Request": (
@@ -226,17 +227,18 @@ def unused_by_tasks(tasks: Iterable[Any]) -> Iterator[str]:
 
 def _instead(name: str, value: Any) -> str | None:
     """Return what happens instead of the setting; None if its value is what happens anyway."""
-    if value in (CELERYS.get(name), USUAL.get(name)) or value == REQUIRED.get(name, object()) or _is_json(name, value):
+    if value in (CELERYS.get(name), USUAL.get(name)) or value == REQUIRED.get(name, object()):
         return None
+    if name in SERIALIZERS and (not is_json(value) or {*_JSONS} >= set(value)):
+        return None  # the former is reported by `serializers.others`
     if name in INSTEAD:
         return INSTEAD[name]
     return next((instead for begins, instead in _OTHERS.items() if name.startswith(begins)), None)
 
 
-def _is_json(name: str, value: Any) -> bool:
-    if not name.endswith("accept_content"):
-        return False
-    return not isinstance(value, str) and {"json", "application/json"} >= set(value)
+def is_json(said: Any) -> bool:
+    """Return whether a serializer is JSON, or all may be JSON by what is accepted."""
+    return not said or any(one in _JSONS for one in ([said] if isinstance(said, str) else said))
 
 
 def _transport(said: Mapping[str, Any]) -> Iterator[str]:

@@ -29,6 +29,7 @@ OURS = "from tasks import app\n"
 GIVEN = {
     "docs/adopting.md": "from celeriac import Celeriac",
     "docs/callers.md": SHOP,
+    "docs/coming-from-celery.md": SHOP,
     "docs/dashboard.md": SHOP,
     "docs/deploying.md": "",
     "docs/handlers.md": "",
@@ -104,7 +105,7 @@ def ran(given: str, blocks: list[Block]) -> dict[str, Any]:
     names: dict[str, Any] = {"__name__": "page"}
     exec(given, names)
     for block in blocks:
-        exec(compile("\n" * block.line + block.text, str(block.page), "exec"), names)
+        exec(compile("\n" * block.line + block.text, str(block.page), "exec", dont_inherit=True), names)
     return names
 
 

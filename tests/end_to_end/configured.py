@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from celery import Task, shared_task
 
 from celeriac import Celeriac as Celery
+from tests.deploy.written import of
 
 app = Celery("configured", backend="redis://nowhere.invalid/1", broker=os.environ.get("REDIS_URL"))
 app.config_from_object(
@@ -55,3 +56,8 @@ class Flaky(Task):
 
 
 flaky = app.register_task(Flaky())
+
+#: Types and a task of the page about coming from Celery.
+(page,) = of("docs/coming-from-celery.md", "python")
+written = {"__name__": "shop", "app": app}
+exec(compile(page.text, str(page.page), "exec", dont_inherit=True), written)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,8 @@ def test_rows_run_and_come_back_whatever_is_configured(
     worker: Worker, rows: Rows, database_url: str, redis_url: str
 ) -> None:
     running = worker("--without-heartbeat", module=MODULE)
-    app = importlib.import_module(MODULE).app
+    module = importlib.import_module(MODULE)
+    app = module.app
     for name in ("database", "publisher", "enqueuer", "by_name"):
         app.__dict__.pop(name, None)
     app.settings, app.conf.broker_url = Settings(database_url=database_url, redis_url=redis_url), redis_url
@@ -31,12 +33,17 @@ def test_rows_run_and_come_back_whatever_is_configured(
         assert double.delay(21).get(timeout=20) == 42
         with pytest.raises(ValueError, match="-1"):
             double.delay(-1).get(timeout=20)
+        parcel, speed, address, ship = itemgetter("Parcel", "Speed", "Address", "ship")(module.written)
+        shipped = ship.delay(parcel(7, Path("labels")), speed.FAST, address(city="Ulm"))
+        assert shipped.get(timeout=20) == parcel(7, Path("labels/Ulm/fast"))
     finally:
         app.publisher.close()
         app.database.dispose()
     printed = running.printed()
-    for once in ("task_acks_late=True", "accept_content=['pickle']", "result_backend='redis://nowhere.invalid/1'"):
+    for once in ("task_acks_late=True", "result_backend='redis://nowhere.invalid/1'"):
         assert printed.count(f"{once} is not used: ") == 1
+    for once in ("task_serializer='pickle'", "accept_content=['pickle']", "kombu.utils.json.register_type"):
+        assert printed.count(once) == 1
     assert "concurrency: 1 " in printed
 
 

@@ -38,7 +38,7 @@ SHORT = {
 #: moving a sealed segment takes whatever entries it meets first, and a day is begun once.
 EXCEPT = {
     "insights.capacity.CAPACITY", "insights.metrics.MEASURE", "insights.metrics.PRIORITIES",
-    "insights.counting.BELIEVED", "insights.counting.DUE", "repair.prune.DAYS", "repair.prune.DROP_DAY", "add days",
+    "insights.counting.DUE", "repair.prune.DAYS", "repair.prune.DROP_DAY", "add days",
     "move", "repair.history.BEGIN_DAY", "store.migrate.BEGIN_DAY",
     "insights.figures.ESTIMATED", "insights.figures.REVISION", "dispatch.select.DEAD",
 }  # fmt: skip

@@ -1,9 +1,9 @@
-"""Counts of tasks: exact up to a bound; beyond it a lower bound, or for all roles Postgres' own estimate."""
+"""Counts of tasks: exact up to a bound, and beyond it that bound, as a lower one."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -12,20 +12,15 @@ from sqlalchemy import Connection, Row, RowMapping, text
 from celeriac.store.built_in import is_built_in
 from celeriac.store.states import ALL, CANCELLED, COMPLETED, FAILED, PENDING
 
-#: Counting stops here.
-CAP = 5_000
+#: Counting stops here: of all roles or of one, and of each of many.
+CAP, CAP_OF_EACH = 50_000, 5_000
 
 # Each LIMIT has its index's ORDER BY, so that counting walks the index and nothing else. Finished tasks are read up to
-# the bound whatever their status: finding successes among many failures could take for ever.
+# the bound beside those that ended badly, whatever their status: finding successes among many failures could take for
+# ever. OFFSET 0: `bad` is counted once.
 COUNTS = text("""
 SELECT greatest(0, u.unfinished - held.claimed - held.running) AS pending, held.claimed, held.running,
-    (SELECT count(*) FROM (
-        SELECT FROM celeriac.history WHERE status IN ('failed', 'cancelled') AND status = 'failed'
-        ORDER BY role, -id LIMIT :most) AS f) AS failed,
-    (SELECT count(*) FROM (
-        SELECT FROM celeriac.history WHERE status IN ('failed', 'cancelled') AND status = 'cancelled'
-        ORDER BY role, -id LIMIT :most) AS x) AS cancelled,
-    e.finished, e.completed
+    bad.failed, bad.cancelled, ended.completed, ended.finished >= :most + bad.failed + bad.cancelled AS has_more
 FROM (
     SELECT CAST(coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NULL), 0) AS bigint) AS claimed,
         CAST(coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NOT NULL), 0) AS bigint) AS running
@@ -33,21 +28,23 @@ FROM (
 ) AS held CROSS JOIN LATERAL (
     SELECT count(*) AS unfinished
     FROM (SELECT FROM celeriac.tasks ORDER BY id LIMIT :most + held.claimed + held.running) AS t
-) AS u CROSS JOIN (
+) AS u CROSS JOIN LATERAL (
+    SELECT (SELECT count(*) FROM (
+            SELECT FROM celeriac.history WHERE status IN ('failed', 'cancelled') AND status = 'failed'
+            ORDER BY role, -id LIMIT :most) AS f) AS failed,
+        (SELECT count(*) FROM (
+            SELECT FROM celeriac.history WHERE status IN ('failed', 'cancelled') AND status = 'cancelled'
+            ORDER BY role, -id LIMIT :most) AS x) AS cancelled
+    OFFSET 0
+) AS bad CROSS JOIN LATERAL (
     SELECT count(*) AS finished, count(*) FILTER (WHERE status = 'completed') AS completed
-    FROM (SELECT status FROM celeriac.history ORDER BY role, completed_at LIMIT :most) AS f
-) AS e
+    FROM (SELECT status FROM celeriac.history ORDER BY role, completed_at LIMIT :most + bad.failed + bad.cancelled) AS f
+) AS ended
 """)
 
 COUNTS_OF_ROLE = text("""
 SELECT greatest(0, u.unfinished - held.claimed - held.running) AS pending, held.claimed, held.running,
-    (SELECT count(*) FROM (
-        SELECT FROM celeriac.history WHERE status IN ('failed', 'cancelled') AND status = 'failed' AND role = :role
-        ORDER BY role, -id LIMIT :most) AS f) AS failed,
-    (SELECT count(*) FROM (
-        SELECT FROM celeriac.history WHERE status IN ('failed', 'cancelled') AND status = 'cancelled' AND role = :role
-        ORDER BY role, -id LIMIT :most) AS x) AS cancelled,
-    e.finished, e.completed
+    bad.failed, bad.cancelled, ended.completed, ended.finished >= :most + bad.failed + bad.cancelled AS has_more
 FROM (
     SELECT CAST(coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NULL), 0) AS bigint) AS claimed,
         CAST(coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NOT NULL), 0) AS bigint) AS running
@@ -55,10 +52,23 @@ FROM (
 ) AS held CROSS JOIN LATERAL (
     SELECT count(*) AS unfinished FROM (
         SELECT FROM celeriac.tasks WHERE role = :role ORDER BY -id LIMIT :most + held.claimed + held.running) AS t
-) AS u CROSS JOIN (
+) AS u CROSS JOIN LATERAL (
+    SELECT (SELECT count(*) FROM (
+            SELECT FROM celeriac.history
+            WHERE status IN ('failed', 'cancelled') AND status = 'failed' AND role = :role
+            ORDER BY role, -id LIMIT :most) AS f) AS failed,
+        (SELECT count(*) FROM (
+            SELECT FROM celeriac.history
+            WHERE status IN ('failed', 'cancelled') AND status = 'cancelled' AND role = :role
+            ORDER BY role, -id LIMIT :most) AS x) AS cancelled
+    OFFSET 0
+) AS bad CROSS JOIN LATERAL (
     SELECT count(*) AS finished, count(*) FILTER (WHERE status = 'completed') AS completed
-    FROM (SELECT status FROM celeriac.history WHERE role = :role ORDER BY completed_at LIMIT :most) AS f
-) AS e
+    FROM (
+        SELECT status FROM celeriac.history WHERE role = :role ORDER BY completed_at
+        LIMIT :most + bad.failed + bad.cancelled
+    ) AS f
+) AS ended
 """)
 
 # Pending tasks by what they wait for, which is how lists are filtered.
@@ -74,18 +84,6 @@ SELECT (SELECT count(*) FROM (
 WAITING_OF_ROLE = text("""
 SELECT ready AS nothing, later AS "time", behind_lock AS lock, parked AS account, members
 FROM celeriac.backlog(:role, :most)
-""")
-
-# Postgres counts inserts and deletes within seconds of the commit: unlike the planner's figure this one follows a
-# backlog. A crash resets it. How finished tasks ended is known by the shares of the last ANALYZE.
-BELIEVED = text("""
-SELECT 'pending' AS status, pg_stat_get_live_tuples(CAST('celeriac.tasks' AS regclass)) AS n
-UNION ALL
-SELECT value, sum(share * pg_stat_get_live_tuples(c.oid))
-FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid
-JOIN pg_stats p ON p.schemaname = 'celeriac' AND p.tablename = c.relname AND p.attname = 'status',
-unnest(CAST(CAST(p.most_common_vals AS text) AS text[]), p.most_common_freqs) AS common (value, share)
-WHERE i.inhparent = CAST('celeriac.history' AS regclass) GROUP BY value
 """)
 
 # INVARIANT of `names`: one descent per role that has unfinished tasks, or is registered.
@@ -141,11 +139,10 @@ LOOK = 500
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """A number of tasks. `exact` False: at least `n`, or about `n` where it is `estimated`."""
+    """A number of tasks. `exact` False: at least `n`."""
 
     n: int
     exact: bool = True
-    estimated: bool = field(default=False, compare=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,22 +173,13 @@ class RoleDepth:
 def counts(connection: Connection, role: str | None = None, *, cap: int = CAP) -> dict[str, Count]:
     """Count tasks by status, each exactly up to `cap`; claimed and running are always exact, by the tickets.
 
-    Beyond `cap` all roles together are estimated, within seconds of the truth; of one role it is at least `cap`.
+    `completed`: at least `cap` where there are more; at least `n` where also more than `cap` failed or were cancelled.
     """
     statement, parameters = (COUNTS, {}) if role is None else (COUNTS_OF_ROLE, {"role": role})
     row = connection.execute(statement, parameters | {"most": cap + 1}).one()._asdict()
-    bounded = {status for status in (PENDING, FAILED, CANCELLED) if row[status] > cap}
-    bounded |= {COMPLETED} if row["finished"] > cap else set()
-    believed = {b.status: round(b.n) for b in connection.execute(BELIEVED)} if bounded and role is None else {}
-    believed[PENDING] = believed.get(PENDING, 0) - row["claimed"] - row["running"]
-    return {
-        status: _beyond(min(row[status], cap), believed.get(status, 0)) if status in bounded else Count(row[status])
-        for status in ALL
-    }
-
-
-def _beyond(counted: int, believed: int) -> Count:
-    return Count(believed, exact=False, estimated=True) if believed > counted else Count(counted, exact=False)
+    counted = {status: Count(min(row[status], cap), row[status] <= cap) for status in (PENDING, FAILED, CANCELLED)}
+    counted[COMPLETED] = Count(min(row[COMPLETED], cap), not row["has_more"])
+    return {status: counted.get(status) or Count(row[status]) for status in ALL}
 
 
 def waiting(connection: Connection, role: str | None = None, *, cap: int = CAP) -> dict[str, Count]:
@@ -201,7 +189,7 @@ def waiting(connection: Connection, role: str | None = None, *, cap: int = CAP) 
     return {reason: Count(min(n, cap), exact=n <= cap) for reason, n in row.items()}
 
 
-def depth(connection: Connection, role: str | None = None, *, cap: int = CAP) -> list[RoleDepth]:
+def depth(connection: Connection, role: str | None = None, *, cap: int = CAP_OF_EACH) -> list[RoleDepth]:
     """Return each role that is registered or has work, with counts exact up to `cap`; or the given role.
 
     A built-in role is returned if it has work, is paused, or is given.

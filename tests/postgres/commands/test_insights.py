@@ -193,7 +193,7 @@ def test_workers_tell_their_release_and_what_they_did_and_one_its_hour(run: Run,
     finished(rows, "work", n=3)
     assert run("workers").output.splitlines()[1].split()[:4] == ["w", "host", "1", "0.1.0"]
     (told,) = value(run("workers", "--json"))
-    assert (told["worker_id"], told["done_last_hour"]) == ("w", {"n": 3, "exact": True, "estimated": False})
+    assert (told["worker_id"], told["done_last_hour"]) == ("w", {"n": 3, "exact": True})
     rows("""INSERT INTO celeriac.worker_samples VALUES ('w', now() - interval '2 minutes', 50, 12, NULL),
         ('w', now() - interval '1 minute', 91.4, 12, 'Memory at 91 %')""")
     assert [one["memory_percent"] for one in value(run("workers", "hour", "w", "--json"))] == [50.0, 91.4]

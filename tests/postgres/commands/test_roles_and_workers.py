@@ -66,7 +66,7 @@ def test_status_shows_what_waits_runs_is_late_and_is_paused(run: Run, rows: Rows
     for line in ("1 workers, 8 slots, 1 busy", "late      nightly: 10 min", "paused    account acme"):
         assert line in shown
     now = value(run("status", "--json"))
-    assert now["tasks"]["running"] == {"n": 1, "exact": True, "estimated": False}
+    assert now["tasks"]["running"] == {"n": 1, "exact": True}
     assert {"busy", "sync"} <= {role["role"] for role in now["roles"]}
     assert value(run("workers", "--json"))[0]["worker_id"] == stages.WORKER
 

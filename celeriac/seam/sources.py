@@ -1,0 +1,57 @@
+"""Where an application gives an option to its tasks' calls, by its settings and its modules' source."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from celery.app.annotations import MapAnnotation
+
+from celeriac.store.built_in import is_built_in
+
+#: Calls that take options beside the arguments.
+TAKING = frozenset({
+    "apply_async", "aapply_async", "send_task", "signature", "subtask", "set", "clone", "using", "Signature",
+})  # fmt: skip
+
+#: How many places a line names.
+_NAMED = 8
+
+
+def in_settings(app: Any, option: str) -> Iterator[tuple[str, Any]]:
+    """Yield each annotation and entry of `beat_schedule` that gives the option, and its value."""
+    for annotation in app.annotations:
+        if isinstance(annotation, MapAnnotation):
+            yield from (
+                (f"task_annotations[{name!r}]", said[option]) for name, said in annotation.items() if option in said
+            )
+    for name, entry in (app.conf.beat_schedule or {}).items():
+        options = (entry.get("options") if isinstance(entry, Mapping) else getattr(entry, "options", None)) or {}
+        if options.get(option) is not None:
+            yield f"beat_schedule[{name!r}]", options[option]
+
+
+def in_calls(tasks: Mapping[str, Any], option: str, taking: frozenset[str] = TAKING) -> Iterator[tuple[str, ast.expr]]:
+    """Yield the line of each call that gives the option, in the modules that declare tasks, and its expression."""
+    modules = {type(task).__module__ for name, task in tasks.items() if not is_built_in(name)}
+    for name in sorted(modules):
+        try:
+            tree = ast.parse(inspect.getsource(sys.modules[name]))
+        except (KeyError, OSError, TypeError, SyntaxError):
+            continue
+        calls = [call for call in ast.walk(tree) if isinstance(call, ast.Call) and _name(call) in taking]
+        options = [(call.lineno, keyword.value) for call in calls for keyword in call.keywords if keyword.arg == option]
+        yield from ((f"{name}:{line}", value) for line, value in sorted(options, key=lambda one: one[0]))
+
+
+def _name(call: ast.Call) -> str | None:
+    return getattr(call.func, "attr", getattr(call.func, "id", None))
+
+
+def named(places: list[str]) -> str:
+    """Return the first places as text, and how many more there are."""
+    more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
+    return f"{', '.join(places[:_NAMED])}{more}"
