@@ -33,6 +33,7 @@ EVENTS: Mapping[str, str] = {
     "worker.stopped": "it has stopped",
     "lock.held_up": "somebody's open transaction or slow statement has locked what is needed; each 10 s at most",
     "schedule.tick": "a schedule ran; at DEBUG also passes and sweeps",
+    "log.dropped": "lines of this log could not be written; now they are again",
     "role.paused": "an operator paused a role",
     "role.resumed": "and resumed it",
     "audit": "an operator changed something",

@@ -19,6 +19,7 @@ from billiard.common import terminate_handler_fired
 from celery.exceptions import WorkerShutdown, WorkerTerminate
 
 from celeriac.errors import HandlerEnded, LeaseLost, TaskCancelled
+from celeriac.run import outlets
 from celeriac.run import run as running
 from celeriac.store import forks
 
@@ -85,6 +86,7 @@ def _end(error: BaseException | None) -> None:
             stream.flush()
         except (OSError, ValueError, AttributeError):
             continue
+    outlets.finish()
     os._exit(code & 0xFF)
 
 

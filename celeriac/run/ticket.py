@@ -18,7 +18,7 @@ from celeriac.dispatch.publish import Ticket
 from celeriac.errors import NotSettled
 from celeriac.roles import registry
 from celeriac.roles.role import Role
-from celeriac.run import start
+from celeriac.run import outlets, start
 from celeriac.run.app import RunApp
 from celeriac.run.execute import Direct, directly
 from celeriac.run.late import Delayed, late
@@ -361,6 +361,7 @@ class TicketRun:
         if self._released(error):
             return
         if places.kind is None:
+            outlets.finish()
             os._exit(1)  # the parent sees a lost child and releases what it ran
         places.orphans.put(self.token)
 

@@ -16,9 +16,9 @@ from typing import Any
 from celery import signals
 from celery._state import get_current_task
 from celery.app.log import TaskFormatter
-from celery.utils.log import ColorFormatter
+from celery.utils.log import ColorFormatter, get_multiprocessing_logger
 
-from celeriac.run import run
+from celeriac.run import outlets, run
 from celeriac.run.lines import known
 
 #: SQLAlchemy's line with a statement's parameters.
@@ -106,17 +106,30 @@ def in_one_record(said: str) -> str:
 
 def configure() -> None:
     """Log everything from INFO on as JSON objects, in a process that Celery does not set up."""
-    handler = logging.StreamHandler()
+    handler = outlets.patient(logging.StreamHandler())
     handler.setFormatter(AsJson())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
     logging.captureWarnings(True)
 
 
 def exchange(kind: str) -> None:
-    """Change the format to `json` or `text` when Celery sets its logging up, in workers and beats."""
+    """Change the format to `json` or `text` when Celery sets its logging up, in workers and beats, and let no line
+    wait for who reads it.
+    """
     exchanged = _to_json if kind == "json" else _to_safe_text
     for signal in (signals.after_setup_logger, signals.after_setup_task_logger):
+        signal.connect(_to_outlets, weak=False, dispatch_uid="celeriac outlets")
         signal.connect(exchanged, weak=False, dispatch_uid="celeriac log")
+
+
+@signals.worker_process_shutdown.connect(weak=False)
+def _finish(**_: Any) -> None:
+    outlets.finish()
+
+
+def _to_outlets(logger: logging.Logger, **_: Any) -> None:
+    for one in (logger, get_multiprocessing_logger()):
+        one.handlers[:] = map(outlets.patient, one.handlers)
 
 
 def _to_json(logger: logging.Logger, **_: Any) -> None:

@@ -15,10 +15,11 @@ from contextlib import suppress
 from typing import Any
 
 from celery import platforms, signals
-from celery.apps.worker import safe_say
 from celery.platforms import EX_FAILURE, EX_OK
 from celery.utils.log import in_sighandler
 from celery.worker import state
+
+from celeriac.run import outlets
 
 SIGNALS = ("SIGTERM", "SIGQUIT", "SIGINT", "SIGHUP")
 
@@ -48,6 +49,7 @@ def _begin_anew_if_asked() -> None:
 
 def end() -> None:
     """End the process, whatever its threads do."""
+    outlets.finish()
     _begin_anew_if_asked()
     os._exit(0)
 
@@ -95,4 +97,4 @@ class Stops:
     def _say(self, how: str) -> None:
         """Print which shutdown begins; the terminal may be gone."""
         with suppress(OSError, ValueError):
-            safe_say(f"worker: {how} shutdown (MainProcess)", sys.__stdout__)
+            outlets.of(sys.__stdout__).write(f"\nworker: {how} shutdown (MainProcess)\n")

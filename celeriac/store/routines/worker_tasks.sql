@@ -147,6 +147,30 @@ BEGIN
     RETURN task;
 END $$;
 
+-- One row more that the statement of now writes. A statement over many rows holds them all until its end: beyond
+-- `celeriac.most_rows` it is refused. What a function or another view's trigger writes row by row counts as one statement.
+CREATE OR REPLACE FUNCTION celeriac.one_more_row(
+    action text, old_row celeriac.worker_tasks, new_row celeriac.worker_tasks
+) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    this_one CONSTANT text := extract(epoch FROM statement_timestamp());
+    before CONSTANT text := coalesce(current_setting('celeriac.rows_written', true), '');
+    written CONSTANT integer := 1 + CASE WHEN split_part(before, ' ', 1) = this_one
+        THEN CAST(split_part(before, ' ', 2) AS integer) ELSE 0 END;
+    most CONSTANT integer := coalesce(nullif(current_setting('celeriac.most_rows', true), ''), '10000');
+BEGIN
+    IF written > most THEN
+        RAISE program_limit_exceeded USING
+            MESSAGE = 'this ' || action || ' is of more than ' || most || ' rows of worker_tasks, and would hold them all',
+            HINT = format('Run `celeriac %s --role %s`, which goes on in small transactions, or SET LOCAL '
+                'celeriac.most_rows = 1000000 first.', CASE
+                WHEN action = 'DELETE' OR new_row.status = 'cancelled' AND old_row.status <> 'cancelled' THEN 'cancel'
+                WHEN new_row.status = 'pending' AND old_row.status <> 'pending' THEN 'retry'
+                ELSE format('prioritise %s', new_row.priority) END, old_row.role);
+    END IF;
+    PERFORM set_config('celeriac.rows_written', this_one || ' ' || written, true);
+END $$;
+
 -- The view can be written to, for whoever has psql and nothing else: the row goes where its new values say. What would
 -- break an invariant is refused.
 CREATE OR REPLACE FUNCTION celeriac.worker_tasks_written() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -175,6 +199,7 @@ BEGIN
         PERFORM celeriac.enter(NEW);
         RETURN NEW;
     END IF;
+    PERFORM celeriac.one_more_row(TG_OP, OLD, NEW);
     PERFORM celeriac.hold(ARRAY[OLD.id], false);
     keys := celeriac.leave(ARRAY[OLD.id]);
     DELETE FROM celeriac.tasks WHERE id = OLD.id;
