@@ -19,7 +19,9 @@ def unsaid(app: Any, *, calls: bool = False) -> list[str]:
     roles: Roles = app.roles
     if not roles.priorities.is_unsaid:
         return []
-    in_calls = [place for place, _ in sources.in_calls(app.tasks, "priority", _CALLS)] if calls else ()
+    own = {type(task).__module__ for task in app.tasks.values() if getattr(task, "_has_role", False)}
+    others = {name: task for name, task in app.tasks.items() if type(task).__module__ not in own}
+    in_calls = [place for place, _ in sources.in_calls(others, "priority", _CALLS)] if calls else ()
     places = list(dict.fromkeys([*_settings(app), *_declared(roles, app.tasks), *in_calls]))
     return [f"priority: the highest goes first, in {sources.named(places)}: {TO_SAY}"] if places else []
 

@@ -99,7 +99,7 @@ SELECT "by", action, kind, CASE kind WHEN 'tasks' THEN '{MANY}' ELSE target END 
 """
 
 #: Of each change of a status or a priority: what the API did, and what the audit trail says that it did; where what has
-#: expired makes way for a request, its event says so.
+#: expired makes way for a request, or is handed back by a pause, its event says so.
 DONE = """
 SELECT task, was, became FROM did
 WHERE by_api AND was IS DISTINCT FROM became AND NOT (was IS NULL AND role = ANY(CAST(:generated AS text[])))
@@ -113,6 +113,9 @@ WHERE kind = 'task' AND before ->> 'status' IS DISTINCT FROM after ->> 'status'
 UNION ALL
 SELECT task, from_status, to_status FROM celeriac.task_events
 WHERE kind = 'expired' AND by NOT SIMILAR TO 'worker|sql:%'
+UNION ALL
+SELECT task, from_status, to_status FROM celeriac.task_events
+WHERE kind = 'handed_back' AND why SIMILAR TO 'its (role|account) was paused%'
 UNION ALL
 SELECT task, from_status, to_status FROM celeriac.task_events
 WHERE why = '{BY_FILTER}' AND from_status IS DISTINCT FROM to_status AND by NOT SIMILAR TO 'worker|sql:%'

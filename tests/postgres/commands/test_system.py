@@ -142,7 +142,7 @@ def test_check_notes_arguments_that_look_like_secrets_until_somebody_has_said_wh
     told = "'api_key', 'token'"
     note = f"role 'reset': every surface shows its {told}: say sensitive=({told},) where that is secret, sensitive=()"
     answer = run("check", "--json")
-    assert answer.exit_code == 0
+    assert answer.exit_code == 0, answer.output
     assert value(answer)["notes"] == [
         "role 'misspelt': sensitive names 'pasword', which is no parameter and hides only a key of that name within "
         "arguments; did you mean 'password'?",
