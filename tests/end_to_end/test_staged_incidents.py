@@ -264,12 +264,16 @@ def test_a_release_that_fails_at_once(staged: Staged) -> None:
 
 
 def test_a_worker_that_is_frozen(staged: Staged) -> None:
+    staged.broken("hangs")
+    staged.module.report.delay()
+    until(lambda: staged.rows("SELECT FROM worker_tasks WHERE status = 'running'"), "it to run")
     staged.worker.signal_all(signal.SIGSTOP)
     try:
         ((name,),) = staged.rows("SELECT worker_id FROM celeriac.workers")
         staged.names("dead_worker", name, "was heard of ")
     finally:
         staged.worker.signal_all(signal.SIGCONT)
+    staged.mended()
     staged.is_over("dead_worker")
 
 
