@@ -1,4 +1,4 @@
-"""The command `celeriac`, for what Celery's own does not do. Also `celery -A … celeriac`, by Celery's plugin point.
+"""The command `celeriac`, for what Celery's own does not do. Celery has it as a command of its own, too: a plugin.
 
 group       the group itself, finding the app, errors in a line
 output      text for people, JSON for programs, exit statuses
