@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from kombu.asynchronous import Hub
 
 from celeriac.worker.alone import Alone, AloneStep
 
@@ -44,3 +45,18 @@ def test_a_look_that_the_pool_throws_away_keeps_no_other_from_being_asked_for(al
     alone.over(asked[0], ran=0)  # one that ran all the same
     alone.look()
     assert len(asked) == 2
+
+
+def test_a_wait_leaves_no_timer_of_the_pools_behind(alone: Alone, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each of thousands would go on for ever."""
+    hub = Hub()
+    alone.consumer.hub = hub
+    alone.consumer.controller = SimpleNamespace(
+        register_with_event_loop=lambda hub: hub.call_repeatedly(5.0, lambda: None)
+    )
+    kept = hub.call_later(3600.0, lambda: None)
+    monkeypatch.setattr(Alone, "is_needed", lambda _: False)
+    for _ in range(3):
+        alone.work_for(0.01)
+    assert [entry for _, _, entry in hub.timer.queue if not entry.canceled] == [kept]
+    hub.close()

@@ -52,6 +52,9 @@ def test_between_connections_that_break_work_goes_on_for_the_longer(monkeypatch:
         ours.connect()
         ours.on_connection_error_after_connected(OSError())
     assert (worked, places.alone, shared.alone()) == ([1.0, 2.0, 4.0, 5.0], False, False)
+    ours.broken = 5_000  # hours of it
+    ours.connect()
+    assert worked.pop() == 5.0
     monkeypatch.setattr(consumer, "STEADY", 0.0)
     ours.on_connection_error_after_connected(OSError())
     ours.connect()

@@ -15,6 +15,7 @@ from celeriac import Celeriac
 from celeriac.alerts.judgement import judge
 from celeriac.alerts.rules import RULES
 from celeriac.enqueue.rows import Receipt
+from celeriac.insights.fleet import watched
 from celeriac.store.connections import Database
 from celeriac.store.drift import MIGRATE, drift, expected
 from tests.postgres import stages
@@ -249,3 +250,9 @@ def test_show_prints_errors_and_tracebacks_whole(run: Run, rows: Rows, put: Put,
     (event,) = [line for line in shown if " failed " in line and "running" in line]
     assert (said.endswith(error), event.endswith(error)) == (True, True)
     assert shown[-3:] == trace.splitlines()
+
+
+def test_the_doctor_calls_nothing_well_that_could_not_be_read(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watched, "letters", lambda connection: connection.exec_driver_sql("SELECT 1 / 0"))
+    (letters,) = findings(run("doctor", "--json"))["dead letters"]
+    assert (letters["ok"], letters["says"]) == (False, "not known: dead_letters could not be read")
