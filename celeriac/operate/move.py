@@ -14,11 +14,13 @@ from celeriac.operate.steer import Steered, audited, lock_allowed
 from celeriac.roles.signature import Signature
 from celeriac.store.plans import lookups
 
-# What holds a workflow's place and runs no handler has no arguments.
+# What holds a workflow's place and runs no handler has no arguments. BETWEEN: an order by the key is its index's alone;
+# any index of the role would do for equality where statistics are old.
 CALLS = text("""
 SELECT i.id, jsonb_array_length(t.args) AS positional, ARRAY(SELECT jsonb_object_keys(t.kwargs) ORDER BY 1) AS names,
     t.headers -> 'canvas' ?| '{gate,fall_out}' IS TRUE AS is_called_with_nothing,
-    (SELECT o.id FROM celeriac.tasks o WHERE o.role = :role AND o.unique_key = t.unique_key LIMIT 1) AS held_by
+    (SELECT o.id FROM celeriac.tasks o WHERE o.role = :role AND o.unique_key BETWEEN t.unique_key AND t.unique_key
+        ORDER BY o.unique_key LIMIT 1) AS held_by
 FROM unnest(CAST(:ids AS bigint[])) AS i (id), LATERAL (SELECT * FROM celeriac.tasks WHERE id = i.id LIMIT 1) AS t
 ORDER BY i.id
 """)

@@ -6,8 +6,8 @@ from datetime import timedelta
 
 from sqlalchemy import create_engine, text
 
-from celeriac.store.migrate import DAYS_AHEAD, migrate
-from celeriac.testing.servers import Servers, today
+from celeriac.store.migrate import migrate
+from celeriac.testing.servers import DAYS_AHEAD, Servers, today
 from tests.processes import Rows
 
 DAYS = "SELECT inhrelid::regclass::text FROM pg_inherits WHERE inhparent = 'celeriac.history'::regclass ORDER BY 1"

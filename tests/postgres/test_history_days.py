@@ -22,7 +22,9 @@ SOON = 5.0
 
 
 @pytest.fixture
-def a_day_short(rows: Rows) -> None:
+def a_day_short(app: Celeriac, rows: Rows) -> None:
+    """A test's template has fewer days than an installation."""
+    history.add_days(app)
     rows(DROP_THE_LAST)
 
 

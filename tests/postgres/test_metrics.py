@@ -107,7 +107,7 @@ def test_a_member_of_a_group_that_leaves_its_row_to_the_body_is_counted_once(
     assert of(database)["failed_rate"] == pytest.approx(0.25)
     with database.statement() as connection:
         recent = connection.execute(figures.RECENT, {"most": 1_000}).mappings().one()
-        asked = {"samples": SAMPLES, "most": 10, "newest": 10_000}
+        asked = {"samples": SAMPLES, "most": 10, "newest": 10_000, "roles": 10}
         measured = connection.execute(watched.ROLES, asked).mappings().one()
     assert (recent["completed"], recent["failed"]) == (30, 10)
     assert measured["failed_rate"] == pytest.approx(0.25)
