@@ -222,7 +222,7 @@ def _configured(app: Celeriac, redis_url: str, prefix: str) -> Iterator[None]:
 
 
 #: Parts that an app makes for its servers.
-MADE = ("publisher", "database", "by_name", "limited", "tally")
+MADE = ("publisher", "database", "by_name", "clocks", "limited", "tally")
 
 
 def disconnect(app: Celeriac) -> None:

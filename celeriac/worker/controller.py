@@ -53,7 +53,7 @@ class Worker(StockWorker):
 
     def setup_instance(self, **options: Any) -> None:
         _ = self.app.redis_url, self.app.database
-        if self.purge:
+        if getattr(self, "purge", False):
             raise ConfigurationError(PURGE)
         self._refuse_to_adopt()
         if self.app.settings.remote_control == OFF:

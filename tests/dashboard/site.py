@@ -73,7 +73,7 @@ class Site:
     def __init__(self, served: Served, database_url: str) -> None:
         self.app, self.rows = served.app, Rows(database_url)
         self.app.__dict__["database"] = Database(database_url, pool_size=20)
-        for made_of_another in ("by_name", "enqueuer"):
+        for made_of_another in ("by_name", "clocks", "enqueuer"):
             self.app.__dict__.pop(made_of_another, None)
         self.app.register_roles()
         self.reading = served.state.site.reading

@@ -17,7 +17,7 @@ from celeriac.dispatch import parking
 from celeriac.errors import BadValue, ConfigurationError, NotAllowed
 from celeriac.operate import audit, enqueuers, policies, steer, tokens
 from celeriac.operate.allowed import Allowed
-from celeriac.repair import SWEEPS, sweep
+from celeriac.repair import SWEEPS, history, sweep
 from celeriac.roles import limits
 from celeriac.roles.role import Role
 from celeriac.store.connections import Database
@@ -256,6 +256,7 @@ def test_a_worker_login_keeps_history_s_days_and_the_ring(
 ) -> None:
     """Days are made ahead and dropped when they are over; a sealed segment is emptied and truncated."""
     worker = login("worker")
+    history.add_days(app)
     rows("SELECT add_history_day(CAST(now() - interval '40 days' AS date))")
     rows("""DO $$ BEGIN EXECUTE (SELECT 'DROP TABLE ' || max(inhrelid::regclass::text) FROM pg_inherits
         WHERE inhparent = 'history'::regclass AND inhrelid <> 'history_rest'::regclass); END $$""")

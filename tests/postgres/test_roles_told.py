@@ -8,6 +8,7 @@ from typing import Any
 from celeriac import insights
 from celeriac.insights.fleet.declared import declared
 from celeriac.insights.fleet.idle import Idle, idle
+from celeriac.insights.history.minutes import Retries
 from celeriac.roles.registry import register
 from celeriac.store.connections import Database
 from tests.postgres.finished import finished
@@ -63,5 +64,5 @@ def test_the_retries_of_a_role_are_counted_by_themselves(database: Database, row
         SELECT role, until - interval '5 minutes', 9, 9, 3, 1
         FROM minutes_until, unnest(ARRAY['work', 'other']) AS role""")
     with database.reading() as connection:
-        assert insights.retries(connection, "work") == insights.minutes.Retries(completed=3, failed=1)
+        assert insights.retries(connection, "work") == Retries(completed=3, failed=1)
         assert insights.retries(connection).completed == 6

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from celeriac import Celeriac
-from celeriac.repair import SWEEPS, vital
+from celeriac.repair import SWEEPS, history, vital
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import running
@@ -23,6 +23,7 @@ def due(database: Database, every: float = 30.0) -> set[str]:
 
 
 def test_what_a_dead_worker_ran_is_rescued_without_a_beat(app: Celeriac, database: Database, rows: Rows) -> None:
+    history.add_days(app)
     running(database, new_task())
     rows("UPDATE tickets SET heartbeat_at = now() - interval '1 day'")
     assert vital.repair(app) == 1
@@ -57,6 +58,7 @@ def test_a_sweep_that_fails_keeps_no_other_from_running(
         raise RuntimeError("it is broken")
 
     monkeypatch.setitem(SWEEPS, "hand_over", broken)
+    history.add_days(app)
     running(database, new_task())
     rows("UPDATE tickets SET heartbeat_at = now() - interval '1 day'")
     assert vital.repair(app) == 1
@@ -69,6 +71,7 @@ def test_without_a_master_the_first_process_to_start_reviews(app: Celeriac, data
     rows("INSERT INTO roles (role, definition) VALUES ('work', '{\"keep\": 60}')")
     rows("""INSERT INTO worker_tasks (task_id, role, status, completed_at)
         VALUES ('1', 'work', 'failed', now() - interval '1 h')""")
+    history.add_days(app)
     running(database, new_task())
     rows("UPDATE tickets SET heartbeat_at = now() - interval '1 day'")
     assert (vital.at_start(app), vital.at_start(app)) == (2, 0)
