@@ -19,7 +19,7 @@ POOLS = ["prefork", "solo", "threads"]
 def app(shop: ModuleType) -> Iterator[Celeriac]:
     """The forking tasks' app on this test's servers."""
     app = forking.app
-    for name in ("database", "publisher", "enqueuer", "by_name", "limited", "tally"):
+    for name in ("database", "publisher", "enqueuer", "by_name", "clocks", "limited", "tally"):
         app.__dict__.pop(name, None)
     app.settings, app.conf.broker_url = shop.app.settings, shop.app.conf.broker_url
     app.register_roles()

@@ -27,7 +27,7 @@ MODULE = "tests.end_to_end.resyncs"
 def resyncs(database_url: str, redis_url: str, rows: Rows) -> Iterator[ModuleType]:
     module = importlib.import_module(MODULE)
     app = module.app
-    for name in ("database", "publisher", "enqueuer", "by_name", "journal"):
+    for name in ("database", "publisher", "enqueuer", "by_name", "clocks", "journal"):
         app.__dict__.pop(name, None)
     app.settings = Settings.from_environ({**QUICK, "DATABASE_URL": database_url, "REDIS_URL": redis_url})
     app.conf.broker_url = redis_url

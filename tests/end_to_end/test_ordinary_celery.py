@@ -24,7 +24,7 @@ Worker = Callable[..., Running]
 def ordinary(database_url: str, redis_url: str, rows: Rows) -> Iterator[ModuleType]:
     module = importlib.import_module("tests.end_to_end.ordinary")
     app = module.app
-    for name in ("database", "publisher", "enqueuer", "by_name"):
+    for name in ("database", "publisher", "enqueuer", "by_name", "clocks"):
         app.__dict__.pop(name, None)
     app.settings = Settings.from_environ({**QUICK, "DATABASE_URL": database_url, "REDIS_URL": redis_url})
     app.conf.broker_url = redis_url

@@ -89,5 +89,5 @@ def _forget_connections(app: Celeriac) -> None:
         app.publisher.close()
     if "database" in app.__dict__:
         app.database.engine.dispose()
-    for name in ("database", "publisher", "by_name", "limited", "tally"):
+    for name in ("database", "publisher", "by_name", "clocks", "limited", "tally"):
         app.__dict__.pop(name, None)
