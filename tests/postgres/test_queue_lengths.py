@@ -14,17 +14,20 @@ from tests.processes import ROOT, Rows
 PAGE = (ROOT / "docs" / "monitoring.md").read_text()
 READY, SLOTS = re.findall(r"`(SELECT (?:ready_tasks|celeriac.wanted_slots).*?)`", PAGE)
 
+#: Not the example's: other tests of this process may have imported its tasks, which are shared with every app.
+ROLE = "resyncing"
+
 
 def test_no_queue_has_a_length_in_redis_and_sql_tells_what_waits(app: Celeriac, rows: Rows, redis_url: str) -> None:
-    @app.task(role="product_resync", prompt=False, shared=False)
+    @app.task(role=ROLE, prompt=False, shared=False)
     def resync(n: int) -> None: ...
 
     app.register_roles()
     resync.bulk([(n,) for n in range(7)])
     with redis.Redis.from_url(redis_url) as client:
-        assert client.llen("product_resync") == 0
+        assert client.llen(ROLE) == 0
     for connection in (app.connection_for_read(), app.pool.acquire()):
-        with connection, pytest.raises(ChannelError, match="no queue 'product_resync'"):
-            connection.default_channel.queue_declare("product_resync", passive=True)
-    assert rows.one(READY) == 7
-    assert rows.one(SLOTS) != 0
+        with connection, pytest.raises(ChannelError, match=f"no queue {ROLE!r}"):
+            connection.default_channel.queue_declare(ROLE, passive=True)
+    assert rows.one(READY.replace("product_resync", ROLE)) == 7
+    assert rows.one(SLOTS.replace("product_resync", ROLE)) != 0
