@@ -59,7 +59,7 @@ def _not_yet(app: Celeriac, worker: str | None, silent: float | None) -> Iterato
             if more := one.tasks - counted.get(one.worker_id, 0):
                 yield (
                     f"{more:,} more of {one.worker_id}, which is silent for {output.age(one.seconds)}: not for as long "
-                    f"as their roles allow; if it is dead, run `celeriac recover {one.worker_id}`"
+                    f"as their roles allow; if it is dead, run `celeriac workers recover {one.worker_id}`"
                 )
 
 
@@ -69,6 +69,3 @@ def _recover(app: Celeriac, worker: str | None, silent: float | None) -> Counter
     return rescue_by_role(
         app.database, app.process_name, minutes=None if silent is None else silent / 60, operator=output.by()
     )
-
-
-COMMANDS = (recover,)

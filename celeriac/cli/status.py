@@ -152,6 +152,3 @@ def _role(depth: insights.RoleDepth) -> dict[str, Any]:
         "window": depth.window, "newcomer": output.age(depth.newcomer_seconds),
         "oldest": output.age(depth.oldest_ready_seconds), "paused": "paused" if depth.paused else None,
     }  # fmt: skip
-
-
-COMMANDS = (status,)
