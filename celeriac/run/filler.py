@@ -221,7 +221,7 @@ class Filler:
         task, role = self.app.tasks[ask.role.name], limits.role
         on_loop = self.flights.shares_loop(ask.role.name)
         ticket = SharedTicket(
-            role, ask, reporter(self.app, role), is_plain(task), Requests(self.app), left=len(started)
+            role, ask, reporter(self.app, role), is_plain(task), Requests(self.app), task, left=len(started)
         )
         flights = [Flight(Run(row, role, self.app.database), ticket) for row in started]
         for flight in flights:
