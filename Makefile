@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test again quick nightly coverage proof faults celery-suites up bench bench-peers docs screenshots pgbouncer matrix dist image check format clean
+.PHONY: help demo test again quick nightly coverage proof faults celery-suites up bench bench-peers flame docs screenshots pgbouncer matrix dist image check format clean
 
 help: ## What there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,6 +82,9 @@ bench: $(READY) ## Measure against plain Celery, side by side
 
 bench-peers: $(READY) ## Measure against other task queues, in an environment of theirs
 	$(BIN)/python -m bench.peers
+
+flame: $(READY) ## A drain of no-op tasks as a flame graph, in build/flame.svg
+	$(BIN)/python -m bench.flame
 
 docs: export NO_MKDOCS_2_WARNING ?= 1
 docs: $(READY) ## The site of README.md and docs, in build/site; fails where a link or an anchor leads nowhere

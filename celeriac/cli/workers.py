@@ -11,9 +11,9 @@ from celeriac import insights
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp
 from celeriac.insights import Count, Sample
-from celeriac.insights.why.situation import GONE
 from celeriac.operate.workers import decommission as ask_to_end
 from celeriac.operate.workers import resume as let_go_on
+from celeriac.store.states import GONE
 
 _COLUMNS = (
     "worker_id", "hostname", "pid", "version", "status", "started", "concurrency", "tasks", "done", "heartbeat",

@@ -96,7 +96,7 @@ WHERE kind = 'task' AND enabled AND declared IS NULL ORDER BY name
 
 SERVED = text("""
 SELECT EXISTS (SELECT FROM celeriac.workers WHERE status = 'active' AND queues ? :queue
-    AND last_heartbeat_at > statement_timestamp() - interval '2 minutes')
+    AND celeriac.is_heard(last_heartbeat_at))
 """)
 
 
