@@ -48,7 +48,10 @@ def declared(clone: Callable[[], str]) -> Iterator[Engine]:
 def documented() -> list[str]:
     """What the documents name, of which no model knows."""
     script = ScriptDirectory.from_config(configuration(APPLICATION))
-    names = {"app_0005": ("WORKER_TASKS", "CRAWL_JOBS", "CAPACITY", "RECOVER"), "app_0008": ("INSERTED", "TRIGGER")}
+    names = {
+        "app_0005": ("WORKER_TASKS", "CRAWL_JOBS", "CAPACITY", "RECOVER"), "app_0008": ("INSERTED", "TRIGGER"),
+        "app_0009": ("SCHEDULED_JOBS",),
+    }  # fmt: skip
     return [getattr(script.get_revision(one).module, name) for one, some in names.items() for name in some]
 
 
@@ -145,7 +148,7 @@ def test_what_is_not_applied_is_told(empty: Engine) -> None:
             "celeriac_0003",
             "celeriac_0004",
             "celeriac_0005",
-            *(f"app_{version:04}" for version in range(1, 9)),
+            *(f"app_{version:04}" for version in range(1, 10)),
         }
 
 
