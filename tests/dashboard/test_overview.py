@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from celeriac.dashboard import reading
-from celeriac.dashboard.templates import ALSO, NAV
+from celeriac.dashboard.templates import ALSO, TABS
 from tests.api.works import task
 from tests.dashboard.site import Site, looked, worker
 from tests.processes import until
@@ -90,12 +90,12 @@ def test_the_summary_has_its_figures_beside(site: Site) -> None:
 
 
 def test_flower_is_linked_where_it_is_said_to_be(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "Flower" not in site.html("overview")
+    assert "Flower" not in site.html("roles")
     settings = replace(site.app.settings, flower_url="https://flower.example/?a=1&b=2")
     monkeypatch.setattr(site.app, "settings", settings)
-    assert '<a href="https://flower.example/?a=1&amp;b=2" rel="noreferrer">Flower</a>' in site.html("overview")
+    assert '<a href="https://flower.example/?a=1&amp;b=2" rel="noreferrer">Flower</a>' in site.html("roles")
 
 
 def test_every_page_names_the_command_that_tells_the_same() -> None:
-    assert {page for page, _, _ in NAV} | {"unique-keys"} == ALSO.keys()
+    assert {path for pages in TABS.values() for path, _, _ in pages} == ALSO.keys()
     assert all(command for command, _ in ALSO.values())
