@@ -76,6 +76,7 @@ def environment() -> Environment:
     made.filters |= {
         "ago": ago, "lasting": lasting, "when": when, "took": words.took, "figure": words.figure, "exact": words.exact,
         "mean": words.mean, "first_line": words.first_line, "rate": words.rate, "tojson_text": words.compact,
+        "code": code,
     }  # fmt: skip
     made.globals |= {
         "fragment": fragment,
@@ -107,6 +108,12 @@ def fragment(context: Context, name: str, macro: Callable[..., Markup], *of: Any
     """
     made: Markup = context["fragments"].get(name, of, macro)
     return made
+
+
+def code(text: str) -> Markup:
+    """Render a text whose commands stand in backticks."""
+    parts = text.split("`")
+    return Markup("").join(Markup("<code>{}</code>").format(one) if n % 2 else one for n, one in enumerate(parts))
 
 
 @pass_context
