@@ -39,6 +39,7 @@ from celeriac.store import look
 from celeriac.store.connections import Database
 from celeriac.store.failures import in_a_line, is_down, is_gone, is_locked, is_passing
 from celeriac.store.patience import patient
+from celeriac.store.states import GONE
 from celeriac.version import described
 from celeriac.worker import overdue, parting, stopped, stops
 from celeriac.worker.app import WorkerApp
@@ -48,9 +49,6 @@ from celeriac.worker.pulse import PULSE
 from celeriac.worker.sampler import Sampler
 
 logger = logging.getLogger(__name__)
-
-#: How long (seconds) without a heartbeat until passes and capacity take a worker for gone.
-GONE = 120.0
 
 #: If all workers are silent for this long (seconds), or for two thirds of the shortest lease if that is less, nobody
 #: could write: a gap. Where heartbeats are rarer, it takes `MISSED` of them.
