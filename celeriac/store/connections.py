@@ -350,9 +350,9 @@ class Database:
         raises NoAnswer if a statement has no answer within the time of an enqueue.
         """
         with self._limited_connection() if limited else self._verbs.connect() as connection:
-            connection.exec_driver_sql(self._begin(connection, patience).rstrip("; "))
-            look.begin(connection)
             try:
+                connection.exec_driver_sql(self._begin(connection, patience).rstrip("; "))
+                look.begin(connection)
                 yield connection
             except BaseException:
                 _roll_back(connection)
@@ -383,8 +383,8 @@ class Database:
         rolled back, and planned by look-ups.
         """
         with self._verbs.connect() as connection:
-            connection.exec_driver_sql(f"{self._begin(connection)}{BY_LOOKUPS}")
             try:
+                connection.exec_driver_sql(f"{self._begin(connection)}{BY_LOOKUPS}")
                 yield connection
             finally:
                 _roll_back(connection)
