@@ -227,13 +227,18 @@ def signature(part: Any) -> str:
     return f"({', '.join(stars.get(one.kind, '') + one.name for one in parameters)})"
 
 
+def fits(name: str, listed: str) -> bool:
+    """Return whether it has the shape that is listed; an attribute may have any value."""
+    return shape(name) == listed or (listed == "attribute" and shape(name) != "gone")
+
+
 def changed() -> list[str]:
     """Return a line for each that is gone or has another shape than the engine takes it for."""
     where = found()
     return [
         f"{name}: {shape(name)}, not {said.shape}; without it: {said.breaks} ({', '.join(sorted(where[name]))})"
         for name, said in RELIED_ON.items()
-        if shape(name) != said.shape
+        if not fits(name, said.shape)
     ]
 
 

@@ -38,7 +38,7 @@ RELIED_ON: Mapping[str, Relied] = {
     ),
     "celery._state._tls": Relied("_TLS", "Django finds no app that was made current in another thread"),
     "celery._state.default_app": Relied(
-        "Celery", "Django without CELERIAC_APP finds no app; tests restore another one than there was"
+        "attribute", "Django without CELERIAC_APP finds no app; tests restore another one than there was"
     ),
     "celery._state.get_current_app": Relied("()", "as of `_set_current_app`; tests restore another app than there was"),
     "celery._state.get_current_task": Relied("()", "log lines without their task's name and id"),
@@ -245,6 +245,9 @@ RELIED_ON: Mapping[str, Relied] = {
     ),
     "concurrent.futures.thread.ThreadPoolExecutor._threads": Relied(
         "attribute", "a pool that can begin no thread waits for ever"
+    ),
+    "django.db.transaction.Atomic._from_testcase": Relied(
+        "attribute", "`run` and `drain` of `celeriac.testing` find nothing in Django's TestCase"
     ),
     "gevent.socket.wait_read": Relied("(fileno, timeout, timeout_exc)", "no pool `-P gevent`"),
     "gevent.socket.wait_write": Relied("(fileno, timeout, timeout_exc, event)", "as of `wait_read`"),
