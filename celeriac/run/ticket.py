@@ -18,7 +18,7 @@ from celeriac.dispatch.publish import Ticket
 from celeriac.errors import NotSettled
 from celeriac.roles import registry
 from celeriac.roles.role import Role
-from celeriac.run import outlets, start
+from celeriac.run import descriptors, outlets, start
 from celeriac.run.app import RunApp
 from celeriac.run.execute import Direct, directly
 from celeriac.run.late import Delayed, late
@@ -111,6 +111,7 @@ class TicketRun:
             with watch.place() as self.place:
                 self.note, self.limit = noting(self.place.number), limiting(self.place.number)
                 self.begin = traces.opened(self.app.database, self.token)
+                watch.count_descriptors(self.place)
                 try:
                     started, expired = self._start()
                 except DBAPIError as error:
@@ -235,6 +236,8 @@ class TicketRun:
             if run.on_limit is not None:
                 self._unlimit(run)
         self.seconds += (seconds := (now := time.monotonic()) - run.began)
+        if seconds > descriptors.BRIEF:
+            watch.count_descriptors(self.place)
         if self.reporter is not None:
             self.reporter.ran(task, seconds)
         with self.lock:
