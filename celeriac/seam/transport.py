@@ -185,7 +185,8 @@ class Channel(stock.Channel):
     @contextmanager
     def declaring(self) -> Iterator[None]:
         """Declare the queues within by one round trip in all, and ask for no length of theirs."""
-        self.declared = declared = []
+        declared: list[tuple[str, str, str, str]] = []
+        self.declared = declared
         try:
             yield
         finally:
