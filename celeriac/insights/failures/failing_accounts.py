@@ -84,8 +84,8 @@ class FailingAccount:
     def cure(self) -> str:
         account = shlex.quote(self.account)
         return (
-            f"`celeriac pause account {account}` keeps its attempts from being used up until its endpoint is mended, "
-            f"then `celeriac resume account {account}`"
+            f"`celeriac accounts pause {account}` keeps its attempts from being used up until its endpoint is mended, "
+            f"then `celeriac accounts resume {account}`"
         )
 
 
