@@ -93,14 +93,14 @@ def test_a_role_is_paused_under_all_its_names(old: Any, app: Celeriac, rows: Row
     paused = "SELECT role FROM celeriac.roles WHERE paused ORDER BY role"
     old.webhook.delay("a")
     if when == "before the deploy":
-        assert run(old.app, "pause", "role", "webhook").exit_code == 0
+        assert run(old.app, "roles", "pause", "webhook").exit_code == 0
     ran = renamed(app, aliases=("webhook",))
     if when == "after it":
-        assert run(app, "pause", "role", name).exit_code == 0
+        assert run(app, "roles", "pause", name).exit_code == 0
     assert rows(paused) == [("hooks",), ("webhook",)]
     run_all(app)
     assert ran == []
-    assert run(app, "resume", "role", name).exit_code == 0
+    assert run(app, "roles", "resume", name).exit_code == 0
     assert rows(paused) == []
     run_all(app)
     assert ran == [("webhook", "a")]
