@@ -82,11 +82,6 @@ def _overrides_nothing(kind: type, loader: type) -> bool:
     )
 
 
-def logs_success() -> bool:
-    """Whether anybody reads Celery's line of a task that succeeded."""
-    return trace.logger.isEnabledFor(logging.INFO)
-
-
 def _is_celerys(tracer: Any) -> bool:
     """Return whether the tracer is Celery's: Sentry and similar tools replace it with their own."""
     return type(tracer) is FunctionType and tracer.__code__.co_filename == trace.__file__
@@ -120,7 +115,8 @@ def directly(app: HandlerApp, role: str, *, together: bool = False) -> Iterator[
     _task_stack.push(task)
     task.request_stack.push(context)
     try:
-        yield Direct(task, context, app.backend, Requests(app), not task.ignore_result, logs_success(), together)
+        keeps, logs = not task.ignore_result, trace.logger.isEnabledFor(logging.INFO)
+        yield Direct(task, context, app.backend, Requests(app), keeps, logs, together)
     finally:
         task.request_stack.pop()
         _task_stack.pop()

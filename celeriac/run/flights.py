@@ -19,6 +19,7 @@ from functools import partial
 from typing import TypeVar
 
 from celery._state import _task_stack
+from celery.app import trace
 from celery.app.task import Context
 from sqlalchemy.exc import DBAPIError
 
@@ -26,7 +27,7 @@ from celeriac.roles import registry
 from celeriac.roles.role import Role
 from celeriac.run import coroutines, shared
 from celeriac.run.app import RunApp
-from celeriac.run.execute import Direct, directly, logs_success
+from celeriac.run.execute import Direct, directly
 from celeriac.run.filler import PIECE, SHARE, Filler
 from celeriac.run.flight import Flight, FlightWatch, SharedTicket
 from celeriac.run.late import Delayed, HeldUp, late
@@ -241,7 +242,8 @@ class Flights:
         try:
             together = ticket.reporter is not None and ticket.reporter.together
             keeps = not task.ignore_result
-            direct = Direct(task, context, self.app.backend, ticket.requests, keeps, logs_success(), together)
+            logs = trace.logger.isEnabledFor(logging.INFO)
+            direct = Direct(task, context, self.app.backend, ticket.requests, keeps, logs, together)
             self.app.execute(self.app, run, direct)
         finally:
             task.request_stack.pop()

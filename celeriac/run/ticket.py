@@ -112,7 +112,8 @@ class TicketRun:
             with watch.place() as self.place:
                 self.note, self.limit = noting(self.place.number), limiting(self.place.number)
                 self.begin = traces.opened(self.app.database, self.token)
-                watch.count_descriptors(self.place)
+                if descriptors.are_short():
+                    watch.make_way(self.place)
                 try:
                     started, expired = self._start()
                 except DBAPIError as error:
@@ -242,8 +243,8 @@ class TicketRun:
                 run.on_limit = None
                 self.limit(0, 0.0)
         self.seconds += (seconds := (now := time.monotonic()) - run.began)
-        if seconds > descriptors.BRIEF:
-            watch.count_descriptors(self.place)
+        if seconds > descriptors.BRIEF and descriptors.are_short():
+            watch.make_way(self.place)
         if self.reporter is not None:
             self.reporter.ran(task, seconds)
         with self.lock:

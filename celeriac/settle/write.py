@@ -241,9 +241,10 @@ def settle(
 
 
 def _write(connection: Connection, outcomes: Sequence[Outcome], by: str, done: _Effects) -> None:
-    _complete(connection, [o for o in outcomes if o.is_plain], done)
-    if others := [o for o in outcomes if not o.is_plain and o.status != LOST]:
-        _settle(connection, others, by, done)
+    plain = [o for o in outcomes if o.is_plain]
+    _complete(connection, plain, done)
+    if len(plain) < len(outcomes) and (rest := [o for o in outcomes if not o.is_plain and o.status != LOST]):
+        _settle(connection, rest, by, done)
 
 
 def _give_up(connection: Connection, outcome: Outcome, by: str) -> bool:
