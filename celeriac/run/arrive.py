@@ -42,7 +42,7 @@ def run_ticket(app: RunApp, role_name: str, ids: list[int], token: str) -> dict[
 
 
 def _run_ticket(app: RunApp, role_name: str, ids: list[int], token: str) -> dict[str, Any]:
-    declared = app.roles.get(role_name)
+    declared = app.roles.of_lane(role_name)
     if declared is None:
         logger.error("Got a ticket for role %r, which this worker's code does not declare", role_name)
         return {"unknown_role": role_name}
@@ -63,7 +63,7 @@ def _run_ticket(app: RunApp, role_name: str, ids: list[int], token: str) -> dict
 def _run_claimed(app: RunApp, role: Role, ids: list[int], token: str) -> dict[str, Any]:
     def ask(again: bool) -> list[Started]:
         with COUNTERS.timing("sql_seconds", "start"), app.database.statement() as connection:
-            return start.start(connection, role.name, ids, token, again=again, **_me())
+            return start.start(connection, role.lane, ids, token, again=again, **_me())
 
     return TicketRun(app, role, token, ask).run(len(ids))
 
@@ -71,7 +71,7 @@ def _run_claimed(app: RunApp, role: Role, ids: list[int], token: str) -> dict[st
 def _run_asked(app: RunApp, role: Role, ids: list[int]) -> dict[str, Any]:
     """Run what a wake-up requests. One that names its task does not keep others from being sent."""
     if not ids:
-        app.publisher.take_up(role.name)
+        app.publisher.take_up(role.lane)
     if shared.alone() and (unheard := _run_unheard(app, role))["ran"]:
         return unheard
     done = _run_few(app, role)
@@ -81,7 +81,7 @@ def _run_asked(app: RunApp, role: Role, ids: list[int]) -> dict[str, Any]:
 def _run_unheard(app: RunApp, role: Role) -> dict[str, Any]:
     """What was claimed, and waits in a Redis that nobody hears: it fills the window of the role."""
     with app.database.statement() as connection:
-        left = start.unheard(connection, role.name)
+        left = start.unheard(connection, role.lane)
     return _run_claimed(app, role, *random.choice(left)) if left else {"ran": 0}
 
 
@@ -126,7 +126,7 @@ def _has_more(dispatcher: Dispatcher, role: Role) -> bool:
 def _dispatch(app: RunApp, role: Role, *, lines_up: bool) -> None:
     with _excused(role):
         if lines_up:
-            app.publisher.kick(role.name, role.queue)
+            app.publisher.kick(role.lane, role.queue)
         elif not shared.alone():
             app.dispatcher.dispatch_if_due(role, is_due=True)
 
@@ -156,7 +156,7 @@ def _run_few(app: RunApp, role: Role) -> dict[str, Any] | None:
         if again:
             return _asked_before(app.database, role, token)
         with COUNTERS.timing("sql_seconds", "start"), app.database.statement() as connection:
-            few = start.start_few(connection, role.name, most, token, **_me())
+            few = start.start_few(connection, role.lane, most, token, **_me())
         needs_pass = few is None
         return few or []
 
@@ -168,7 +168,7 @@ def _run_pass(app: RunApp, role: Role) -> dict[str, Any]:
     """Run the requested pass; the first of its tickets stays in this process, started as it was claimed."""
 
     def read(connection: Connection, ticket: Held) -> list[Started]:
-        return start.own(connection, role.name, ticket.ids, ticket.token)
+        return start.own(connection, role.lane, ticket.ids, ticket.token)
 
     is_alone = shared.alone() or not app.publisher.is_open  # Redis took no message when this was asked for
     own = Own(Holder(worker_id(), os.getpid()), fresh_token(), read, is_whole=is_alone, is_single=is_alone)
@@ -204,7 +204,7 @@ def _asked_before(database: Database, role: Role, token: str) -> list[Started]:
     If it started nothing so far, its ticket is handed back as soon as it appears.
     """
     with database.statement() as connection:
-        mine = start.start(connection, role.name, [], token, again=True, **_me())
+        mine = start.start(connection, role.lane, [], token, again=True, **_me())
     if not mine:
         strays.look_after(database, token, role.stale_after)
     return mine
