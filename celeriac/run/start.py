@@ -162,5 +162,9 @@ def most_without_pass(role: Role) -> int:
 def _in_order(rows: Iterable[Sequence[Any]], ids: Sequence[int], lane: str, token: str) -> list[Started]:
     """Return the tasks of this ticket in the order of `ids`; those it does not name come last."""
     name, _ = parts_of_lane(lane)
-    tasks = {row[0]: Started._make((*row, name, token)) for row in rows}
+    tasks = {}
+    for row in rows:
+        tasks[row[0]] = Started._make((*row, name, token))
+    if len(tasks) <= 1:
+        return list(tasks.values())
     return [tasks.pop(task) for task in ids if task in tasks] + list(tasks.values())
