@@ -405,7 +405,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         name, queue = parts_of_lane(name)
         declared = self.roles.current(name)
         role, signature = (declared.role, declared.signature) if declared else self.by_name[name]
-        return role.within(queue), signature
+        return role if queue is None else role.within(queue), signature
 
     def kick(self, roles: Iterable[str]) -> None:
         """Wake up these prompt roles, after a commit that left them work.

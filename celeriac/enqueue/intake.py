@@ -307,7 +307,7 @@ def _own(
             refuse_larger(_AROUND + size_of(own["args"]) + size_of(own["kwargs"]), limit)
     except Unfit as error:
         raise _refusal(role.name, error) from None
-    if arguments is not None and role.has_keys:
+    if arguments is not None and not (role.fair_by is role.lock_by is role.unique_by is None):
         made = keys(role, arguments, said, unknown)
         if role.sensitive and unknown is None:
             _refuse_secret_keys(role, arguments, made)

@@ -54,7 +54,7 @@ class NewTask:
 
     @property
     def lane(self) -> str:
-        return lane_of(self.role, self.queue)
+        return self.role if self.queue is None else lane_of(self.role, self.queue)
 
     @property
     def arguments(self) -> tuple[list[Any], dict[str, Any]]:

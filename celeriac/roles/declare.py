@@ -131,6 +131,8 @@ class Roles:
 
     def of_lane(self, lane: str) -> Declared | None:
         """As `get`, for the name that a ticket has: the role within one of its queues."""
+        if (known := self._known.get(lane)) is not None:
+            return known
         name, queue = parts_of_lane(lane)
         declared = self.get(name)
         if declared is None or queue is None:

@@ -139,11 +139,6 @@ class Role:
         return SWITCH.get(variables.get(self.enabled_by, "").strip().lower(), True)
 
     @property
-    def has_keys(self) -> bool:
-        """True if a call's arguments give any key of its row."""
-        return not (self.fair_by is None and self.lock_by is None and self.unique_by is None)
-
-    @property
     def is_asked_for_keys(self) -> bool:
         """True if any key comes from a function of the role's own, which may take its time."""
         return any(map(callable, (self.fair_by, self.lock_by, self.unique_by)))

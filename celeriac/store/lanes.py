@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 
 def lane_of(role: str, queue: str | None) -> str:
     """Return the lane of a role's tasks in this queue; None: in its first. `celeriac.lane` is the same in SQL.
@@ -11,6 +13,7 @@ def lane_of(role: str, queue: str | None) -> str:
     return role if queue is None else f"{role},{queue}"
 
 
+@lru_cache(maxsize=4096)
 def parts_of_lane(lane: str) -> tuple[str, str | None]:
     """Return the role and the queue of a lane; None: the role's first."""
     role, _, queue = lane.partition(",")
