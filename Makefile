@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test again quick nightly coverage proof faults celery-suites up bench bench-peers docs screenshots pgbouncer matrix dist image check format clean
+.PHONY: help demo test again quick nightly coverage proof faults celery-suites up bench bench-peers flame docs screenshots pgbouncer matrix dist image check format clean
 
 help: ## What there is
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -72,7 +72,7 @@ up: export CELERIAC_API_PORT ?= 6002
 up: FLOWER_PORT ?= 5555
 up: $(READY) ## Run the whole stack in the foreground: servers, sandbox, worker, beat, API, Flower
 	@echo "sandbox   http://127.0.0.1:$(SANDBOX_HTTP_PORT)/_sandbox/state"
-	@echo "api       http://127.0.0.1:$(CELERIAC_API_PORT) (a token: $(BIN)/celeriac token create NAME --scope operate)"
+	@echo "api       http://127.0.0.1:$(CELERIAC_API_PORT) (a token: $(BIN)/celeriac tokens create NAME --scope operate)"
 	@echo "dashboard http://127.0.0.1:$(CELERIAC_API_PORT)/admin (sign in with such a token)"
 	@$(BIN)/celeriac up --flower-port $(FLOWER_PORT) --with sandbox="$(BIN)/python -m sandbox" \
 		--with api="$(BIN)/celeriac serve"
@@ -82,6 +82,9 @@ bench: $(READY) ## Measure against plain Celery, side by side
 
 bench-peers: $(READY) ## Measure against other task queues, in an environment of theirs
 	$(BIN)/python -m bench.peers
+
+flame: $(READY) ## A drain of no-op tasks as a flame graph, in build/flame.svg
+	$(BIN)/python -m bench.flame
 
 docs: export NO_MKDOCS_2_WARNING ?= 1
 docs: $(READY) ## The site of README.md and docs, in build/site; fails where a link or an anchor leads nowhere

@@ -176,7 +176,7 @@ def try_out(programs: Path, project: Path, version: str) -> None:
     with (project / "up.log").open("wb") as log:
         stack = subprocess.Popen(up, cwd=project, env={**os.environ, **alone}, stdout=log, stderr=log)
         try:
-            run(celeriac, "enqueue", "sync", "store=7", "account=acme", cwd=project, environ=alone)
+            run(celeriac, "tasks", "enqueue", "sync", "store=7", "account=acme", cwd=project, environ=alone)
             wait_for_a_completed_task(celeriac, project, alone)
         finally:
             stack.send_signal(signal.SIGINT)
@@ -188,7 +188,9 @@ def try_out(programs: Path, project: Path, version: str) -> None:
 
 def wait_for_a_completed_task(celeriac: Path, project: Path, alone: dict[str, str]) -> None:
     give_up = time.monotonic() + PATIENCE
-    while '"report"' not in run(celeriac, "list", "--status", "completed", "--json", cwd=project, environ=alone):
+    while '"report"' not in run(
+        celeriac, "tasks", "list", "--status", "completed", "--json", cwd=project, environ=alone
+    ):
         if time.monotonic() > give_up:
             raise Wrong(f"no task was completed in {PATIENCE:g} s\n{(project / 'up.log').read_text()}")
         time.sleep(0.2)

@@ -44,10 +44,10 @@ def test_migrate_check_sweep_and_dispatch(given: dict[str, str]) -> None:
     assert celeriac("migrate").exit_code == 0
     assert celeriac("migrate").exit_code == 0, "a second time there is nothing to do"
     assert celeriac("check").exit_code == 0
-    assert "no role 'no_such_role'" in celeriac("dispatch", "no_such_role").stderr
+    assert "no role 'no_such_role'" in celeriac("roles", "dispatch", "no_such_role").stderr
     swept = celeriac("sweep", "--all")
     assert [line.split(":")[0] for line in swept.stdout.splitlines()] == list(SWEEPS)
-    assert celeriac("dispatch", "instasite_build").stdout == "instasite_build: 0 tasks published\n"
+    assert celeriac("roles", "dispatch", "instasite_build").stdout == "instasite_build: 0 tasks published\n"
 
 
 def test_a_postgres_that_is_too_old_is_told_in_a_line(given: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -74,7 +74,7 @@ def test_errors_are_told_in_a_line(given: dict[str, str]) -> None:
     away = {"DATABASE_URL": "postgresql://localhost:1/none", "REDIS_URL": "redis://127.0.0.1:1/0"}
     wrong: list[tuple[list[str], dict[str, str], list[str]]] = [
         (["-A", "nowhere", "check"], given, ["No module named 'nowhere'"]),
-        (["dispatch", "no_such_role"], given, ["run `celeriac migrate`"]),
+        (["roles", "dispatch", "no_such_role"], given, ["run `celeriac migrate`"]),
         (["check"], away, ["Postgres does not answer", "Redis does not answer"]),
     ]
     for arguments, urls, says in wrong:
@@ -87,9 +87,10 @@ def test_errors_are_told_in_a_line(given: dict[str, str]) -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        "list", "show 1", "why 1", "status", "top", "failures", "capacity", "audit", "workers", "alerts", "locks",
-        "metrics", "schedule list", "dead-letters list", "workflow show 0190b3a0-0000-7000-8000-000000000000",
-        "reviews", "token list", "cancel 1", "retry 1", "pause role instasite_build", "enqueue review",
+        "tasks list", "tasks show 1", "why 1", "status", "accounts list", "failures list", "roles capacity", "audit",
+        "workers list", "alerts list", "locks list", "roles metrics", "schedules list", "dead-letters list",
+        "workflows show 0190b3a0-0000-7000-8000-000000000000", "roles reviews", "tokens list", "tasks cancel 1",
+        "tasks retry 1", "roles pause instasite_build", "tasks enqueue review",
     ],
 )  # fmt: skip
 def test_before_the_database_is_ready_each_command_says_what_to_run(given: dict[str, str], line: str) -> None:

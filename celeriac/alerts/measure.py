@@ -95,7 +95,7 @@ def _server_of(app: Celeriac, role: str, queue: str) -> str:
     if app.roles.get(role) is not None:
         return f"run `celery -A {app.main or 'tasks'} worker -Q {shlex.quote(queue)}`"
     return (
-        f"this code does not declare it: where it was renamed, run `celeriac move role {shlex.quote(role)} NAME` or "
+        f"this code does not declare it: where it was renamed, run `celeriac roles move {shlex.quote(role)} NAME` or "
         f"say `aliases=({role!r},)` where NAME is declared; else run `celery worker -Q {queue}` of the code that does"
     )
 
@@ -104,8 +104,8 @@ def _flooded(one: floods.Flood, queued: int, tasks: str) -> Measured:
     account, role = shlex.quote(one.account), shlex.quote(one.role)
     sentence = f"{tasks} tasks wait, and of the newest {one.looked_at:,} are {one.n:,} of account {one.account}"
     cure = (
-        f"others get their share meanwhile; `celeriac pause account {account}` stops it, "
-        f"`celeriac cancel --role {role} --account {account} --status pending` ends what waits"
+        f"others get their share meanwhile; `celeriac accounts pause {account}` stops it, "
+        f"`celeriac tasks cancel --role {role} --account {account} --status pending` ends what waits"
     )
     return Measured("flooded", one.role, queued, None, sentence, cure, queued)
 
@@ -168,8 +168,8 @@ def _stuck(one: Lock) -> Measured:
         since = span(one.held_seconds or 0.0)
         silent = f", whose worker {one.worker_id} is silent for {span(one.heartbeat_age or 0.0)}"
         why = f"task {one.task} of {one.role} has it for {since}{silent if one.is_stale else ''}"
-        freed = f"if that worker is dead, run `celeriac recover {shlex.quote(one.worker_id or '')}`"
-        stopped = f"`celeriac why {one.task}` tells of it; `celeriac cancel {one.task}` stops it"
+        freed = f"if that worker is dead, run `celeriac workers recover {shlex.quote(one.worker_id or '')}`"
+        stopped = f"`celeriac why {one.task}` tells of it; `celeriac tasks cancel {one.task}` stops it"
         cure = freed if one.is_stale else stopped
     sentence = f"{why}; {waiting} wait behind it, the oldest for {span(oldest)}"
     return Measured("key_stuck", one.lock_key, oldest, None, sentence, cure, one.waiting.n)

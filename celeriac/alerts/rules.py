@@ -47,7 +47,7 @@ RULES = (
     Rule(
         name="queue_depth", of="a role", measure="queued", threshold="alert_queue_depth", lasts=600,
         says="{value:.0f} tasks wait, more than {threshold:g}",
-        cure="start more workers; `celeriac top {subject}` says for whom it waits",
+        cure="start more workers; `celeriac accounts list {subject}` says for whom it waits",
         promql=(
             "max by (role) (celeriac_tasks_ready + celeriac_tasks_delayed + celeriac_tasks_locked"
             " + celeriac_tasks_parked + celeriac_tasks_awaiting + celeriac_tasks_claimed) > $threshold"
@@ -66,7 +66,7 @@ RULES = (
     Rule(
         name="failed_rate", of="a role", measure="failed_rate", threshold="alert_failed_rate", lasts=300,
         says="{value:.1%} of its tasks fail, more than {threshold:.1%}",
-        cure="`celeriac failures --role {subject} --since 3600` groups their errors",
+        cure="`celeriac failures list --role {subject} --since 3600` groups their errors",
         promql=(
             'max by (role) (celeriac_recent_tasks{outcome="failed"})'
             ' / (sum by (role) (max by (role, outcome) (celeriac_recent_tasks{outcome!="cancelled"})) > 20)'
@@ -76,13 +76,13 @@ RULES = (
     Rule(
         name="fails_now", of="a role", measure="failing_now", threshold=0, severity="page",
         says="far more of its attempts fail than before; {value:.0f} tasks are hit within the hour",
-        cure="`celeriac failures --role {subject} --since 3600` groups their errors",
+        cure="`celeriac failures list --role {subject} --since 3600` groups their errors",
         promql="max by (role) (celeriac_tasks_failing_now) > $threshold",
     ),
     Rule(
         name="long_running", of="a role", measure="longest_running", threshold="alert_running",
         says="a task runs for {value:.0f} s, over {threshold:g} s",
-        cure="`celeriac list --role {subject} --status running` names it; `celeriac cancel` stops it",
+        cure="`celeriac tasks list --role {subject} --status running` names it; `celeriac tasks cancel` stops it",
         promql="max by (role) (celeriac_running_oldest_seconds) > $threshold",
     ),
     Rule(
@@ -122,7 +122,7 @@ RULES = (
     Rule(
         name="dead_worker", of="a worker", measure="heartbeat_age", threshold="alert_heartbeat",
         says="has sent no heartbeat for {value:.0f} s, more than {threshold:g} s",
-        cure="if it is dead, run `celeriac recover {subject}`; the sweep does by itself, later",
+        cure="if it is dead, run `celeriac workers recover {subject}`; the sweep does by itself, later",
         promql="max by (role) (celeriac_worker_silence_seconds) > $threshold",
     ),
     Rule(
@@ -134,7 +134,7 @@ RULES = (
     Rule(
         name="long_wait", of="a role", measure="oldest_ready", threshold="alert_wait", lasts=300,
         says="a task that could start waits for {value:.0f} s, longer than it should",
-        cure="`celeriac list --role {subject} --status pending` names it; `celeriac why` of it says why it waits",
+        cure="`celeriac tasks list --role {subject} --status pending` names it; `celeriac why` of it says why it waits",
         promql=(
             "max by (role) (celeriac_oldest_ready_seconds)"
             " > on (role) max by (role) (celeriac_wait_objective_seconds)"
@@ -143,7 +143,7 @@ RULES = (
     Rule(
         name="unfair", of="a role", measure="fairness_lag", threshold=1, severity="page", lasts=120,
         says="an account that holds nothing waits while another got {value:.0f} slots; {threshold:g} is the bound",
-        cure="`celeriac top {subject}` says who lacks most; end the transaction that holds its rows",
+        cure="`celeriac accounts list {subject}` says who lacks most; end the transaction that holds its rows",
         promql="max by (role) (celeriac_fairness_lag_rounds) > $threshold",
     ),
     Rule(

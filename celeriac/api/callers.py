@@ -25,7 +25,7 @@ class Scoped(SecurityBase):
     """The token the gate let in, if it has the scope; 403 otherwise."""
 
     scheme_name = "token"
-    model = BearerModel(description="`Authorization: Bearer celeriac_…`, made by `celeriac token create`")
+    model = BearerModel(description="`Authorization: Bearer celeriac_…`, made by `celeriac tokens create`")
 
     async def __call__(self, request: Request, wanted: SecurityScopes) -> Bearer:
         bearer: Bearer = request.state.bearer

@@ -21,6 +21,7 @@ _DESCRIPTIONS = {
     413: "The body is too large.",
     422: "What was sent does not fit; each error names its field.",
     429: "Too often; Retry-After says when again.",
+    431: "The request's line and headers are too long.",
     500: "An error of the server's.",
     503: "Postgres does not answer, or somebody's open transaction has what this needs; Retry-After says when again.",
 }
@@ -72,8 +73,8 @@ def _response(status: int) -> dict[str, Any]:
 def _problems(path: str, method: str, operation: dict[str, Any]) -> dict[str, Any]:
     """Return the errors that an operation can answer with. Its own explicit ones stay."""
     if not operation.get("security"):
-        return {status: _reference(int(status)) for status in ("500", "503")}
-    statuses = {401, 403, 422, 429, 500, 503}
+        return {status: _reference(int(status)) for status in ("431", "500", "503")}
+    statuses = {401, 403, 422, 429, 431, 500, 503}
     statuses |= {404} if "{" in path else set()
     statuses |= {409, 413, 400} if method in _CHANGES else set()
     return {str(status): _reference(status) for status in sorted(statuses)}

@@ -150,7 +150,7 @@ def serve(app: Celeriac, host: str, port: int, proxies: str | None = None) -> No
 
 
 DESCRIPTION = """See and steer tasks, schedules and workers. Every request but health's needs a token
-(`celeriac token create`); every error is an RFC 9457 problem document."""
+(`celeriac tokens create`); every error is an RFC 9457 problem document."""
 
 
 def _operation_ids(theirs: Sequence[APIRouter]) -> Callable[[APIRoute], str]:

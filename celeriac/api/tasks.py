@@ -126,7 +126,7 @@ class TaskWhy(BaseModel):
         examples=["unknown, because nobody knows when that will be"],
     )
     next: str | None = Field(
-        description="what it waits for", examples=["somebody to resume its account: celeriac resume account acme"]
+        description="what it waits for", examples=["somebody to resume its account: celeriac accounts resume acme"]
     )
     ahead: int | None = Field(description="tasks that go first, at most 1,000 are counted")
 

@@ -9,7 +9,7 @@ import click
 
 from celeriac import insights
 from celeriac.cli import output
-from celeriac.cli.group import Command, FindApp, Group
+from celeriac.cli.group import Command, FindApp
 from celeriac.cli.seconds import Seconds
 from celeriac.operate import silences
 
@@ -18,7 +18,7 @@ _COLUMNS = ("name", "subject", "severity", "says", "firing_since", "silenced_unt
 
 @click.command(cls=Command)
 @click.pass_obj
-def alerts(find: FindApp, /) -> None:
+def list_(find: FindApp, /) -> None:
     """List what fires, what is above its threshold but not yet for long enough, and silences."""
     with find().database.reading() as connection:
         firing, pending = insights.firing(connection), insights.pending_alerts(connection)
@@ -34,11 +34,6 @@ def _silence_line(silence: dict[str, Any]) -> str:
     return f"{which} until {output.cell(silence['until'])} by {silence['by']}: {output.cell(silence['why'])}"
 
 
-@click.group(cls=Group)
-def alert() -> None:
-    """Silence an alert, or end its silence."""
-
-
 def _of_one(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.argument("name"),
@@ -51,7 +46,7 @@ def _of_one(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@alert.command("silence", cls=Command)
+@click.command(cls=Command)
 @click.option("--seconds", type=Seconds(0), default=3600.0, show_default=True, help="For how long.")
 @_of_one
 def silence(find: FindApp, /, name: str, subject: str, seconds: float, why: str) -> None:
@@ -61,13 +56,10 @@ def silence(find: FindApp, /, name: str, subject: str, seconds: float, why: str)
     output.tell(change, f"{change.target} is silenced until {(change.after or {})['until']}")
 
 
-@alert.command("unsilence", cls=Command)
+@click.command(cls=Command)
 @_of_one
 def unsilence(find: FindApp, /, name: str, subject: str, why: str) -> None:
     """Tell of it again."""
     with find().database.transaction() as connection:
         change = silences.end_silence(connection, name, subject, by=output.by(), why=why)
     output.tell(change, f"{change.target} is told again")
-
-
-COMMANDS = (alerts, alert)

@@ -10,7 +10,7 @@ import click
 from celeriac import insights
 from celeriac.app import Celeriac
 from celeriac.cli import choice, output
-from celeriac.cli.group import Command, FindApp, Group
+from celeriac.cli.group import Command, FindApp
 from celeriac.insights import Filter
 from celeriac.operate import PATIENCE, bulks
 from celeriac.repair import bulks as works
@@ -18,12 +18,7 @@ from celeriac.repair import bulks as works
 _COLUMNS = ("id", "state", "move", "asked", "done", "skipped", "left", "filter", "by", "created_at", "trouble")
 
 
-@click.group(cls=Group)
-def bulk() -> None:
-    """Ask for a bulk, see how far bulks are, go on with them, stop one."""
-
-
-@bulk.command(cls=Command)
+@click.command(cls=Command)
 @click.argument("move", type=click.Choice(list(bulks.MOVES)))
 @choice.filtering
 @click.option("--to", type=int, metavar="PRIORITY", help="Of prioritise.")
@@ -45,7 +40,7 @@ def ask(
     _tell(app, number)
 
 
-@bulk.command("list", cls=Command)
+@click.command(cls=Command)
 @click.option("--limit", default=20, show_default=True)
 @click.option("--before", type=int, help="The last id of the page before.")
 @click.pass_obj
@@ -56,7 +51,7 @@ def list_(find: FindApp, /, limit: int, before: int | None) -> None:
     output.tell(rows, output.table(rows, _COLUMNS))
 
 
-@bulk.command(cls=Command)
+@click.command(cls=Command)
 @click.argument("number", type=click.IntRange(1, 2**63 - 2))
 @click.pass_obj
 def show(find: FindApp, /, number: int) -> None:
@@ -64,7 +59,7 @@ def show(find: FindApp, /, number: int) -> None:
     _tell(find(), number)
 
 
-@bulk.command(cls=Command)
+@click.command(cls=Command)
 @click.pass_obj
 def work(find: FindApp, /) -> None:
     """Work on those that are not over, beside whoever does so already."""
@@ -72,7 +67,7 @@ def work(find: FindApp, /) -> None:
     output.tell({"moved": moved}, f"{moved:,} tasks")
 
 
-@bulk.command(cls=Command)
+@click.command(cls=Command)
 @click.argument("number", type=click.IntRange(1, 2**63 - 2))
 @click.option("--why", default="", help="For the audit trail.")
 @click.pass_obj
@@ -98,6 +93,3 @@ def _lines(row: dict[str, Any]) -> Iterator[str]:
 
 def by_number(reasons: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(reasons.items(), key=lambda each: (-each[1], each[0]))
-
-
-COMMANDS = (bulk,)

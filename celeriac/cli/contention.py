@@ -10,7 +10,6 @@ from typing import Any
 import click
 
 from celeriac import insights
-from celeriac.app import Celeriac
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp
 from celeriac.insights import AccountRole, AccountShare, Lock
@@ -25,16 +24,10 @@ _QUEUE = ("place", "id", "role", "account", "priority", "waits")
 
 @click.command(cls=Command)
 @click.argument("role", required=False)
-@click.option("--account", help="This one instead: role by role, what it holds, its oldest tasks.")
 @click.option("--limit", default=30, show_default=True, help="Accounts.")
 @click.pass_obj
-def top(find: FindApp, /, role: str | None, account: str | None, limit: int) -> None:
-    """Show accounts beside their fair share, of ROLE or of all roles together; who lacks most first."""
-    if account is not None:
-        if role is not None:
-            raise click.UsageError("give ROLE or --account: an account is shown with all its roles")
-        _account(find(), account)
-        return
+def top(find: FindApp, /, role: str | None, limit: int) -> None:
+    """List accounts beside their fair share, of ROLE or of all roles together; who lacks most first."""
     with find().database.reading() as connection:
         now = condition.now(connection)
         shares = insights.shares(connection, role, limit=limit)
@@ -67,22 +60,28 @@ def waits(find: FindApp, /, role: str) -> None:
 
 
 @click.command(cls=Command)
-@click.argument("key", required=False)
 @click.option("--limit", default=30, show_default=True)
 @click.pass_obj
-def locks(find: FindApp, /, key: str | None, limit: int) -> None:
-    """Show lock keys that are held or waited for; of one KEY, who waits behind it, in order."""
+def locks(find: FindApp, /, limit: int) -> None:
+    """List lock keys that are held or waited for, by whom and since when."""
     with find().database.reading() as connection:
-        if key is None:
-            page = insights.locks(connection, limit=limit)
-            more = [] if page.is_all else ["there are more keys"]
-            output.tell(page, [*output.table([_lock(lock) for lock in page.locks], _LOCKS), *more])
-            return
-        lock, queue = insights.lock(connection, key), insights.queue_of(connection, key, limit=limit)
-    output.tell({"lock": lock, "queue": queue}, _queue(lock, queue))
+        page = insights.locks(connection, limit=limit)
+    more = [] if page.is_all else ["there are more keys"]
+    output.tell(page, [*output.table([_lock(lock) for lock in page.locks], _LOCKS), *more])
 
 
-@click.command("unique-keys", cls=Command)
+@click.command(cls=Command)
+@click.argument("key")
+@click.option("--limit", default=30, show_default=True)
+@click.pass_obj
+def lock(find: FindApp, /, key: str, limit: int) -> None:
+    """Show who holds a lock KEY, and who waits behind it, in order."""
+    with find().database.reading() as connection:
+        held, queue = insights.lock(connection, key), insights.queue_of(connection, key, limit=limit)
+    output.tell({"lock": held, "queue": queue}, _queue(held, queue))
+
+
+@click.command(cls=Command)
 @click.argument("role", required=False)
 @click.option("--limit", default=30, show_default=True)
 @click.pass_obj
@@ -94,8 +93,12 @@ def unique_keys(find: FindApp, /, role: str | None, limit: int) -> None:
     output.tell(keys, [*output.table([asdict(one) for one in keys], _UNIQUE), *more])
 
 
-def _account(app: Celeriac, account: str) -> None:
-    with app.database.reading() as connection:
+@click.command(cls=Command)
+@click.argument("account")
+@click.pass_obj
+def account(find: FindApp, /, account: str) -> None:
+    """Show an ACCOUNT role by role: what it holds, its oldest tasks, what passes gave it."""
+    with find().database.reading() as connection:
         now = condition.now(connection)
         roles, held = insights.account_roles(connection, account), insights.account_holdings(connection, account)
         oldest, received = insights.account_oldest(connection, account), insights.received_by(connection, account)
@@ -171,6 +174,3 @@ def decisions(find: FindApp, /, role: str | None, limit: int, before: int | None
 def _pass(row: dict[str, Any]) -> dict[str, Any]:
     columns = {"accounts": len(row["claimants"]), "given": sum(row["given"].values()), "why": row["why_nothing"]}
     return row | columns | {"cursor": f"{row['cursor_before']} → {row['cursor_after']}"}
-
-
-COMMANDS = (top, waits, locks, unique_keys, decisions)

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from celeriac import insights
 from celeriac.app import Celeriac
 from celeriac.cli import output
-from celeriac.cli.group import REFUSED, Command, FindApp, Group
+from celeriac.cli.group import REFUSED, Command, FindApp
 from celeriac.errors import EnqueueRefused, Unknown
 from celeriac.operate import dead_letters
 from celeriac.operate.audit import Change
@@ -23,12 +23,7 @@ _COLUMNS = ("id", "at", "name", "task_id", "sender", "reason")
 End = Callable[[Connection, int], Change]
 
 
-@click.group("dead-letters", cls=Group)
-def group() -> None:
-    """List, show, replay and discard what plain Celery apps sent that became no task."""
-
-
-@group.command("list", cls=Command)
+@click.command(cls=Command)
 @click.option("--name", help="For this task.")
 @click.option("--limit", default=20, show_default=True)
 @click.option("--before", type=int, help="The last id of the page before.")
@@ -40,7 +35,7 @@ def list_(find: FindApp, /, **wanted: Any) -> None:
     output.tell(rows, output.table(rows, _COLUMNS))
 
 
-@group.command(cls=Command)
+@click.command(cls=Command)
 @click.argument("letter", type=int)
 @click.pass_obj
 def show(find: FindApp, /, letter: int) -> None:
@@ -66,7 +61,7 @@ def _some(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@group.command("replay", cls=Command)
+@click.command(cls=Command)
 @_some
 @click.pass_obj
 def replay_(find: FindApp, /, why: str, **wanted: Any) -> None:
@@ -76,7 +71,7 @@ def replay_(find: FindApp, /, why: str, **wanted: Any) -> None:
     _end(app, "replay", lambda c, letter: put(c, letter, by=output.by(), why=why), **wanted)
 
 
-@group.command(cls=Command)
+@click.command(cls=Command)
 @_some
 @click.pass_obj
 def discard(find: FindApp, /, why: str, **wanted: Any) -> None:
@@ -120,6 +115,3 @@ def _named(app: Celeriac, name: str) -> Iterator[int]:
         if not page:
             return
         before = page[-1]["id"]
-
-
-COMMANDS = (group,)

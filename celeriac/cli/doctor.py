@@ -27,6 +27,3 @@ def _lines(findings: list[Finding]) -> Iterator[str]:
             yield f"    {finding.cure}"
         if finding.runbook:
             yield f"    {finding.runbook}"
-
-
-COMMANDS = (doctor,)

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import click
 
 from celeriac.cli import output
-from celeriac.cli.group import Command, FindApp, Group
+from celeriac.cli.group import Command, FindApp
 from celeriac.errors import Unknown
 from celeriac.insights.tasks import ranges
 from celeriac.operate import enqueuers
@@ -38,12 +38,7 @@ def _range(_: click.Context, __: click.Parameter, value: str | None) -> tuple[in
     return None if value is None else ranges.ends("priority", value)
 
 
-@click.group(cls=Group)
-def enqueuer() -> None:
-    """Limit what logins of Postgres enqueue with `celeriac.enqueue`."""
-
-
-@enqueuer.command("limit", cls=Command)
+@click.command(cls=Command)
 @click.argument("login")
 @limits
 @click.pass_obj
@@ -57,7 +52,7 @@ def limit(find: FindApp, /, login: str, **limited: Any) -> None:
     output.tell({"login": login, **now}, f"{login} enqueues this only: {said}")
 
 
-@enqueuer.command("free", cls=Command)
+@click.command(cls=Command)
 @click.argument("login")
 @click.pass_obj
 def free(find: FindApp, /, login: str) -> None:
@@ -68,13 +63,10 @@ def free(find: FindApp, /, login: str) -> None:
     output.tell({"login": login, "roles": None}, f"{login} enqueues what it likes")
 
 
-@enqueuer.command("list", cls=Command)
+@click.command(cls=Command)
 @click.pass_obj
 def list_(find: FindApp, /) -> None:
     """List the logins that are limited."""
     with find().database.statement() as connection:
         rows = [asdict(row) for row in enqueuers.every(connection)]
     output.tell(rows, output.table(rows, ("login", *LIMITS, "by", "updated_at")) if rows else "no login is limited")
-
-
-COMMANDS = (enqueuer,)

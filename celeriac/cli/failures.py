@@ -8,7 +8,7 @@ import click
 
 from celeriac import insights
 from celeriac.cli import output
-from celeriac.cli.group import Command, FindApp, Group
+from celeriac.cli.group import Command, FindApp
 from celeriac.cli.seconds import Seconds
 from celeriac.cli.steering import steer_all
 from celeriac.insights import Failures
@@ -38,24 +38,20 @@ _ROLE = click.option("--role", help="Of this role.")
 _SINCE = click.option("--since", type=Seconds(0, OLDEST), metavar="SECONDS", help="Of the last so many seconds.")
 
 
-@click.group(cls=Group, invoke_without_command=True, params=[output.json_option()])
+@click.command(cls=Command)
 @_ROLE
 @_SINCE
 @click.option("--state", type=click.Choice(verb.STATES), help="As somebody has marked them.")
 @click.option("--limit", default=20, show_default=True, help="Groups.")
-@click.pass_context
-def failures(
-    context: click.Context, /, role: str | None, since: float | None, state: str | None, limit: int
-) -> None:  # fmt: skip
+@click.pass_obj
+def list_(find: FindApp, /, role: str | None, since: float | None, state: str | None, limit: int) -> None:
     """Show the newest failures in groups of the same, the most frequent first."""
-    if context.invoked_subcommand is not None:
-        return
-    with context.obj().database.reading() as connection:
+    with find().database.reading() as connection:
         page = insights.failures(connection, role=role, since=since, limit=limit, state=state)
     output.tell(page, _lines(page))
 
 
-@failures.command(cls=Command)
+@click.command(cls=Command)
 @click.argument("fingerprint")
 @_ROLE
 @click.option("--limit", default=50, show_default=True)
@@ -69,7 +65,7 @@ def tasks(find: FindApp, /, fingerprint: str, role: str | None, limit: int, befo
     output.tell(page, [*output.table(page.items, _TASKS), *more])
 
 
-@failures.command(cls=Command)
+@click.command(cls=Command)
 @click.argument("fingerprint")
 @_ROLE
 @_SINCE
@@ -93,7 +89,7 @@ def retry(
     steer_all(app, "retry", ids, lambda c, some: steer.retry(c, some, by=output.by(), why=why), many=many)
 
 
-@failures.command(cls=Command)
+@click.command(cls=Command)
 @click.argument("fingerprint")
 @click.argument("state", type=click.Choice(verb.STATES))
 @click.option("--note", default="", help="What it is, for who sees it next.")
@@ -123,6 +119,3 @@ def _lines(page: Failures) -> Iterator[str]:
     more = f"; {left:,} groups more with --limit" if left else ""
     older = "" if page.reached_end else "; there are older ones, which were not looked at"
     yield f"{page.looked_at:,} failures looked at, the newest{older}{more}"
-
-
-COMMANDS = (failures,)

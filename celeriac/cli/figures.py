@@ -105,6 +105,3 @@ def _whole(figure: float | None) -> str | None:
 
 def _or_more(figure: float | None, more: str) -> float | str | None:
     return f"{figure}{more}" if more and figure is not None else figure
-
-
-COMMANDS = (capacity, metrics, reviews, audit)

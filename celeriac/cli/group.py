@@ -9,16 +9,19 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.util import find_spec
-from types import ModuleType
+from types import MappingProxyType, ModuleType
 from typing import Any, Final
 
 import click
+from click.exceptions import NoSuchCommand
 from sqlalchemy.exc import DBAPIError
 
 from celeriac.app import Celeriac
 from celeriac.cli import output
+from celeriac.cli.former import now_called
 from celeriac.enqueue.readiness import why_unready
 from celeriac.errors import (
     BadValue,
@@ -96,10 +99,42 @@ class Command(click.Command):
         self.params.append(output.json_option())
 
 
+@contextmanager
+def _former(context: click.Context, args: Sequence[str]) -> Iterator[None]:
+    """Refuse what is no command, with its name of today if it was one."""
+    try:
+        yield
+    except (click.NoSuchOption, NoSuchCommand) as error:
+        path = _path(context)
+        if now := now_called([*path, *args]):
+            message = f"{error.format_message()} {now}" if path else now
+            raise click.UsageError(message, context) from error
+        raise
+
+
+def _path(context: click.Context) -> list[str]:
+    """Return the names that led to a group, below the command `celeriac`."""
+    above = context.parent
+    return [*_path(above), str(context.info_name)] if above and isinstance(above.command, Group) else []
+
+
 class Group(click.Group):
     """A group that prints errors made on purpose in a line, not as a traceback."""
 
     command_class = Command
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002
+        return [*self.commands]
+
+    def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        with _former(context, ()):
+            return super().parse_args(context, args)
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:  # fmt: skip
+        with _former(context, args):
+            return super().resolve_command(context, args)
 
     def invoke(self, context: click.Context) -> Any:
         VIA.set("command line")
@@ -116,10 +151,22 @@ class Group(click.Group):
             raise Problem(why) from error
 
 
-Group.group_class = Group
+class Root(Group):
+    """The outermost group; its help has sections."""
+
+    sections: Mapping[str, Iterable[str]] = MappingProxyType({})
+
+    def format_commands(self, _: click.Context, formatter: click.HelpFormatter) -> None:
+        width = max(map(len, self.commands), default=0)
+        for section, names in self.sections.items():
+            with formatter.section(section):
+                limit = formatter.width - 6 - width
+                formatter.write_dl(
+                    [(name.ljust(width), self.commands[name].get_short_help_str(limit)) for name in names]
+                )
 
 
-@click.group(cls=Group)
+@click.group(cls=Root)
 @click.option(
     "-A", "--app", "name", default="tasks", envvar="CELERIAC_APP", show_default=True, help="The app's module."
 )
@@ -130,7 +177,7 @@ def main(context: click.Context, name: str) -> None:
     context.obj = lambda: find_app(name)
 
 
-@click.group("celeriac", cls=Group)
+@click.group("celeriac", cls=Root)
 @click.pass_context
 def within_celery(context: click.Context) -> None:
     """What Celeriac adds to Celery: tasks as rows."""

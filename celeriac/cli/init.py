@@ -47,6 +47,3 @@ def _of_deploy(context: click.Context) -> dict[str, str]:
     app = context.obj()
     name = context.parent.params.get("name") if context.parent else None
     return deployment.files(app, name or app.main or "tasks")
-
-
-COMMANDS = (init,)

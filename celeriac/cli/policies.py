@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import click
 
 from celeriac import insights
-from celeriac.app import Celeriac
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp
 from celeriac.cli.seconds import Seconds
@@ -19,49 +18,64 @@ from celeriac.roles import bounds
 
 NONE = Count(0)
 
-_ByKind = Mapping[str, Callable[..., Change]]
-
-_PAUSE: _ByKind = {"role": policies.pause_role, "account": policies.pause_account}
-_RESUME: _ByKind = {"role": policies.resume_role, "account": policies.resume_account}
-
-
 CREATE = click.option("--create", is_flag=True, help="Also an account that has no policy and had no task lately.")
 
 
-def _of_a_kind(command: Callable[..., None]) -> click.Command:
-    options = (
-        click.argument("kind", type=click.Choice(["role", "account"])),
-        click.argument("name"),
-        click.option("--why", default="", help="For the audit trail."),
-        CREATE,
-        click.pass_obj,
-    )
-    for option in reversed(options):
-        command = option(command)
-    return click.command(cls=Command)(command)
+WHY = click.option("--why", default="", help="For the audit trail.")
 
 
-@_of_a_kind
-def pause(find: FindApp, /, kind: str, name: str, why: str, create: bool, seconds: float | None) -> None:
-    """Let no pass claim tasks of a role or an account. What is claimed already runs on."""
-    if seconds is not None and kind != "role":
-        raise click.UsageError("--for is of a role")
+@click.command(cls=Command)
+@click.argument("role")
+@click.option(
+    "--for", "seconds", type=Seconds(0, bounds.LONGEST_DELAY), metavar="SECONDS", help="It is resumed by itself then."
+)
+@WHY
+@click.pass_obj
+def pause_role(find: FindApp, /, role: str, why: str, seconds: float | None) -> None:
+    """Let no pass claim tasks of a ROLE. What is claimed already runs on."""
+    with find().database.reading() as connection:
+        waiting = next((depth.pending for depth in insights.depth(connection) if depth.role == role), NONE)
     word = "paused" if seconds is None else f"paused for {output.age(seconds)}"
-    _change(find, _PAUSE, kind, name, why, create, word, _waiting(find(), kind, name), seconds)
+    _change(find, policies.pause_role, role, word, waiting, why=why, **({"seconds": seconds} if seconds else {}))
 
 
-pause.params.append(
-    click.Option(
-        ["--for", "seconds"], type=Seconds(0, bounds.LONGEST_DELAY), metavar="SECONDS",
-        help="Of a role: it is resumed by itself then.",
-    )
-)  # fmt: skip
+@click.command(cls=Command)
+@click.argument("account")
+@WHY
+@CREATE
+@click.pass_obj
+def pause_account(find: FindApp, /, account: str, **options: Any) -> None:
+    """Let no pass claim tasks of an ACCOUNT. What is claimed already runs on."""
+    with find().database.reading() as connection:
+        waiting = insights.waiting_of(connection, account)
+    _change(find, policies.pause_account, account, "paused", waiting, **options)
 
 
-@_of_a_kind
-def resume(find: FindApp, /, kind: str, name: str, why: str, create: bool) -> None:
-    """Let passes claim tasks of a role or an account again."""
-    _change(find, _RESUME, kind, name, why, create, "resumed")
+@click.command(cls=Command)
+@click.argument("role")
+@WHY
+@click.pass_obj
+def resume_role(find: FindApp, /, role: str, **options: Any) -> None:
+    """Let passes claim tasks of a ROLE again."""
+    _change(find, policies.resume_role, role, "resumed", **options)
+
+
+@click.command(cls=Command)
+@click.argument("account")
+@WHY
+@CREATE
+@click.pass_obj
+def resume_account(find: FindApp, /, account: str, **options: Any) -> None:
+    """Let passes claim tasks of an ACCOUNT again."""
+    _change(find, policies.resume_account, account, "resumed", **options)
+
+
+def _change(
+    find: FindApp, verb: Callable[..., Change], name: str, word: str, waiting: Count = NONE, **options: Any
+) -> None:  # fmt: skip
+    with find().database.transaction() as connection:
+        done = verb(connection, name, by=output.by(), **options)
+    output.tell(done, f"{name} is {word}" + (f"; {output.count(waiting)} of its tasks wait" if waiting.n else ""))
 
 
 @click.command(cls=Command)
@@ -69,10 +83,10 @@ def resume(find: FindApp, /, kind: str, name: str, why: str, create: bool) -> No
 @click.option("--weight", type=float, help="Its share beside others' 1.")
 @click.option("--cap", type=int, help="Tasks claimed or running at once.")
 @click.option("--no-cap", is_flag=True)
-@click.option("--why", default="", help="For the audit trail.")
+@WHY
 @CREATE
 @click.pass_obj
-def account(
+def set_account(
     find: FindApp, /, name: str, weight: float | None, cap: int | None, no_cap: bool, why: str, create: bool
 ) -> None:
     """Set an account's weight and cap."""
@@ -93,7 +107,7 @@ def account(
 @click.option("--soft", help='Seconds until SoftTimeLimitExceeded; "none" lifts it.')
 @click.option("--hard", help='Seconds until its process is stopped; "none" lifts it.')
 @click.option("--as-declared", is_flag=True, help="What the code declares is in force again.")
-@click.option("--why", default="", help="For the audit trail.")
+@WHY
 @click.pass_obj
 def limit(
     find: FindApp, /, role: str, rate: str | None, soft: str | None, hard: str | None, as_declared: bool, why: str
@@ -113,24 +127,3 @@ def limit(
     with find().database.transaction() as connection:
         change = policies.set_limits(connection, role, by=output.by(), why=why, **changes)
     output.tell(change, policies.limits_in_words(change))
-
-
-def _change(
-    find: FindApp, by_kind: _ByKind, kind: str, name: str, why: str, create: bool, word: str, waiting: Count = NONE,
-    seconds: float | None = None,
-) -> None:  # fmt: skip
-    more: dict[str, Any] = {"create": create} if kind == "account" else {"seconds": seconds} if seconds else {}
-    with find().database.transaction() as connection:
-        done = by_kind[kind](connection, name, by=output.by(), why=why, **more)
-    output.tell(done, f"{name} is {word}" + (f"; {output.count(waiting)} of its tasks wait" if waiting.n else ""))
-
-
-def _waiting(app: Celeriac, kind: str, name: str) -> Count:
-    """Count the tasks that a pause stops: for an account, those ready or parked."""
-    with app.database.reading() as connection:
-        if kind == "role":
-            return next((depth.pending for depth in insights.depth(connection) if depth.role == name), NONE)
-        return insights.waiting_of(connection, name)
-
-
-COMMANDS = (pause, resume, account, limit)

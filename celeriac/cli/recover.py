@@ -11,10 +11,10 @@ from celeriac.app import Celeriac
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp
 from celeriac.cli.seconds import Seconds
-from celeriac.doctor.findings import SILENT
 from celeriac.insights.fleet.condition import silent_workers
 from celeriac.repair.rescue import rescue_by_role
 from celeriac.repair.worker import LIVES, held, rescue_worker
+from celeriac.store.states import GONE
 
 
 @click.command(cls=Command)
@@ -55,11 +55,11 @@ def _not_yet(app: Celeriac, worker: str | None, silent: float | None) -> Iterato
         return
     with app.database.reading() as connection:
         counted = {one.worker_id: one.tasks for one in silent_workers(connection)}
-        for one in silent_workers(connection, SILENT):
+        for one in silent_workers(connection, GONE):
             if more := one.tasks - counted.get(one.worker_id, 0):
                 yield (
                     f"{more:,} more of {one.worker_id}, which is silent for {output.age(one.seconds)}: not for as long "
-                    f"as their roles allow; if it is dead, run `celeriac recover {one.worker_id}`"
+                    f"as their roles allow; if it is dead, run `celeriac workers recover {one.worker_id}`"
                 )
 
 
@@ -69,6 +69,3 @@ def _recover(app: Celeriac, worker: str | None, silent: float | None) -> Counter
     return rescue_by_role(
         app.database, app.process_name, minutes=None if silent is None else silent / 60, operator=output.by()
     )
-
-
-COMMANDS = (recover,)

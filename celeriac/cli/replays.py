@@ -1,4 +1,4 @@
-"""Replays: past runs on another fleet, for `celeriac simulate --from-history`."""
+"""Replays: past runs on another fleet, for `celeriac workers simulate --from-history`."""
 
 from __future__ import annotations
 

@@ -103,6 +103,3 @@ def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
             yield from (f"  {line}" for line in value)
         else:
             yield f"{name}: {value}"
-
-
-COMMANDS = (report,)

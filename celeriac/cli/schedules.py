@@ -11,7 +11,7 @@ from sqlalchemy import RowMapping
 from celeriac import insights
 from celeriac.cli import output
 from celeriac.cli.choice import named
-from celeriac.cli.group import Command, FindApp, Group
+from celeriac.cli.group import Command, FindApp
 from celeriac.insights import Count, Lateness, Ticking
 from celeriac.insights.tasks import redaction
 from celeriac.insights.why.spans import span
@@ -31,11 +31,6 @@ _COLUMNS = (
 _TICK = ("due_at", "late", "task", "outcome", "why")
 
 
-@click.group(cls=Group)
-def schedule() -> None:
-    """List, add, edit, toggle and delete schedules; run one now."""
-
-
 def _fields(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.option("--timezone", help="IANA name."),
@@ -51,7 +46,7 @@ def _fields(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-@schedule.command("list", cls=Command)
+@click.command(cls=Command)
 @click.pass_obj
 def list_(find: FindApp, /) -> None:
     """List schedules: what each does, when it runs next, what it missed in 24 h, and how its config differs."""
@@ -63,7 +58,7 @@ def list_(find: FindApp, /) -> None:
     output.tell(rows, [*output.table([_shown(row) for row in rows], _COLUMNS), _late(late)])
 
 
-@schedule.command(cls=Command)
+@click.command(cls=Command)
 @click.argument("name")
 @click.option("--limit", default=20, show_default=True)
 @click.pass_obj
@@ -76,7 +71,7 @@ def ticks(find: FindApp, /, name: str, limit: int) -> None:
     output.tell({"ticks": rows, "lateness": late}, [*output.table([_tick(one) for one in rows], _TICK), _late(late)])
 
 
-@schedule.command(cls=Command)
+@click.command(cls=Command)
 @click.argument("name")
 @click.argument("expression")
 @click.argument("role")
@@ -88,7 +83,7 @@ def add(
     find: FindApp, /, name: str, expression: str, role: str, arguments: tuple[str, ...], off: bool, why: str,
     **fields: Any,
 ) -> None:  # fmt: skip
-    """Enqueue a task of ROLE whenever EXPRESSION says so: `schedule add nightly '0 3 * * *' report n=7`."""
+    """Enqueue a task of ROLE whenever EXPRESSION says so: `schedules add nightly '0 3 * * *' report n=7`."""
     app = find()
     entry = Entry(
         name=name, kind="task", target=role, cron_expression=expression, kwargs=named(arguments), enabled=not off,
@@ -97,7 +92,7 @@ def add(
     _tell(app, operate.create(app, entry, by=output.by(), why=why))
 
 
-@schedule.command(cls=Command)
+@click.command(cls=Command)
 @click.argument("name")
 @click.option("--expression", "cron_expression")
 @click.option("--argument", "arguments", multiple=True, metavar="NAME=VALUE", help="All of them, if any.")
@@ -112,7 +107,7 @@ def edit(find: FindApp, /, name: str, arguments: tuple[str, ...], why: str, **fi
     _tell(app, operate.change(app, name, changes, by=output.by(), why=why))
 
 
-@schedule.command(cls=Command)
+@click.command(cls=Command)
 @click.argument("name")
 @click.argument("state", type=click.Choice(["on", "off"]), required=False)
 @click.option("--why", default="", help="For the audit trail.")
@@ -125,7 +120,7 @@ def toggle(find: FindApp, /, name: str, state: str | None, why: str) -> None:
     _tell(app, operate.toggle(app, name, enabled, by=output.by(), why=why))
 
 
-@schedule.command(cls=Command)
+@click.command(cls=Command)
 @click.argument("name")
 @click.option("--why", default="", help="For the audit trail.")
 @click.pass_obj
@@ -135,7 +130,7 @@ def delete(find: FindApp, /, name: str, why: str) -> None:
     output.tell({"name": name, "deleted": True}, f"{name} is deleted")
 
 
-@schedule.command("run-now", cls=Command)
+@click.command(cls=Command)
 @click.argument("name")
 @click.pass_obj
 def run_now(find: FindApp, /, name: str) -> None:
@@ -184,6 +179,3 @@ def _tell(app: Celeriac, row: RowMapping) -> None:
     state, in_words = "on" if row["enabled"] else "off", job["in_words"]
     when = f"{row['cron_expression']} {row['timezone']}" + (f" ({in_words})" if in_words else "")
     output.tell(job, f"{row['name']}: {when}, {row['target']}, {state}")
-
-
-COMMANDS = (schedule,)

@@ -156,6 +156,3 @@ def _percent(share: float | None) -> str | None:
 
 def _course(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**row, "utilisation": _percent(row["utilisation"])}
-
-
-COMMANDS = (simulate,)

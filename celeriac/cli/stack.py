@@ -139,17 +139,14 @@ def up(context: click.Context, others: tuple[str, ...], flower_port: int, concur
 @click.option("--host", envvar="CELERIAC_API_HOST", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option("--port", type=click.IntRange(0, 65_535), envvar="CELERIAC_API_PORT", default=6002, show_default=True)
 @click.option("--proxy", metavar="ADDRESSES", help="Proxies whose X-Forwarded-For tells the caller's address.")
+@click.option("--openapi", is_flag=True, help="Print the API's own document instead.")
 @click.pass_obj
-def serve(find: FindApp, /, host: str, port: int, proxy: str | None) -> None:
+def serve(find: FindApp, /, host: str, port: int, proxy: str | None, openapi: bool) -> None:
     """Serve the HTTP API (needs the extra `api`)."""
-    _api().serve(find(), host, port, proxy)
-
-
-@click.command(cls=Command)
-@click.pass_obj
-def openapi(find: FindApp, /) -> None:
-    """Print the HTTP API's own document (needs the extra `api`)."""
-    click.echo(json.dumps(_api().create(find()).openapi(), indent=2, ensure_ascii=False))
+    if openapi:
+        click.echo(json.dumps(_api().create(find()).openapi(), indent=2, ensure_ascii=False))
+    else:
+        _api().serve(find(), host, port, proxy)
 
 
 def _api() -> ModuleType:
@@ -157,6 +154,3 @@ def _api() -> ModuleType:
         return importlib.import_module("celeriac.api.server")
     except ModuleNotFoundError as error:
         raise ConfigurationError(f"{error}: the HTTP API needs `pip install celeriac[api]`") from error
-
-
-COMMANDS = (migrate, sweep, dispatch, check, up, serve, openapi)

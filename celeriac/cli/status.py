@@ -18,11 +18,11 @@ from celeriac.app import Celeriac
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp
 from celeriac.cli.seconds import Seconds
-from celeriac.doctor.findings import SILENT
 from celeriac.errors import ConfigurationError
 from celeriac.insights.fleet import condition
 from celeriac.insights.history import alerts
 from celeriac.store.failures import is_locked
+from celeriac.store.states import GONE
 
 #: A schedule that is this late (seconds) is shown: beat polls once a second.
 LATE = 5.0
@@ -85,7 +85,7 @@ def _figures(connection: Connection) -> dict[str, Any]:
     return {
         "tasks": insights.counts(connection),
         "roles": insights.depth(connection, cap=insights.CAP),
-        "workers": [w for w in insights.workers(connection) if w["heartbeat_age"] < SILENT],
+        "workers": [w for w in insights.workers(connection) if w["heartbeat_age"] < GONE],
         "late": [s for s in insights.schedules(connection) if s["late_seconds"] > LATE],
         "paused_accounts": insights.paused_accounts(connection),
         "alerts": alerts.firing(connection),
@@ -152,6 +152,3 @@ def _role(depth: insights.RoleDepth) -> dict[str, Any]:
         "window": depth.window, "newcomer": output.age(depth.newcomer_seconds),
         "oldest": output.age(depth.oldest_ready_seconds), "paused": "paused" if depth.paused else None,
     }  # fmt: skip
-
-
-COMMANDS = (status,)

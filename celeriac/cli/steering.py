@@ -84,7 +84,6 @@ def edit(find: FindApp, /, task: str, arguments: tuple[str, ...], why: str) -> N
 
 
 @click.command(cls=Command)
-@click.argument("kind", type=click.Choice(["role"]))
 @click.argument("old")
 @click.argument("new")
 @click.option("--most", type=int, help="So many; all if it is left out.")
@@ -92,7 +91,7 @@ def edit(find: FindApp, /, task: str, arguments: tuple[str, ...], why: str) -> N
 @click.option("--preview", is_flag=True, help="Count them, and change nothing.")
 @click.option("--why", default="", help="For the events and the audit trail.")
 @click.pass_obj
-def move(find: FindApp, /, kind: str, old: str, new: str, why: str, **options: Any) -> None:  # noqa: ARG001
+def move(find: FindApp, /, old: str, new: str, why: str, **options: Any) -> None:
     """Let the tasks of a role that wait be of another, which it was renamed to. What runs stays where it is."""
     app = find()
     _, signature = app.role_declared(new)
@@ -150,6 +149,3 @@ def _tell(done: Steered, left: int) -> None:
         output.say(line, err=True)
     if refused or done.missing:
         raise click.exceptions.Exit(REFUSED)
-
-
-COMMANDS = (retry, cancel, prioritise, hasten, edit, move)

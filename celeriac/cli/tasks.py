@@ -91,7 +91,7 @@ def log(find: FindApp, /, task: str) -> None:
     output.tell(lines, output.table([asdict(one) for one in lines], ("at", "attempt", "level", "line")))
 
 
-@click.command("list", cls=Command)
+@click.command(cls=Command)
 @choice.filtering
 @click.option("--limit", type=int, show_default=f"20, of a file {exports.MOST:,}")
 @click.option("--offset", default=0)
@@ -193,5 +193,3 @@ def _explained(answer: Why) -> Iterator[str]:
 
 #: The word before each check.
 _MARKS = {"yes": "yes", "no": "NO ", "unknown": "?  ", "not asked": "-  "}
-
-COMMANDS = (enqueue, show, why, log, list_)

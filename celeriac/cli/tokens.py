@@ -9,7 +9,7 @@ import click
 
 from celeriac.cli import output
 from celeriac.cli.enqueuers import LIMITS, limits
-from celeriac.cli.group import Command, FindApp, Group
+from celeriac.cli.group import Command, FindApp
 from celeriac.errors import Unknown
 from celeriac.operate import audit
 from celeriac.operate import tokens as verb
@@ -17,12 +17,7 @@ from celeriac.operate.allowed import Allowed
 from celeriac.operate.audit import Change
 
 
-@click.group(cls=Group)
-def token() -> None:
-    """Create, revoke and list the HTTP API's tokens."""
-
-
-@token.command(cls=Command)
+@click.command(cls=Command)
 @click.argument("name")
 @click.option(
     "--scope", "scopes", multiple=True, required=True, type=click.Choice(list(verb.IMPLIED)), help="May be repeated."
@@ -41,7 +36,7 @@ def create(find: FindApp, /, name: str, scopes: tuple[str, ...], days: float | N
     output.tell({"name": name, "token": made}, made)
 
 
-@token.command(cls=Command)
+@click.command(cls=Command)
 @click.argument("name")
 @click.pass_obj
 def revoke(find: FindApp, /, name: str) -> None:
@@ -55,7 +50,7 @@ def revoke(find: FindApp, /, name: str) -> None:
     output.tell({"name": name, "revoked": True}, f"{name} is revoked")
 
 
-@token.command("list", cls=Command)
+@click.command(cls=Command)
 @click.pass_obj
 def list_(find: FindApp, /) -> None:
     """List tokens: their names, scopes and uses, never their secrets."""
@@ -64,6 +59,3 @@ def list_(find: FindApp, /) -> None:
     rows = [asdict(one) for one in tokens]
     columns = ("name", "scopes", *LIMITS, "valid", "created_by", "expires_at", "last_used_at")
     output.tell(rows, output.table(rows, columns))
-
-
-COMMANDS = (token,)

@@ -9,11 +9,11 @@ import click
 
 from celeriac import insights
 from celeriac.cli import output
-from celeriac.cli.group import Command, FindApp, Group
+from celeriac.cli.group import Command, FindApp
 from celeriac.insights import Count, Sample
-from celeriac.insights.why.situation import GONE
 from celeriac.operate.workers import decommission as ask_to_end
 from celeriac.operate.workers import resume as let_go_on
+from celeriac.store.states import GONE
 
 _COLUMNS = (
     "worker_id", "hostname", "pid", "version", "status", "started", "concurrency", "tasks", "done", "heartbeat",
@@ -23,15 +23,10 @@ _COLUMNS = (
 _MINUTE = ("minute", "memory", "cpu", "backs_off")
 
 
-@click.group(cls=Group, invoke_without_command=True, params=[output.json_option()])
-@click.pass_context
-def workers(context: click.Context, /) -> None:
+@click.command(cls=Command)
+@click.pass_obj
+def list_(find: FindApp, /) -> None:
     """List workers: those that report, and those that did lately."""
-    if context.invoked_subcommand is None:
-        _list(context.obj)
-
-
-def _list(find: FindApp) -> None:
     with find().database.reading() as connection:
         rows = insights.workers(connection)
         done = insights.done_by_worker(connection)
@@ -66,7 +61,7 @@ def _percent(figure: Any) -> str | None:
     return f"{figure:.0f}%" if isinstance(figure, int | float) else None
 
 
-@workers.command(cls=Command)
+@click.command(cls=Command)
 @click.argument("worker_id")
 @click.pass_obj
 def hour(find: FindApp, /, worker_id: str) -> None:
@@ -81,7 +76,7 @@ def _minute(one: Sample) -> dict[str, Any]:
     return {"minute": one.minute, "memory": memory, "cpu": cpu, "backs_off": one.backoff_reason}
 
 
-@workers.command(cls=Command)
+@click.command(cls=Command)
 @click.argument("worker_id")
 @click.option("--why", default="", help="For the audit trail.")
 @click.pass_obj
@@ -92,7 +87,7 @@ def decommission(find: FindApp, /, worker_id: str, why: str) -> None:
     output.tell(change, f"{worker_id} is to end")
 
 
-@workers.command(cls=Command)
+@click.command(cls=Command)
 @click.argument("worker_id")
 @click.option("--why", default="", help="For the audit trail.")
 @click.pass_obj
@@ -101,6 +96,3 @@ def resume(find: FindApp, /, worker_id: str, why: str) -> None:
     with find().database.transaction() as connection:
         change = let_go_on(connection, worker_id, by=output.by(), why=why)
     output.tell(change, f"{worker_id} goes on")
-
-
-COMMANDS = (workers,)

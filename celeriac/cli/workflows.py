@@ -10,7 +10,7 @@ import click
 
 from celeriac import insights
 from celeriac.cli import output
-from celeriac.cli.group import Command, FindApp, Group
+from celeriac.cli.group import Command, FindApp
 from celeriac.insights import Workflow
 from celeriac.operate import workflows
 from celeriac.store.states import ALL, WORDS
@@ -20,12 +20,7 @@ _UNDER_WAY_COLUMNS = ("id", "role", "created_at", "unfinished", "finished")
 _PART_COLUMNS = ("id", "role", "status", "waits_for", "parent_id", "place", "body", "barrier", "error_message")
 
 
-@click.group("workflow", cls=Group)
-def group() -> None:
-    """Show a workflow, list its parts, cancel it: by its id, or that of any of its parts."""
-
-
-@group.command("list", cls=Command)
+@click.command(cls=Command)
 @click.option("--limit", type=click.IntRange(1, insights.MOST_ROWS), default=20, show_default=True)
 @click.option("--after", help="The id of the last one told.")
 @click.pass_obj
@@ -38,7 +33,7 @@ def list_(find: FindApp, /, limit: int, after: str | None) -> None:
     output.tell(rows, [*output.table(rows, _UNDER_WAY_COLUMNS), *last] if rows else "no workflow is under way")
 
 
-@group.command(cls=Command)
+@click.command(cls=Command)
 @click.argument("workflow")
 @click.pass_obj
 def show(find: FindApp, /, workflow: str) -> None:
@@ -48,7 +43,7 @@ def show(find: FindApp, /, workflow: str) -> None:
     output.tell(overview, _lines(overview))
 
 
-@group.command(cls=Command)
+@click.command(cls=Command)
 @click.argument("workflow")
 @click.option("--status", "statuses", multiple=True, type=click.Choice([*WORDS]))
 @click.option("--role", help="Of this role.")
@@ -66,7 +61,7 @@ def tasks(find: FindApp, /, workflow: str, barrier: object, **wanted: Any) -> No
     output.tell(page, [*output.table(page.items, _PART_COLUMNS), *more])
 
 
-@group.command(cls=Command)
+@click.command(cls=Command)
 @click.argument("workflow")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--why", default="", help="For the events and the audit trail.")
@@ -102,6 +97,3 @@ def _lines(overview: Workflow) -> Iterator[str]:
     yield from ["", *output.table(rows, _COLUMNS)]
     if overview.left_out:
         yield f"and {overview.left_out:,} more of these lines"
-
-
-COMMANDS = (group,)

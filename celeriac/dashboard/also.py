@@ -39,26 +39,29 @@ LISTS: Final = {
 
 #: For one thing: the command, the path, the query; `{}` is its name.
 ONE: Final = {
-    "tasks": ("celeriac show {}", "/api/tasks/{}", "SELECT * FROM celeriac.worker_tasks WHERE id = {}"),
-    "roles": ("celeriac capacity {}", "/api/roles/{}", "SELECT * FROM celeriac.v_worker_capacity WHERE role = {}"),
+    "tasks": ("celeriac tasks show {}", "/api/tasks/{}", "SELECT * FROM celeriac.worker_tasks WHERE id = {}"),
+    "roles": (
+        "celeriac roles capacity {}", "/api/roles/{}", "SELECT * FROM celeriac.v_worker_capacity WHERE role = {}",
+    ),
     "accounts": (
-        "celeriac list --account {}", "/api/tasks?account={}",
+        "celeriac tasks list --account {}", "/api/tasks?account={}",
         "SELECT * FROM celeriac.worker_tasks WHERE account = {} ORDER BY id DESC LIMIT 50",
     ),
     "locks": (
-        "celeriac locks {}", "/api/locks/queue?lock_key={}",
+        "celeriac locks show {}", "/api/locks/queue?lock_key={}",
         "SELECT * FROM celeriac.behind WHERE lock_key = {} ORDER BY priority DESC, due_at, id",
     ),
     "workers": (
-        "celeriac list --worker {}", "/api/tasks?worker_id={}", "SELECT * FROM celeriac.workers WHERE worker_id = {}",
+        "celeriac tasks list --worker {}", "/api/tasks?worker_id={}",
+        "SELECT * FROM celeriac.workers WHERE worker_id = {}",
     ),
     "schedules": (
-        "celeriac schedule list", "/api/admin/scheduled-jobs",
+        "celeriac schedules list", "/api/admin/scheduled-jobs",
         "SELECT * FROM celeriac.scheduled_jobs WHERE name = {}",
     ),
-    "bulk": ("celeriac bulk show {}", "/api/bulk/{}", "SELECT * FROM celeriac.bulk_actions WHERE id = {}"),
+    "bulk": ("celeriac bulks show {}", "/api/bulk/{}", "SELECT * FROM celeriac.bulk_actions WHERE id = {}"),
     "workflows": (
-        "celeriac workflow show {}", "/api/workflows/{}",
+        "celeriac workflows show {}", "/api/workflows/{}",
         "SELECT * FROM celeriac.worker_tasks WHERE workflow = {} ORDER BY id",
     ),
     "dead-letters": (
@@ -167,7 +170,7 @@ def _command(name: str, asked: Mapping[str, str], usual: str | None) -> str | No
         for key, value in asked.items() if key in known for one in _each(key, value)
     ]  # fmt: skip
     options += [f"--arg {shlex.quote(f'{key}={value}')}" for key, value in _arguments(asked)]
-    return " ".join([usual + (" list" if name == "dead-letters" and options else ""), *options])
+    return " ".join([usual, *options])
 
 
 def _arguments(asked: Mapping[str, str]) -> list[tuple[str, str]]:

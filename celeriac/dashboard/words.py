@@ -11,7 +11,7 @@ from typing import Any
 
 from celeriac.insights import ARGUMENT, Count
 from celeriac.insights.failures.marks import Mark
-from celeriac.store.states import ALL, CRAWLS, QUEUES
+from celeriac.store.states import ALL, CRAWLS, GONE, NO_TICK, QUEUES
 
 #: A state is shown by glyph, word and colour, never by one of them alone.
 GLYPHS = {
@@ -152,8 +152,8 @@ def seconds(text: str) -> float | None:
     return None if match is None else float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}[match[2]]
 
 
-#: Seconds of silence after which a worker is late, or gone; and a beat.
-LATE, GONE, NO_TICK = 60.0, 120.0, 60.0
+#: Seconds of silence after which a worker is late.
+LATE = 60.0
 
 
 def standing(worker: Mapping[str, Any]) -> str:

@@ -29,7 +29,7 @@ WITH state AS MATERIALIZED (
         ELSE greatest(4, w.n - live.slots) END / 4 AS below
     FROM (
         SELECT coalesce(sum(concurrency), 0) AS slots FROM celeriac.workers
-        WHERE status = 'active' AND queues ? :queue AND last_heartbeat_at > statement_timestamp() - interval '2 minutes'
+        WHERE status = 'active' AND queues ? :queue AND celeriac.is_heard(last_heartbeat_at)
     ) AS live LEFT JOIN state ON true,
         LATERAL celeriac.window_of(CAST(:window AS integer), live.slots, state.seconds_per_task, :ahead) AS w (n)
 ), held AS MATERIALIZED (

@@ -50,7 +50,7 @@ SELECT
         WHERE role = :role AND due_at <= statement_timestamp() ORDER BY due_at LIMIT 1) IS NOT NULL AS due,
     (SELECT coalesce(sum(concurrency), 0) FROM celeriac.workers
         WHERE status = 'active' AND queues ? :queue
-          AND last_heartbeat_at > statement_timestamp() - interval '2 minutes') AS slots,
+          AND celeriac.is_heard(last_heartbeat_at)) AS slots,
     CAST((SELECT CASE WHEN is_over THEN least((SELECT min(claimed_at) FROM held), greatest(held_next, held_since))
         ELSE held_since END FROM batcher) AS text) AS held_since,
     CAST(coalesce((SELECT held_next FROM batcher WHERE NOT is_over AND NOT is_none),

@@ -96,7 +96,7 @@ WHERE kind = 'task' AND enabled AND declared IS NULL ORDER BY name
 
 SERVED = text("""
 SELECT EXISTS (SELECT FROM celeriac.workers WHERE status = 'active' AND queues ? :queue
-    AND last_heartbeat_at > statement_timestamp() - interval '2 minutes')
+    AND celeriac.is_heard(last_heartbeat_at))
 """)
 
 
@@ -193,11 +193,11 @@ def _gone(new: _Release, row: Any) -> Misfit:
     meant = _renamed(new.roles, row)
     hint = f" (renamed to {meant!r}?)" if meant else ""
     cure = (
-        f"say so where it is declared, `role={meant!r}, aliases=({row.role!r},)`, or run `celeriac move role "
+        f"say so where it is declared, `role={meant!r}, aliases=({row.role!r},)`, or run `celeriac roles move "
         f"{row.role} {meant}` once the new code runs"
         if meant
-        else f"keep a task of that name until they are over, end them with `celeriac cancel --role {row.role}`, or, "
-        f"where it has another name now, run `celeriac move role {row.role} NAME`"
+        else f"keep a task of that name until they are over, end them with `celeriac tasks cancel --role {row.role}`, "
+        f"or, where it has another name now, run `celeriac roles move {row.role} NAME`"
     )
     return _misfit(
         row, "role gone", f"role {row.role!r} is gone{hint}: {_many(row.n)} of it can no more run",
@@ -212,7 +212,7 @@ def _arguments(connection: Connection, declared: Declared, row: Any) -> Iterator
                 row, "arguments",
                 f"{_many(shape.n, row)} of role {row.role!r} would fail, task {shape.first} for one: {problem}",
                 "give what is new a default and accept what is old until they are over, or change them with "
-                f"`celeriac edit {shape.first} NAME=VALUE`", shape,
+                f"`celeriac tasks edit {shape.first} NAME=VALUE`", shape,
             )  # fmt: skip
 
 
@@ -222,7 +222,7 @@ def _options(new: _Release, connection: Connection, declared: Declared, row: Any
         yield _misfit(
             row, "switched off",
             f"role {role.name!r} is switched off by {role.enabled_by}: {_many(row.n)} of it would wait",
-            f"set {role.enabled_by}=true, or pause it where everybody sees that: `celeriac pause role {role.name}`",
+            f"set {role.enabled_by}=true, or pause it where everybody sees that: `celeriac roles pause {role.name}`",
         )  # fmt: skip
     was = before.get("queue", role.name) if declared.successor is None else role.queue  # that of a new role's name
     if not _is_served(new, connection, role.queue, was):
@@ -252,7 +252,7 @@ def _keys(declared: Declared, row: Any, before: Any) -> Iterator[Misfit]:
             row, "keys",
             f"role {row.role!r} has {option}={new!r}, before {old!r}: {_many(row.n)} of it {kept} {what} keys, so old "
             "and new tasks do not exclude each other",
-            f"deploy once they are over, or end them with `celeriac cancel --role {row.role}`",
+            f"deploy once they are over, or end them with `celeriac tasks cancel --role {row.role}`",
         )  # fmt: skip
 
 
@@ -295,7 +295,7 @@ def _schedules(new: _Release, connection: Connection) -> Iterator[Misfit]:
         if declared is None:
             yield Misfit(
                 "schedule gone", job.name, f"the schedule {job.name!r} enqueues {job.target!r}, which is gone",
-                f"change it, or `celeriac schedule toggle '{job.name}' off`",
+                f"change it, or `celeriac schedules toggle '{job.name}' off`",
             )  # fmt: skip
         elif problem := _does_not_fit(declared, job, positional=0):
             yield Misfit(

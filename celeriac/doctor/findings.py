@@ -13,9 +13,6 @@ NAMES = 10
 #: Seconds by which something that happens each second or two may be late.
 LATE = 60.0
 
-#: A worker silent for longer (seconds) does not count as working.
-SILENT = 120.0
-
 
 @dataclass(frozen=True, slots=True)
 class Trouble:

@@ -10,7 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from celeriac import insights
 from celeriac.app import Celeriac
-from celeriac.doctor.findings import SILENT, Seen, Trouble, age, error_text, named
+from celeriac.doctor.findings import Seen, Trouble, age, error_text, named
 from celeriac.insights.fleet import condition
 from celeriac.insights.fleet.condition import FEW_DEAD
 from celeriac.settle import release
@@ -18,6 +18,7 @@ from celeriac.store.connections import Database
 from celeriac.store.drift import MIGRATE, drift
 from celeriac.store.failures import is_full
 from celeriac.store.migrate import LEFT, unapplied
+from celeriac.store.states import GONE
 
 #: After so many seconds an unstarted ticket is in Redis, or a worker has taken it.
 YOUNG = 5.0
@@ -169,4 +170,4 @@ def _unstarted(database: Database, grace: float) -> list[release.Unstarted]:
 
 
 def _alive(workers: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [w for w in workers if w["status"] != "stopped" and w["heartbeat_age"] < SILENT]
+    return [w for w in workers if w["status"] != "stopped" and w["heartbeat_age"] < GONE]

@@ -25,7 +25,7 @@ def pauses(app: Celeriac) -> Seen:
         [
             Trouble(
                 f"{depth.role} is paused, and {counted(depth.pending, depth.claimed)} of its tasks wait",
-                f"run `celeriac resume role {shlex.quote(depth.role)}`, if it is not meant any more",
+                f"run `celeriac roles resume {shlex.quote(depth.role)}`, if it is not meant any more",
             )
             for depth in waiting
         ],
@@ -53,7 +53,8 @@ def retries(app: Celeriac) -> Seen:
     sentence = "what waits for its time goes on at it"
     if without_retries:
         sentence += (
-            f"; failed within a day after all their retries: {without_retries} (`celeriac retry` gives them new ones)"
+            f"; failed within a day after all their retries: {without_retries} "
+            "(`celeriac tasks retry` gives them new ones)"
         )
     return Seen(
         sentence,
@@ -107,7 +108,7 @@ def priorities(app: Celeriac) -> Seen:
     off = [
         Trouble(
             "the sweep aging is switched off: what waits at a low priority may wait for ever",
-            f"run `celeriac schedule toggle {shlex.quote(job['name'])} on`",
+            f"run `celeriac schedules toggle {shlex.quote(job['name'])} on`",
         )
         for job in aging
         if not job["enabled"]

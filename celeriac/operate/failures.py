@@ -36,7 +36,7 @@ def mark(connection: Connection, fingerprint: str, state: str, *, by: str, note:
     when it fails again. Open: the mark is removed. Raises BadValue.
     """
     if not _FORM.fullmatch(fingerprint):
-        raise BadValue(f"fingerprint={fingerprint!r:.50}: give one that `celeriac failures` lists")
+        raise BadValue(f"fingerprint={fingerprint!r:.50}: give one that `celeriac failures list` lists")
     if state not in STATES:
         raise BadValue(f"state={state!r:.50}: give one of {', '.join(STATES)}")
     if len(note.encode(errors="replace")) > LONGEST_KEY or "\x00" in note:

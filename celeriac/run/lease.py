@@ -27,7 +27,7 @@ SET hostname = excluded.hostname, pid = excluded.pid, queues = excluded.queues, 
     status = CASE WHEN workers.status = 'draining' AND excluded.status = 'active' AND workers.pid = excluded.pid
         THEN 'draining' ELSE excluded.status END
 WHERE excluded.reported_by IS NULL OR workers.reported_by = excluded.reported_by OR workers.status = 'stopped'
-    OR workers.last_heartbeat_at < clock_timestamp() - interval '2 minutes'
+    OR NOT celeriac.is_heard(workers.last_heartbeat_at)
 RETURNING status
 """)
 

@@ -225,7 +225,7 @@ class Timetable:
         with self.app.database.transaction(patience=tick.PATIENCE) as connection:
             row = written.find(connection, name, lock=True)
             if row is None:
-                raise CeleriacError(f"there is no schedule {name!r}; `celeriac schedule list` tells which there are")
+                raise CeleriacError(f"there is no schedule {name!r}; `celeriac schedules list` tells which there are")
             job = PlannedJob(*(row[name] for name in PlannedJob.__slots__))
             if job.kind == "task":
                 done = self._enqueue_now(connection, job)

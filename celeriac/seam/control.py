@@ -114,7 +114,7 @@ def _acts(command: str) -> bool:
 
 PURGE = (
     "purge: queues in Redis hold tickets, the tasks are in Postgres, so nothing was removed; cancel tasks with "
-    "`celeriac cancel …`, `app.cancel(id)` or `app.control.revoke(ids)`"
+    "`celeriac tasks cancel …`, `app.cancel(id)` or `app.control.revoke(ids)`"
 )
 
 

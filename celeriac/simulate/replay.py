@@ -57,7 +57,7 @@ class Replay:
         self.compared = [one for one in self.ran if not (one.later or one.moved is not None)]
 
     def report(self, workers: int | None) -> list[dict[str, Any]]:
-        """Return what `celeriac simulate --from-history --json` shows of each role, with its `waits`, for sums."""
+        """Return what `celeriac workers simulate --from-history --json` shows of each role, with `waits` for sums."""
         happened, (replayed, _) = self._happened(), self._with(self.there)
         would, fleet = self._with(workers or self.there)
         return [

@@ -67,7 +67,7 @@ class Simulation:
         )  # fmt: skip
 
     def run(self) -> dict[str, Any]:
-        """Run the day and return what `celeriac simulate --json` shows."""
+        """Run the day and return what `celeriac workers simulate --json` shows."""
         self.fleet.run(self._arrivals())
         self._look(self.fleet.now)
         rounds, within = self.backlog.rounds, self.course[:LOOKS]

@@ -1,4 +1,4 @@
-"""The life of a task, and the names other systems give its stages."""
+"""The life of a task, the names other systems give its stages, and when a worker or a beat counts as gone."""
 
 from __future__ import annotations
 
@@ -21,6 +21,11 @@ WAITS_FOR_TIME: Final = "time"
 WAITS_FOR_LOCK: Final = "lock"
 WAITS_FOR_ACCOUNT: Final = "account"
 WAITS_FOR_MEMBERS: Final = "members"
+
+#: Seconds without a heartbeat after which a worker is gone (`celeriac.is_heard` says the same in SQL), and seconds
+#: without a tick after which a beat is.
+GONE: Final = 120.0
+NO_TICK: Final = 60.0
 
 #: Celery's state for each of ours; `scheduled_for` in the future and a retry behind it is Celery's RETRY.
 CELERY: Final = {

@@ -60,7 +60,7 @@ class Ran:
     """The result of a run.
 
     `status`: the task's status now: completed, failed, cancelled; pending if it is tried again. `error` is the row's
-    text, `exception` what a task that failed for good has raised. `events`: those that `celeriac show` prints.
+    text, `exception` what a task that failed for good has raised. `events`: those that `celeriac tasks show` prints.
     """
 
     status: str

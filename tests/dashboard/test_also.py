@@ -66,12 +66,16 @@ def test_every_page_says_how_sql_tells_the_same(site: Site, page: str) -> None:
         ("audit", {"kind": "role", "target": EVIL}, "--kind role"),
         ("audit", {"by": EVIL, "via": "API", "action": "retry", "newer": "1h"}, "--newer-than 3600"),
         ("dead-letters", {"name": "shop.pay"}, "celeriac dead-letters list --name shop.pay"),
-        ("capacity", {"role": "crawl"}, "celeriac capacity crawl"),
-        ("decisions", {"role": "crawl"}, "celeriac decisions crawl"),
+        ("capacity", {"role": "crawl"}, "celeriac roles capacity crawl"),
+        ("decisions", {"role": "crawl"}, "celeriac roles decisions crawl"),
         ("tasks", {"waits": "lock"}, None),
-        ("tasks/matching", {"move": "retry", "state": "failed", "role": "crawl"}, "list --status failed --role crawl"),
-        ("locks", {"tab": "unique"}, "celeriac unique-keys"),
-        ("locks", {"tab": "unique", "role": "crawl"}, "celeriac unique-keys crawl"),
+        (
+            "tasks/matching",
+            {"move": "retry", "state": "failed", "role": "crawl"},
+            "tasks list --status failed --role crawl",
+        ),
+        ("locks", {"tab": "unique"}, "celeriac locks unique-keys"),
+        ("locks", {"tab": "unique", "role": "crawl"}, "celeriac locks unique-keys crawl"),
     ],
 )
 def test_a_filter_is_said_in_each_way(site: Site, path: str, asked: dict[str, str], has: str | None) -> None:
@@ -120,7 +124,7 @@ def test_a_way_that_has_not_got_the_filter_is_left_out(page: str, name: str) -> 
 
 
 def test_a_text_is_quoted_for_whom_it_is_meant() -> None:
-    said = dict(also("tasks", "", {"lock": "a'b\\c d"}, ("celeriac list", "/api/tasks")))
+    said = dict(also("tasks", "", {"lock": "a'b\\c d"}, ("celeriac tasks list", "/api/tasks")))
     assert "lock_key = E'a''b\\\\c d'" in said["SQL"]
     assert said["API"] == "/api/tasks?lock_key=a%27b%5Cc+d"
     assert shlex.split(said["CLI"])[-1] == "a'b\\c d"

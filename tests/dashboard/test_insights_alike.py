@@ -56,15 +56,17 @@ QUOTED, LOCK = quote(EVIL, safe=""), f"lock:running:{EVIL}"
 
 ALIKE = {
     "tasks": Told(
-        ("tasks", part("tasks", "items")), ("/api/tasks?limit=50", part("tasks")), ("list --limit 50", part("items"))
+        ("tasks", part("tasks", "items")),
+        ("/api/tasks?limit=50", part("tasks")),
+        ("tasks list --limit 50", part("items")),
     ),
     "one task": Told(
-        ("tasks/{failed}", part("task")), ("/api/tasks/{failed}", part()), ("show {failed}", part("task"))
+        ("tasks/{failed}", part("task")), ("/api/tasks/{failed}", part()), ("tasks show {failed}", part("task"))
     ),
     "what happened": Told(
         ("tasks/{failed}", part("events")),
         ("/api/tasks/{failed}/history", part("events")),
-        ("show {failed}", part("events")),
+        ("tasks show {failed}", part("events")),
     ),
     "why": Told(("tasks/{pending}", part("why")), ("/api/tasks/{pending}/why", part()), ("why {pending}", part())),
     "counts": Told(("overview", counted("counts")), ("/api/tasks/counts", uncounted), ("status", counted("tasks"))),
@@ -74,40 +76,40 @@ ALIKE = {
     "shares": Told(
         ("roles/crawl", part("shares", "accounts")),
         ("/api/shares?role=crawl", part("accounts")),
-        ("top crawl", part("accounts")),
+        ("accounts list crawl", part("accounts")),
     ),
     "policies": Told(("accounts", part("policies")), ("/api/accounts", part("accounts")), None),
-    "locks": Told(("locks", part("locks", "locks")), ("/api/locks", part("locks")), ("locks", part("locks"))),
+    "locks": Told(("locks", part("locks", "locks")), ("/api/locks", part("locks")), ("locks list", part("locks"))),
     "a lock's queue": Told(
         ("locks/{lock}", part("queue")),
         ("/api/locks/queue?lock_key={lock}", part("queue")),
-        ("locks '{key}'", part("queue")),
+        ("locks show '{key}'", part("queue")),
     ),
-    "workers": Told(("workers", part("workers")), ("/api/workers", part("workers")), ("workers", part())),
+    "workers": Told(("workers", part("workers")), ("/api/workers", part("workers")), ("workers list", part())),
     "schedules": Told(
         ("schedules", sorted_by("name", "schedules")),
         ("/api/admin/scheduled-jobs", lambda whole: [s for s in whole["scheduled_jobs"] if s["kind"] == "task"]),
-        ("schedule list", lambda whole: [s for s in whole if s["kind"] == "task"]),
+        ("schedules list", lambda whole: [s for s in whole if s["kind"] == "task"]),
     ),
     "beats": Told(("schedules", part("beats")), ("/api/beats", part("beats")), ("status", part("beats"))),
     "failures": Told(
         ("failures?since=ever", part("failures", "groups")),
         ("/api/failures", part("groups")),
-        ("failures", part("groups")),
+        ("failures list", part("groups")),
     ),
-    "bulks": Told(("bulk", part("bulks")), ("/api/bulk", part("bulks")), ("bulk list", part())),
-    "one bulk": Told(("bulk/1", part("bulk")), ("/api/bulk/1", part()), ("bulk show 1", part())),
+    "bulks": Told(("bulk", part("bulks")), ("/api/bulk", part("bulks")), ("bulks list", part())),
+    "one bulk": Told(("bulk/1", part("bulk")), ("/api/bulk/1", part()), ("bulks show 1", part())),
     "decisions": Told(("decisions?role=crawl", part("passes")), ("/api/roles/crawl/passes", part("passes")), None),
     "capacity": Told(
         ("capacity", sorted_by("role", "capacity")),
         ("/api/tasks/capacity", sorted_by("role", "roles")),
-        ("capacity", sorted_by("role")),
+        ("roles capacity", sorted_by("role")),
     ),
     "workflows": Told(
-        ("workflows", part("workflows")), ("/api/workflows", part("workflows")), ("workflow list", part())
+        ("workflows", part("workflows")), ("/api/workflows", part("workflows")), ("workflows list", part())
     ),
     "a workflow": Told(
-        ("workflows/{evil}", part("whole")), ("/api/workflows/{evil}", part()), ("workflow show '{name}'", part())
+        ("workflows/{evil}", part("whole")), ("/api/workflows/{evil}", part()), ("workflows show '{name}'", part())
     ),
     "dead letters": Told(
         ("dead-letters", part("letters")), ("/api/dead-letters", part("dead_letters")), ("dead-letters list", part())
@@ -115,7 +117,7 @@ ALIKE = {
     "a dead letter": Told(
         ("dead-letters/1", part("letter")), ("/api/dead-letters/1", part()), ("dead-letters show 1", part())
     ),
-    "alerts": Told(("alerts", part("alerts")), ("/api/alerts", part("alerts")), ("alerts", part("alerts"))),
+    "alerts": Told(("alerts", part("alerts")), ("/api/alerts", part("alerts")), ("alerts list", part("alerts"))),
     "audit": Told(("audit", part("trail", "items")), ("/api/audit", part("audit")), ("audit --limit 50", part())),
 }
 

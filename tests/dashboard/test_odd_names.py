@@ -54,11 +54,11 @@ def test_an_odd_id_is_the_same_task_on_every_surface(site: Site, name: str) -> N
         assert api(site, "GET", f"v1/{at}/history").json()["task"]["task_id"] == name, way
         page = site.get(f"tasks/{quote(way, safe='')}", "admin")
         assert (page.status_code, page.headers["location"].rpartition("/")[2]) == (303, str(made.row_id)), way
-    shown = command(site, "show", "--json", f"task_id={name}")
+    shown = command(site, "tasks", "show", "--json", f"task_id={name}")
     assert shown.exit_code == 0, shown.output
     assert f'"id": {made.row_id}' in shown.stdout
 
-    assert command(site, "prioritise", "7", "--", name).exit_code == 0
+    assert command(site, "tasks", "prioritise", "7", "--", name).exit_code == 0
     bulk = api(site, "PUT", "admin/jobs/bulk/status", json={"job_ids": [name], "status": "failed"})
     assert bulk.json()["changed"] == [made.row_id], bulk.text
     assert status(site, made.row_id) == "cancelled"
@@ -73,7 +73,7 @@ def test_an_id_that_is_a_number_never_means_another_task_s_row(site: Site) -> No
     number = str(other.row_id)
     mine = site.app.send_task("crawl", [2], task_id=number)
 
-    cancelled = command(site, "cancel", number)
+    cancelled = command(site, "tasks", "cancel", number)
     assert cancelled.exit_code != 0
     assert f"write id={number} or task_id={number}" in cancelled.stderr
     refusals = [
@@ -91,10 +91,10 @@ def test_an_id_that_is_a_number_never_means_another_task_s_row(site: Site) -> No
     assert site.app.why(other.row_id).task["id"] == other.row_id, "and a number a row's"
     assert api(site, "GET", f"tasks/id={number}").json()["id"] == other.row_id
     assert api(site, "GET", f"tasks/task_id={number}").json()["id"] == mine.row_id
-    assert command(site, "cancel", f"task_id={number}").exit_code == 0
+    assert command(site, "tasks", "cancel", f"task_id={number}").exit_code == 0
     assert [status(site, other.row_id), status(site, mine.row_id)] == ["pending", "cancelled"]
     again = site.app.send_task("crawl", [3], task_id=str(other.row_id + 1_000_000))
-    assert command(site, "cancel", again.id).exit_code == 0, "no row has that number"
+    assert command(site, "tasks", "cancel", again.id).exit_code == 0, "no row has that number"
     assert site.app.cancel(number) is None, "it is over: nobody else's row is meant"
     site.app.control.revoke(number)
     api(site, "PUT", "admin/jobs/bulk/status", json={"job_ids": [other.row_id], "status": "failed"})

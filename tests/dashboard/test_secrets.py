@@ -110,14 +110,15 @@ def shown(api: Api, path: str) -> str:
 def commands(stack: Stack, failed: int) -> Iterator[tuple[str, ...]]:
     waits, letter = (str(stack.rows.one(f"SELECT max(id) FROM {table}")) for table in ("tasks", "dead_letters"))
     for command in (
-        ("show", str(failed)), ("show", waits), ("why", waits), ("list",), ("list", "--status", "failed"),
-        ("failures",), ("schedule", "list"), ("schedule", "toggle", "nightly"), ("audit",), ("dead-letters", "list"),
-        ("dead-letters", "show", letter), ("doctor",), ("status",),
+        ("tasks", "show", str(failed)), ("tasks", "show", waits), ("why", waits), ("tasks", "list"),
+        ("tasks", "list", "--status", "failed"), ("failures", "list"), ("schedules", "list"),
+        ("schedules", "toggle", "nightly"), ("audit",), ("dead-letters", "list"), ("dead-letters", "show", letter),
+        ("doctor",), ("status",),
     ):  # fmt: skip
         yield command
         yield (*command, "--json")
     yield ("check", "--deep")
-    yield ("list", "--format", "csv")
+    yield ("tasks", "list", "--format", "csv")
 
 
 def found_in(rows: Rows) -> dict[str, set[str]]:

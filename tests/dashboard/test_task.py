@@ -106,7 +106,7 @@ def test_more_children_than_are_told_are_said_to_be_more(site: Site) -> None:
 def test_it_is_told_as_commands_that_there_are(site: Site) -> None:
     made = task(site, "failed", "crawl")
     told = text_of(site.html(f"tasks/{made}"), '<details id="copy">', "</details>")
-    assert f"celeriac retry {made}\n" in told
+    assert f"celeriac tasks retry {made}\n" in told
     assert "celeriac why" not in told
     address = told.partition('$CELERIAC_TOKEN" ')[2].partition("<")[0]
     assert address == f"http://{site.host}/api/tasks/{made}"

@@ -62,6 +62,7 @@ BY_NIGHT = {
         " passed", {"PYTEST_ADDOPTS": f"{ASIDE} --maxprocesses 1 -k gives_its_key"}
     ),
     "make test": Finishing(" passed", {"PYTEST_ADDOPTS": f"{ASIDE} --maxprocesses 1 tests/pure/test_retries.py"}),
+    "make flame": Finishing("build/flame.svg: 3,000 tasks", SMALL),
     "python -m bench.backlog": Finishing("not due", SMALL),
     # Without peers: nothing is installed by a test.
     "make bench-peers": Finishing("old/clean", SMALL | {"BENCH_PEERS": "/nowhere"}),

@@ -24,7 +24,7 @@ WRITING = {
 
 #: Which of their numbers are smaller here.
 SHRUNK = {
-    "celeriac simulate --workers 1000 --accounts 1000000 --hours 24 --seconds 20": {
+    "celeriac workers simulate --workers 1000 --accounts 1000000 --hours 24 --seconds 20": {
         "1000": "10", "1000000": "500", "24": "1"
     }
 }  # fmt: skip

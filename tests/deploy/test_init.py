@@ -62,7 +62,9 @@ def test_its_worker_completes_a_task_of_each_role(
     given = {"DATABASE_URL": database_url, "REDIS_URL": redis_url, "PYTHONPATH": str(ROOT)}
     command = [*THERE, str(project), sys.executable, "-m", "celery", "-A", "tasks", "worker", "-c", "1"]
     with process(command, given, tmp_path / "worker.log") as worker:
-        run(project, "celery", "-A", "tasks", "celeriac", "enqueue", "sync", "store=7", "account=acme", **given)
+        run(
+            project, "celery", "-A", "tasks", "celeriac", "tasks", "enqueue", "sync", "store=7", "account=acme", **given
+        )
         done = "SELECT role FROM worker_tasks WHERE status = 'completed' ORDER BY role"
         until(lambda: rows(done) == [("report",), ("sync",)] or worker.process.poll() is not None, "both tasks")
         assert worker.process.poll() is None, worker.printed()

@@ -97,7 +97,7 @@ def commands(text: str) -> list[str]:
 def lasting(command: str) -> str | None:
     """What it prints once it is up, if it lasts."""
     words = " ".join(shlex.split(command))
-    return next((up for part, up in LASTING.items() if re.search(rf"{part}\b", words)), None)
+    return next((up for part, up in LASTING.items() if re.search(rf"{part}(?! --openapi)\b", words)), None)
 
 
 def names(group: Any, before: str = "") -> set[str]:

@@ -133,7 +133,7 @@ def test_the_command_line_revokes_rows(
 
 def test_purge_is_refused_and_says_what_to_do(shop: ModuleType, rows: Rows, database_url: str, redis_url: str) -> None:
     shop.app.conf.broker_url = redis_url
-    with pytest.raises(NotSupported, match="celeriac cancel"):
+    with pytest.raises(NotSupported, match="celeriac tasks cancel"):
         shop.app.control.purge()
     done = celery("tests.end_to_end.shop", database_url, redis_url, "purge", "-f")
     assert done.returncode == 1

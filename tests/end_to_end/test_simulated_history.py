@@ -22,7 +22,9 @@ OFF, TRIES = 0.1, 3
 
 
 def simulate(*arguments: str) -> Result:
-    return CliRunner().invoke(main, ["-A", "tests.end_to_end.shop", "simulate", "--from-history", *arguments])
+    return CliRunner().invoke(
+        main, ["-A", "tests.end_to_end.shop", "workers", "simulate", "--from-history", *arguments]
+    )
 
 
 def test_a_replay_of_what_ran_is_off_by_a_tenth_at_most(

@@ -281,7 +281,7 @@ def test_a_role_that_nobody_serves(staged: Staged) -> None:
     staged.rows("INSERT INTO worker_tasks (task_id, role) SELECT 'old ' || n, 'renamed' FROM generate_series(1, 3) n")
     staged.names("no_worker", "renamed", "3 tasks may start, and no worker takes the queue renamed")
     (cure,) = [finding.cure for finding in examine(staged.module.app) if finding.check == "roles"]
-    assert "celeriac move role renamed NAME" in (cure or "")
+    assert "celeriac roles move renamed NAME" in (cure or "")
     staged.rows("DELETE FROM worker_tasks WHERE role = 'renamed'")
     staged.is_over("no_worker")
 

@@ -21,6 +21,9 @@ Measured = dict[str, Plan]
 #: anywhere, and a level of each index.
 ALLOWED = 150
 
+#: The same beside 100,000 rows, where trees have a level more: five pages for a row that is looked up by its id.
+ALLOWED_AT_LARGE = 300
+
 #: Rows of a room that may be read from end to end: what is as short as every room is beside the backlog.
 FEW = 1_000
 
@@ -149,9 +152,9 @@ def rolled_back(connection: Connection, name: str, given: Given) -> Plan:
     return plan
 
 
-def complaints(small: Measured, large: Measured) -> list[str]:
+def complaints(small: Measured, large: Measured, allowed: int = ALLOWED) -> list[str]:
     scans = [f"{name} reads {r}:\n{p}" for m in (small, large) for name, p in m.items() if (r := reads_all(p))]
-    grows = [name for name in small if large[name].pages > 1.5 * small[name].pages + ALLOWED]
+    grows = [name for name in small if large[name].pages > 1.5 * small[name].pages + allowed]
     return scans + [f"{n} grows from {small[n].pages} to {large[n].pages} pages:\n{large[n]}" for n in grows]
 
 

@@ -97,7 +97,7 @@ def test_an_endpoint_that_is_down_is_named_by_every_surface_and_leaves_once_it_a
     assert found[0].check == "outcomes"
     assert found[0].says.startswith("webhook: 270 of 270 attempts failed")
     assert found[0].cure is not None
-    assert "`celeriac pause role webhook`" in found[0].cure
+    assert "`celeriac roles pause webhook`" in found[0].cure
     finished(rows, "webhook", n=25, ago=0)
     assert burns(database) == []
     sweep(app, "alerts")

@@ -114,7 +114,7 @@ def test_each_instant_enqueues_whether_or_not_the_last_task_has_finished(
 def test_it_is_listed_changed_and_run_like_every_other(app: Celeriac, beat: Scheduler, rows: Rows) -> None:
     app.conf.beat_schedule = {"sum": {"task": "plus", "schedule": 3600, "args": (1,)}}
     beat.tick()
-    run = lambda *words: CliRunner().invoke(within_celery, ["schedule", *words], obj=SimpleNamespace(app=app))  # noqa: E731
+    run = lambda *words: CliRunner().invoke(within_celery, ["schedules", *words], obj=SimpleNamespace(app=app))  # noqa: E731
     listed = {row["name"]: row for row in json.loads(run("list", "--json").stdout)}
     assert listed["sum"]["cron_expression"] == "@every 3600s"
     operate.change(app, "sum", {"kwargs": {"x": 5}, "options": {"expires": 5}}, by="test")

@@ -199,7 +199,7 @@ READ_ONLY = (
 )
 
 
-@pytest.mark.parametrize("command", ["migrate", "check", "pause role instasite_build"])
+@pytest.mark.parametrize("command", ["migrate", "check", "roles pause instasite_build"])
 def test_where_nothing_may_be_written_a_command_says_so_in_a_line(
     unwritable: Celeriac, redis_url: str, command: str
 ) -> None:

@@ -131,7 +131,7 @@ def test_each_kind_of_what_it_cannot_run_is_named_once_with_its_count(
         ("1 unfinished task of role 'total' would fail", "missing a required argument: 'results'"),
         ("1 unfinished task of role 'stays' are followed by 'alarm', which is gone", "`aliases` of its successor"),
         (f"followed by a call that would fail, task {behind} for one", "unexpected keyword argument 'n'"),
-        ("the schedule 'of nobody' enqueues 'webhook', which is gone", "celeriac schedule toggle 'of nobody' off"),
+        ("the schedule 'of nobody' enqueues 'webhook', which is gone", "celeriac schedules toggle 'of nobody' off"),
         ("the schedule 'too much' would be refused", "unexpected keyword argument 'y'"),
     )
     for parts in expected:

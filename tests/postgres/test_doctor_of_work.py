@@ -50,7 +50,7 @@ def test_a_paused_role_that_has_work_is_told(asked: Asked, rows: Rows) -> None:
     ok, says, cure = only(asked("pauses"))
     assert (ok, says) == (False, "work is paused, and 1 of its tasks wait")
     assert cure is not None
-    assert "`celeriac resume role work`" in cure
+    assert "`celeriac roles resume work`" in cure
 
 
 def test_a_task_that_runs_for_too_long_is_told(asked: Asked, database: Database, rows: Rows) -> None:
@@ -60,14 +60,14 @@ def test_a_task_that_runs_for_too_long_is_told(asked: Asked, database: Database,
     ok, says, cure = only(asked("outcomes"))
     assert (ok, "work: a task runs for 720" in says) == (False, True)
     assert cure is not None
-    assert "`celeriac list --role work --status running`" in cure
+    assert "`celeriac tasks list --role work --status running`" in cure
 
 
 def test_a_role_whose_tasks_fail_is_told_with_where_their_errors_are(asked: Asked, rows: Rows) -> None:
     finished(rows, n=30, status="failed")
     ok, says, cure = only(asked("outcomes"))
     assert (ok, says) == (False, "work: 100.0% of its tasks fail, more than 10.0%")
-    assert cure == "`celeriac failures --role work --since 3600` groups their errors"
+    assert cure == "`celeriac failures list --role work --since 3600` groups their errors"
 
 
 # -- failed jobs not retrying ------------------------------------------------------------------------------------------
@@ -95,7 +95,7 @@ def test_what_has_no_retry_left_is_told(asked: Asked, rows: Rows) -> None:
     finished(rows, n=1, status="failed", retry_count=1)
     ok, says, _ = only(asked("retries"))
     assert ok
-    assert "failed within a day after all their retries: 2 of work (`celeriac retry` gives them new ones)" in says
+    assert "failed within a day after all their retries: 2 of work (`celeriac tasks retry` gives them new ones)" in says
 
 
 # -- scheduled jobs not running ----------------------------------------------------------------------------------------
@@ -149,4 +149,4 @@ def test_aging_that_is_switched_off_is_told(asked: Asked, app: Celeriac, rows: R
     rows("UPDATE celeriac.scheduled_jobs SET enabled = false WHERE target = 'aging'")
     ok, says, cure = only(asked("priorities"))
     assert (ok, "aging is switched off" in says) == (False, True)
-    assert cure == "run `celeriac schedule toggle 'sweep aging' on`"
+    assert cure == "run `celeriac schedules toggle 'sweep aging' on`"

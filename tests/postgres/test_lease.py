@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import re
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+import celeriac
 from celeriac.errors import LeaseLost
 from celeriac.roles.role import Role
 from celeriac.run import lease
 from celeriac.run.run import Run
+from celeriac.store import states
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import PID, WORKER, again, outcome, running, settle_in, settled
@@ -74,3 +78,18 @@ def test_a_run_learns_that_it_is_to_stop(database: Database, rows: Rows) -> None
         assert lease.is_cancelled(connection, task.id, task.token) is True
         settle_in(connection, outcome(task))
         assert lease.is_cancelled(connection, task.id, task.token) is None
+
+
+def test_a_worker_counts_as_gone_after_the_same_silence_in_sql_and_in_python(rows: Rows) -> None:
+    heard = "SELECT celeriac.is_heard(statement_timestamp() - :seconds * interval '1 second')"
+    assert rows(heard, seconds=states.GONE - 1) == [(True,)]
+    assert rows(heard, seconds=states.GONE) == [(False,)]
+    assert rows("SELECT celeriac.is_heard(NULL)") == [(None,)]
+
+
+def test_how_long_a_worker_may_be_silent_is_written_once() -> None:
+    """Every other place calls `is_heard` or reads `states.GONE`."""
+    engine = Path(celeriac.__file__).parent
+    paths = [path for path in engine.rglob("*.*") if path.suffix in (".py", ".sql") and "versions" not in path.parts]
+    places = re.compile(r"last_heartbeat_at\s*[<>]=?\s*\w+\(\)\s*-\s*interval '(?:2 minutes|120)")
+    assert [path.name for path in paths if places.search(path.read_text())] == ["leases.sql"]

@@ -1,4 +1,4 @@
-"""A role that was renamed: by its aliases, or by `celeriac move role`, what waits under its former name runs."""
+"""A role that was renamed: by its aliases, or by `celeriac roles move`, what waits under its former name runs."""
 
 from __future__ import annotations
 
@@ -132,8 +132,8 @@ def test_what_waits_is_moved_whatever_it_waits_for(old: Any, app: Celeriac, data
     ran = renamed(app)
     waiting = rows("SELECT id, waits_for, account FROM worker_tasks WHERE role = 'webhook' AND status = 'pending'")
     assert {waits_for for _, waits_for, _ in waiting} == {None, "time", "lock", "account", "members"}
-    assert "6 tasks" in run(app, "move", "role", "webhook", "hooks", "--preview").stdout
-    done = run(app, "move", "role", "webhook", "hooks", "--yes", "--why", "renamed")
+    assert "6 tasks" in run(app, "roles", "move", "webhook", "hooks", "--preview").stdout
+    done = run(app, "roles", "move", "webhook", "hooks", "--yes", "--why", "renamed")
     assert (done.exit_code, done.stdout) == (0, "6 changed, 0 not\n")
     moved = rows("SELECT id, waits_for, account FROM worker_tasks WHERE role = 'hooks'")
     assert sorted(moved, key=str) == sorted(waiting, key=str)
@@ -154,12 +154,12 @@ def test_what_would_fail_there_or_has_a_key_of_another_stays(old: Any, app: Cele
     old.webhook.delay("b")
     old.before.delay()
     app.send_task("hooks", kwargs={"url": "a"})
-    done = run(app, "move", "role", "webhook", "hooks", "--yes")
+    done = run(app, "roles", "move", "webhook", "hooks", "--yes")
     assert (done.exit_code, "1 changed, 1 not" in done.stdout) == (3, True)
     assert "of that role has its unique key" in done.stderr
-    refused = run(app, "move", "role", "before", "hooks", "--yes")
+    refused = run(app, "roles", "move", "before", "hooks", "--yes")
     assert "missing a required argument: 'url'" in refused.stderr
-    unknown = run(app, "move", "role", "before", "nonesuch", "--yes")
+    unknown = run(app, "roles", "move", "before", "nonesuch", "--yes")
     assert (unknown.exit_code, "no role 'nonesuch'" in unknown.stderr) == (3, True)
     assert rows("SELECT role, account FROM worker_tasks ORDER BY account, role") == [
         ("before", ""), ("hooks", "a"), ("webhook", "a"), ("hooks", "b"),
@@ -171,9 +171,9 @@ def test_the_check_names_cures_that_cure(old: Any, app: Celeriac) -> None:
     ran = renamed(app, register=False)
     (line,) = map(str, against_database(app).misfits)
     assert "role='hooks', aliases=('webhook',)" in line
-    assert "`celeriac move role webhook hooks`" in line
+    assert "`celeriac roles move webhook hooks`" in line
     app.register_roles()
-    assert json.loads(run(app, "move", "role", "webhook", "hooks", "--yes", "--json").stdout)["refused"] == {}
+    assert json.loads(run(app, "roles", "move", "webhook", "hooks", "--yes", "--json").stdout)["refused"] == {}
     assert against_database(app).misfits == []
     run_all(app)
     assert ran == [("hooks", "a")]
@@ -183,7 +183,7 @@ def test_doctor_and_why_name_a_cure_that_cures(old: Any, app: Celeriac) -> None:
     task = old.webhook.delay("a")
     renamed(app)
     (finding,) = (one for one in examine(app) if one.check == "roles" and not one.ok)
-    assert "run `celeriac move role webhook NAME`" in (finding.cure or "")
-    assert "celeriac move role webhook NAME" in run(app, "why", task.id).stdout
+    assert "run `celeriac roles move webhook NAME`" in (finding.cure or "")
+    assert "celeriac roles move webhook NAME" in run(app, "why", task.id).stdout
     (finding,) = (one for one in examine(old.app) if one.check == "roles" and not one.ok)
     assert "worker -Q webhook" in (finding.cure or "")

@@ -124,7 +124,7 @@ def test_a_limited_login_enqueues_its_roles_only(login: Login, rows: Rows, app: 
     ask = "SELECT is_new FROM celeriac.enqueue('sync', jsonb_build_array({}))"
 
     def does(*words: str) -> str:
-        done = CliRunner().invoke(within_celery, ["enqueuer", *words], obj=SimpleNamespace(app=app))
+        done = CliRunner().invoke(within_celery, ["logins", *words], obj=SimpleNamespace(app=app))
         assert done.exit_code == 0, done.output
         return done.stdout
 

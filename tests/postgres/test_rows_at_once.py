@@ -33,10 +33,10 @@ def hint(error: OperationalError) -> str:
 @pytest.mark.parametrize(
     ("statement", "command"),
     [
-        ("UPDATE celeriac.worker_tasks SET priority = 7", "celeriac prioritise 7 --role work"),
-        ("UPDATE celeriac.worker_tasks SET status = 'cancelled'", "celeriac cancel --role work"),
-        ("DELETE FROM celeriac.worker_tasks", "celeriac cancel --role work"),
-        (ROW_BY_ROW, "celeriac prioritise 7 --role work"),
+        ("UPDATE celeriac.worker_tasks SET priority = 7", "celeriac tasks prioritise 7 --role work"),
+        ("UPDATE celeriac.worker_tasks SET status = 'cancelled'", "celeriac tasks cancel --role work"),
+        ("DELETE FROM celeriac.worker_tasks", "celeriac tasks cancel --role work"),
+        (ROW_BY_ROW, "celeriac tasks prioritise 7 --role work"),
     ],
 )
 def test_one_row_too_many_is_refused_with_the_command_to_use(
@@ -57,7 +57,7 @@ def test_a_retry_by_hand_is_told_of_as_one(database: Database) -> None:
     written(database, "UPDATE celeriac.worker_tasks SET status = 'failed'", most=4)
     with pytest.raises(OperationalError) as refused:
         written(database, "UPDATE celeriac.worker_tasks SET status = 'pending'")
-    assert "`celeriac retry --role work`" in hint(refused.value)
+    assert "`celeriac tasks retry --role work`" in hint(refused.value)
 
 
 def test_several_statements_of_a_transaction_are_counted_each_for_itself(database: Database, rows: Rows) -> None:

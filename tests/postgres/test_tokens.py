@@ -118,11 +118,11 @@ def test_the_list_tells_everything_but_the_secret(database: Database, token: str
 
 def test_the_command_limits_a_token_to_roles(app: Celeriac, database: Database) -> None:
     limits = ["--role", "work", "--role", "later", "--account", "a", "--key", "a:*", "--priority", "..5"]
-    asked = ["token", "create", "shop", "--scope", "submit", *limits]
+    asked = ["tokens", "create", "shop", "--scope", "submit", *limits]
     told = CliRunner().invoke(within_celery, asked, obj=SimpleNamespace(app=app))
     bearer = who(database, told.stdout.strip())
     assert bearer is not None
     assert bearer.may == {"enqueue"}
     assert bearer.allowed == Allowed(["later", "work"], ["a"], ["a:*"], [-1_000_000, 5])
-    listed = CliRunner().invoke(within_celery, ["token", "list"], obj=SimpleNamespace(app=app))
+    listed = CliRunner().invoke(within_celery, ["tokens", "list"], obj=SimpleNamespace(app=app))
     assert "later" in listed.stdout

@@ -173,7 +173,7 @@ def test_the_command_takes_limits_or_those_declared(app: Celeriac, database: Dat
     declare(app, [], rate_limit="2/h")
 
     def does(*words: str) -> Any:
-        return CliRunner().invoke(within_celery, ["limit", "call", *words], obj=SimpleNamespace(app=app))
+        return CliRunner().invoke(within_celery, ["roles", "limit", "call", *words], obj=SimpleNamespace(app=app))
 
     assert does("--rate", "9/m").exit_code == 0
     assert "rate_limit=2/h" in does("--as-declared").stdout

@@ -70,7 +70,7 @@ def test_a_runbook_says_what_it_means_where_to_look_what_cures_it_and_how_to_sil
     if isinstance(rule.threshold, str):
         assert f"`{VARIABLES[rule.threshold]}`" in page
     if rule is not UNSEEN:
-        assert f"celeriac alert silence {rule.name} " in page
+        assert f"celeriac alerts silence {rule.name} " in page
 
 
 @pytest.mark.parametrize("written", EVERY)

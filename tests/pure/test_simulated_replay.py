@@ -136,7 +136,7 @@ def test_who_was_given_another_priority_while_it_waited_is_not_compared() -> Non
     ],
 )
 def test_options_that_would_not_count_are_refused(arguments: tuple[str, ...], says: str) -> None:
-    refused = CliRunner().invoke(main, ["simulate", *arguments])
+    refused = CliRunner().invoke(main, ["workers", "simulate", *arguments])
     assert refused.exit_code == 2
     assert says in refused.stderr
 

@@ -29,7 +29,7 @@ from celeriac.simulate.rounds import Rounds
 from celeriac.simulate.turns import WIDTH, Rotation
 from celeriac.simulate.waits import Ledger, WaitTimes
 
-SMALL = ("simulate", "--accounts", "50", "--workers", "4", "--hours", "1", "--seconds", "5")
+SMALL = ("workers", "simulate", "--accounts", "50", "--workers", "4", "--hours", "1", "--seconds", "5")
 AT_ONCE = TicketPace(0.0, 0.0)
 Started = list[tuple[float, SimulatedTask]]
 

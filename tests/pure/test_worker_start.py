@@ -122,6 +122,6 @@ def test_a_worker_whose_pool_has_stopped_has_its_own_process_left() -> None:
 
 def test_purge_is_refused_by_its_name() -> None:
     with pytest.raises(
-        CannotStart, match=r"^--purge: queues in Redis hold tickets, .* cancel tasks with `celeriac cancel"
+        CannotStart, match=r"^--purge: queues in Redis hold tickets, .* cancel tasks with `celeriac tasks cancel"
     ):
         started(shop(), purge=True)

@@ -193,9 +193,9 @@ class Burning:
     @property
     def cure(self) -> str:
         return (
-            f"`celeriac failures --role {self.role} --since 3600` groups what was given up; "
-            f"`celeriac pause role {self.role}` keeps attempts from being used up until it is mended, "
-            f"then `celeriac resume role {self.role}`"
+            f"`celeriac failures list --role {self.role} --since 3600` groups what was given up; "
+            f"`celeriac roles pause {self.role}` keeps attempts from being used up until it is mended, "
+            f"then `celeriac roles resume {self.role}`"
         )
 
 

@@ -26,7 +26,7 @@ def failed_tasks(
         if place is None or len(ids) > limit:
             break
     if not ids and place is None and after is None:
-        raise Unknown(f"there are no failures {fingerprint!r:.50}; `celeriac failures` lists those there are")
+        raise Unknown(f"there are no failures {fingerprint!r:.50}; `celeriac failures list` lists those there are")
     following = ids[limit - 1] if len(ids) > limit else place
     tasks = (find(connection, task) for task in ids[:limit])
     return Page([task for task in tasks if task is not None], None if following is None else str(following))

@@ -205,7 +205,7 @@ def _of_group(connection: Connection, fingerprint: str, role: str | None, since:
 
 
 def _unknown(fingerprint: str) -> NoReturn:
-    raise Unknown(f"there are no failures {fingerprint!r}; `celeriac failures` lists those there are")
+    raise Unknown(f"there are no failures {fingerprint!r}; `celeriac failures list` lists those there are")
 
 
 def failed_page(

@@ -30,7 +30,7 @@ SELECT w.worker_id, w.concurrency, w.status, w.resources,
     coalesce(jsonb_agg(s.id ORDER BY s.started_at, s.id) FILTER (WHERE s.id IS NOT NULL), '[]') AS ids
 FROM celeriac.workers w
 LEFT JOIN started s ON s.worker_id = w.worker_id
-WHERE w.status <> 'stopped' AND w.last_heartbeat_at > statement_timestamp() - interval '2 minutes'
+WHERE w.status <> 'stopped' AND celeriac.is_heard(w.last_heartbeat_at)
     AND (CAST(:worker_id AS text) IS NULL OR w.worker_id = :worker_id)
 GROUP BY w.worker_id ORDER BY w.worker_id
 """)

@@ -25,7 +25,7 @@ FROM celeriac.roles r CROSS JOIN LATERAL (
         coalesce(sum(least(busy.slots, concurrency)) FILTER (WHERE fresh AND status = 'active'), 0) AS busy
     FROM (
         SELECT worker_id, status, concurrency, greatest(last_heartbeat_at, pg_postmaster_start_time()) AS since,
-            last_heartbeat_at > statement_timestamp() - interval '2 minutes' AS fresh
+            celeriac.is_heard(last_heartbeat_at) AS fresh
         FROM celeriac.workers
         WHERE status <> 'stopped' AND queues ? coalesce(r.definition ->> 'queue', r.role)
             AND last_heartbeat_at > statement_timestamp() - interval '1 hour'

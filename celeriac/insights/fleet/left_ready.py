@@ -22,7 +22,7 @@ WITH busy AS (
     WHERE worker_id IS NOT NULL GROUP BY worker_id
 ), idle AS (
     SELECT w.queues FROM celeriac.workers w LEFT JOIN busy USING (worker_id)
-    WHERE w.status = 'active' AND w.last_heartbeat_at > statement_timestamp() - interval '2 minutes'
+    WHERE w.status = 'active' AND celeriac.is_heard(w.last_heartbeat_at)
         AND w.concurrency > coalesce(busy.slots, 0)
         AND NOT coalesce(CAST(w.resources ->> 'is_backing_off' AS boolean), false)
 )

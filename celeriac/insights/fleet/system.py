@@ -11,7 +11,7 @@ from sqlalchemy import Connection, TextClause, text
 
 from celeriac.errors import BadValue, Unknown
 from celeriac.insights.tasks import redaction
-from celeriac.insights.why.situation import GONE
+from celeriac.store.states import GONE
 
 _WORKERS = """
 SELECT w.*, extract(epoch FROM statement_timestamp() - w.last_heartbeat_at)::double precision AS heartbeat_age,

@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, RowMapping, text
 
 from celeriac.insights.fleet.condition import HELD_BACK
+from celeriac.store.states import GONE
 
 #: Roles with work are looked for up to so many, by name: those that nobody has registered are among them.
 MOST_ROLES = 1_000
@@ -24,9 +25,6 @@ MOST_LETTERS = 1_001
 #: A worker that is silent for so long (seconds) beyond the threshold does not come back, so its alert ends. At most so
 #: many workers are reported at once.
 FORGOTTEN, MOST_WORKERS = 3600.0, 100
-
-#: A draining worker reports at least every 40 s; one not heard of for so long (seconds) has ended.
-HEARD_OF = 120.0
 
 # `unserved` counts due tasks in `later`: they become ready as soon as a worker checks. For roles that keep no successes
 # the workers have counted outcomes by minutes.
@@ -50,7 +48,7 @@ SELECT r.role, r.is_registered, coalesce(r.definition ->> 'queue', r.role) AS qu
     CASE WHEN NOT r.paused AND NOT EXISTS (
         SELECT FROM celeriac.workers
         WHERE status = 'active' AND queues ? coalesce(r.definition ->> 'queue', r.role)
-            AND last_heartbeat_at > statement_timestamp() - interval '2 minutes')
+            AND celeriac.is_heard(last_heartbeat_at))
         THEN CAST(b.ready + b.due + b.claimed AS double precision) END AS unserved
 FROM known r
 CROSS JOIN LATERAL celeriac.backlog(r.role, :most) AS b
@@ -218,7 +216,7 @@ def silent_workers(connection: Connection, late: float) -> Sequence[Row[Any]]:
 
 def draining_on(connection: Connection) -> Sequence[Row[Any]]:
     """Return worker and seconds since it should have ended, of those that drain and do not end."""
-    return connection.execute(DRAINING_ON, {"forgotten": HEARD_OF, "most": MOST_WORKERS}).all()
+    return connection.execute(DRAINING_ON, {"forgotten": GONE, "most": MOST_WORKERS}).all()
 
 
 def trouble(connection: Connection) -> Sequence[Row[Any]]:

@@ -6,9 +6,9 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from celeriac.insights.why.checks import Check
-from celeriac.insights.why.situation import GONE, NO_TICK, Situation, WorkerSeen
+from celeriac.insights.why.situation import Situation, WorkerSeen
 from celeriac.insights.why.spans import span
-from celeriac.store.states import WAITS_FOR_TIME
+from celeriac.store.states import GONE, NO_TICK, WAITS_FOR_TIME
 
 #: A worker polls each POLL_INTERVAL_MS, a second by default; with no poll for so long (seconds) nobody polls.
 LOOKS = 10.0

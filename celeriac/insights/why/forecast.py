@@ -21,19 +21,19 @@ class Forecast:
     next: str
 
 
-_RENAMED = "; where its role was renamed: celeriac move role {role} NAME"
+_RENAMED = "; where its role was renamed: celeriac roles move {role} NAME"
 
 #: What an operator can do, or has to wait for, by reason.
 _NEXT: dict[Reason, str] = {
     "role_unknown": f"a worker or beat whose code declares the role{_RENAMED}",
-    "role_paused": "somebody to resume its role: celeriac resume role {role}",
-    "account_paused": "somebody to resume its account: celeriac resume account {account}",
-    "account_cap": "a task of its account to end, or a higher cap: celeriac account {account} --cap N",
+    "role_paused": "somebody to resume its role: celeriac roles resume {role}",
+    "account_paused": "somebody to resume its account: celeriac accounts resume {account}",
+    "account_cap": "a task of its account to end, or a higher cap: celeriac accounts set {account} --cap N",
     "members": "the last of its members to finish",
     "redis_away": "Redis",
     "no_worker": f"a worker: celery worker -Q {{queue}}{_RENAMED}",
     "backing_off": "a worker with memory and processor to spare",
-    "no_pass": f"a pass of its role, from beat, a worker or by hand: celeriac dispatch {{role}}{_RENAMED}",
+    "no_pass": f"a pass of its role, from beat, a worker or by hand: celeriac roles dispatch {{role}}{_RENAMED}",
     "unknown": "another look",
 }
 

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Row, TextClause, text
 
 from celeriac.insights.fairness import rounds, shares
 from celeriac.insights.why import lines
-from celeriac.store.states import PENDING, RUNNING, WAITS_FOR_LOCK, WAITS_FOR_MEMBERS
+from celeriac.store.states import GONE, NO_TICK, PENDING, RUNNING, WAITS_FOR_LOCK, WAITS_FOR_MEMBERS
 
 STANDING = text("""
 SELECT statement_timestamp() AS now, r.role IS NOT NULL AS is_known, coalesce(r.paused, false) AS is_paused,
@@ -78,9 +78,6 @@ FROM (SELECT * FROM celeriac.unfinished WHERE id = (
 LEFT JOIN celeriac.roles r ON r.role = t.role LEFT JOIN celeriac.batchers b ON b.role = t.role
 LEFT JOIN celeriac.workers w ON w.worker_id = t.worker_id
 """)
-
-#: A worker silent for longer (seconds) is gone, as passes see it; a beat normally ticks each second.
-GONE, NO_TICK = 120.0, 60.0
 
 #: While a beat ticks no schedule is overdue for longer (seconds).
 OVERDUE = 10.0

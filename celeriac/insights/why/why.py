@@ -21,11 +21,12 @@ from celeriac.insights.why import checks, delivery
 from celeriac.insights.why.blockers import blockers_of
 from celeriac.insights.why.checks import Check, Reason
 from celeriac.insights.why.forecast import forecast
-from celeriac.insights.why.situation import GONE, Broker, Situation
+from celeriac.insights.why.situation import Broker, Situation
 from celeriac.insights.why.spans import span
 from celeriac.store.failures import is_cut_off
 from celeriac.store.states import (
     FINISHED,
+    GONE,
     RUNNING,
     WAITS_FOR_ACCOUNT,
     WAITS_FOR_LOCK,

@@ -190,7 +190,7 @@ CROSS JOIN LATERAL celeriac.last_hour(r.role) AS hour
 CROSS JOIN LATERAL (
     SELECT count(*) AS workers, CAST(sum(concurrency) AS double precision) AS slots FROM celeriac.workers
     WHERE status = 'active' AND queues ? coalesce(r.definition ->> 'queue', r.role)
-        AND last_heartbeat_at > statement_timestamp() - interval '2 minutes'
+        AND celeriac.is_heard(last_heartbeat_at)
 ) AS live
 CROSS JOIN LATERAL (
     -- Rows that share a ticket share its start: where the run time itself is measured, that counts.

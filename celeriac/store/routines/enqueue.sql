@@ -95,7 +95,7 @@ BEGIN
     SELECT e.* INTO limited FROM celeriac.enqueuers e WHERE e.login = session_user;
     IF enqueue.role <> ALL (limited.roles) THEN
         PERFORM celeriac.refuse('42501', 'the login ' || quote_literal(session_user) || ' may not enqueue the role '
-            || quote_literal(enqueue.role), 'Ask for it: celeriac enqueuer limit ' || session_user || ' --role ...');
+            || quote_literal(enqueue.role), 'Ask for it: celeriac logins limit ' || session_user || ' --role ...');
     END IF;
     SELECT r.* INTO declared FROM celeriac.roles r WHERE r.role = enqueue.role;
     IF NOT FOUND THEN
@@ -147,7 +147,7 @@ BEGIN
     IF limited.login IS NOT NULL THEN
         PERFORM celeriac.refuse('42501', 'the login ' || quote_literal(session_user) || ' may not enqueue with '
             || k.option || '=' || left(quote_literal(k.given), 100), 'It may with ' || array_to_string(k.entries, ', ')
-            || '; see celeriac enqueuer list.')
+            || '; see celeriac logins list.')
         FROM (VALUES ('account', task.account, limited.accounts), ('lock_key', task.lock_key, limited.keys),
             ('unique_key', task.unique_key, limited.keys), ('task_id', enqueue.task_id, limited.keys)
         ) AS k (option, given, entries)
@@ -155,7 +155,7 @@ BEGIN
         IF task.priority NOT BETWEEN limited.priorities[1] AND limited.priorities[2] THEN
             PERFORM celeriac.refuse('42501', 'the login ' || quote_literal(session_user)
                 || ' may not enqueue with priority=' || task.priority, 'It may with ' || limited.priorities[1] || ' to '
-                || limited.priorities[2] || '; see celeriac enqueuer list.');
+                || limited.priorities[2] || '; see celeriac logins list.');
         END IF;
     END IF;
 

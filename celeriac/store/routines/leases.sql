@@ -1,5 +1,11 @@
 -- Leases: since when they count, and how long ago each was renewed. Whoever frees or lists what is silent goes by this.
 
+-- Whether a worker whose last heartbeat was at this time still counts as one. Its limit is that of
+-- celeriac/store/states.py.
+CREATE OR REPLACE FUNCTION celeriac.is_heard(last_heartbeat_at timestamptz) RETURNS boolean LANGUAGE sql STABLE AS $$
+SELECT last_heartbeat_at > statement_timestamp() - interval '2 minutes'
+$$;
+
 -- Since when this server answers.
 CREATE OR REPLACE FUNCTION celeriac.up_since() RETURNS timestamptz LANGUAGE sql STABLE AS $$
 SELECT pg_postmaster_start_time()

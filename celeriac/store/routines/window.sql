@@ -13,7 +13,7 @@ $$;
 -- How many processes of live workers serve a queue.
 CREATE OR REPLACE FUNCTION celeriac.slots_of(of_queue text) RETURNS bigint LANGUAGE sql STABLE AS $$
 SELECT coalesce(sum(concurrency), 0) FROM celeriac.workers
-WHERE status = 'active' AND queues ? of_queue AND last_heartbeat_at > statement_timestamp() - interval '2 minutes'
+WHERE status = 'active' AND queues ? of_queue AND celeriac.is_heard(last_heartbeat_at)
 $$;
 
 -- A registered role's window as it is now, and for how many seconds a newcomer waits for what is claimed before it where

@@ -162,7 +162,7 @@ BEGIN
     IF written > most THEN
         RAISE program_limit_exceeded USING
             MESSAGE = 'this ' || action || ' is of more than ' || most || ' rows of worker_tasks, and would hold them all',
-            HINT = format('Run `celeriac %s --role %s`, which goes on in small transactions, or SET LOCAL '
+            HINT = format('Run `celeriac tasks %s --role %s`, which goes on in small transactions, or SET LOCAL '
                 'celeriac.most_rows = 1000000 first.', CASE
                 WHEN action = 'DELETE' OR new_row.status = 'cancelled' AND old_row.status <> 'cancelled' THEN 'cancel'
                 WHEN new_row.status = 'pending' AND old_row.status <> 'pending' THEN 'retry'

@@ -15,7 +15,7 @@ from tests.postgres.commands.results import Run
 
 @pytest.fixture
 def run(app: Celeriac) -> Run:
-    """`run("show", "7")`: as `celery -A … celeriac show 7`."""
+    """`run("show", "7")`: as `celery -A … celeriac tasks show 7`."""
 
     @app.task(role="sync", prompt=False, shared=False, unique_by="store_id")
     def sync(store_id: int, note: str = "") -> None: ...

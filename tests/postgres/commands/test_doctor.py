@@ -35,27 +35,27 @@ UP = """CREATE OR REPLACE FUNCTION celeriac.up_since() RETURNS timestamptz LANGU
 def test_what_a_dead_worker_holds_is_recovered_now(run: Run, rows: Rows, database: Database) -> None:
     stages.running(database, new_task(), new_task())
     work(rows, stages.WORKER, ago=300)
-    assert run("recover", stages.WORKER).exit_code == REFUSED, "its tickets say it lives"
+    assert run("workers", "recover", stages.WORKER).exit_code == REFUSED, "its tickets say it lives"
     rows(UP)
     rows("UPDATE celeriac.tickets SET heartbeat_at = now() - interval '5 minutes'")
-    assert run("recover", "--preview").stdout.splitlines() == [
+    assert run("workers", "recover", "--preview").stdout.splitlines() == [
         "0 tasks",
         "2 more of worker-1, which is silent for 5 min: not for as long as their roles allow; if it is dead, run "
-        "`celeriac recover worker-1`",
+        "`celeriac workers recover worker-1`",
     ]
-    assert run("recover", "--silent", 120, "--preview").stdout.strip() == "2 tasks"
-    assert "recover 2 tasks of worker-1? [y/N]" in run("recover", stages.WORKER, input="n\n").stderr
-    assert run("recover", stages.WORKER, "--yes").stdout.strip() == "2 of 2 tasks recovered; work: 2"
+    assert run("workers", "recover", "--silent", 120, "--preview").stdout.strip() == "2 tasks"
+    assert "recover 2 tasks of worker-1? [y/N]" in run("workers", "recover", stages.WORKER, input="n\n").stderr
+    assert run("workers", "recover", stages.WORKER, "--yes").stdout.strip() == "2 of 2 tasks recovered; work: 2"
     assert rows("SELECT DISTINCT status FROM worker_tasks") == [("pending",)]
     assert rows.one("SELECT count(*) FROM celeriac.audit WHERE action = 'recover-stale'") == 2
-    assert run("recover", "nobody").exit_code == REFUSED
+    assert run("workers", "recover", "nobody").exit_code == REFUSED
 
 
 def test_all_silent_workers_are_recovered_by_the_sweep(run: Run, rows: Rows, database: Database) -> None:
     stages.running(database, new_task())
     rows(UP)
     rows("UPDATE celeriac.tickets SET heartbeat_at = now() - interval '1 hour'")
-    assert value(run("recover", "--yes", "--json")) == {"tasks": 1, "recovered": {"work": 1}}
+    assert value(run("workers", "recover", "--yes", "--json")) == {"tasks": 1, "recovered": {"work": 1}}
 
 
 def findings(result: Result) -> dict[str, list[dict[str, Any]]]:
@@ -90,7 +90,7 @@ def test_the_doctor_names_what_is_wrong_and_its_cure(run: Run, rows: Rows, put: 
     wrong = {name: some[0] for name, some in findings(result).items() if not some[0]["ok"]}
     assert result.exit_code == PROBLEM
     assert set(wrong) == {"workers", "roles", "beat", "tickets"}
-    assert wrong["workers"]["cure"].startswith(f"if it is dead, run `celeriac recover {stages.WORKER}`")
+    assert wrong["workers"]["cure"].startswith(f"if it is dead, run `celeriac workers recover {stages.WORKER}`")
     assert "worker -Q" in wrong["roles"]["cure"]
     assert wrong["beat"]["says"] == "beat: none has ticked for 9 min; 1 schedules wait for one"
     assert wrong["beat"]["runbook"] == "docs/runbooks/beat_silent.md"
@@ -234,7 +234,7 @@ def test_slots_are_busy_with_no_more_than_one_task_each(run: Run, rows: Rows, da
 
 def test_a_worker_that_is_gone_is_not_called_active(run: Run, rows: Rows) -> None:
     work(rows, stages.WORKER, ago=300)
-    shown = run("workers").stdout
+    shown = run("workers", "list").stdout
     assert " gone " in shown
     assert " active " not in shown
 
@@ -245,7 +245,7 @@ def test_show_prints_errors_and_tracebacks_whole(run: Run, rows: Rows, put: Put,
     error = f"HTTPError: 503 for https://hooks.example/{'long/' * 30}end"
     trace = f'Traceback (most recent call last):\n  File "hooks.py", line 3, in call\n{error}'
     stages.settled(database, stages.outcome(task, "failed", kind="failed", error=error, result={"traceback": trace}))
-    shown = run("show", task.id).stdout.splitlines()
+    shown = run("tasks", "show", task.id).stdout.splitlines()
     (said,) = [line for line in shown if line.startswith("error message")]
     (event,) = [line for line in shown if " failed " in line and "running" in line]
     assert (said.endswith(error), event.endswith(error)) == (True, True)

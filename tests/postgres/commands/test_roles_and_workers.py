@@ -17,31 +17,32 @@ Put = Callable[..., Receipt]
 
 
 def test_roles_and_accounts_are_paused_and_resumed(run: Run, rows: Rows) -> None:
-    assert run("pause", "role", "sync", "--why", "flood").output.strip() == "sync is paused"
-    for slip in (("pause", "account", "acme"), ("account", "acme", "--cap", 3)):
+    assert run("roles", "pause", "sync", "--why", "flood").output.strip() == "sync is paused"
+    for slip in (("accounts", "pause", "acme"), ("accounts", "set", "acme", "--cap", 3)):
         refused = run(*slip)
         assert (refused.exit_code, "had no task lately" in refused.stderr) == (REFUSED, True)
-    assert run("pause", "account", "acme", "--create").exit_code == DONE
-    assert value(run("account", "acme", "--weight", 2, "--cap", 3, "--json"))["after"]["cap"] == 3
+    assert run("accounts", "pause", "acme", "--create").exit_code == DONE
+    assert value(run("accounts", "set", "acme", "--weight", 2, "--cap", 3, "--json"))["after"]["cap"] == 3
     assert rows("SELECT role FROM celeriac.roles WHERE paused") == [("sync",)]
-    assert run("resume", "role", "sync").exit_code == DONE
+    assert run("roles", "resume", "sync").exit_code == DONE
     assert rows("SELECT account, weight, cap, paused FROM celeriac.account_policies") == [("acme", 2.0, 3, True)]
-    assert run("pause", "role", "nonesuch").exit_code == REFUSED
-    assert run("pause", "role", "sync", "--for", 600).output.strip() == "sync is paused for 10 min"
+    assert run("roles", "pause", "nonesuch").exit_code == REFUSED
+    assert run("roles", "pause", "sync", "--for", 600).output.strip() == "sync is paused for 10 min"
     assert rows("SELECT paused, paused_until > now() FROM roles WHERE role = 'sync'") == [(True, True)]
-    assert run("pause", "account", "acme", "--for", 600).exit_code == USAGE
-    assert run("account", "acme").exit_code == USAGE
+    assert run("accounts", "pause", "acme", "--for", 600).exit_code == USAGE
+    assert run("accounts", "set", "acme").exit_code == USAGE
 
 
 def test_a_roles_limits_are_set_and_lifted(run: Run, rows: Rows) -> None:
     assert (
-        run("limit", "sync", "--rate", "10/m", "--soft", "2.5").output.strip() == "sync: rate_limit=10/m, timeout=2.5"
+        run("roles", "limit", "sync", "--rate", "10/m", "--soft", "2.5").output.strip()
+        == "sync: rate_limit=10/m, timeout=2.5"
     )
-    assert run("limit", "sync", "--rate", "none").output.strip() == "sync: timeout=2.5"
+    assert run("roles", "limit", "sync", "--rate", "none").output.strip() == "sync: timeout=2.5"
     assert rows("SELECT role, rate_limit, timeout FROM celeriac.role_limits") == [("sync", None, 2.5)]
     for wrong in (["--rate", "often"], [], ["--soft", "soon"]):
-        assert run("limit", "sync", *wrong).exit_code != DONE
-    assert run("limit", "nonesuch", "--rate", "1").exit_code == REFUSED
+        assert run("roles", "limit", "sync", *wrong).exit_code != DONE
+    assert run("roles", "limit", "nonesuch", "--rate", "1").exit_code == REFUSED
 
 
 def test_status_shows_what_waits_runs_is_late_and_is_paused(run: Run, rows: Rows, put: Put, database: Database) -> None:
@@ -51,14 +52,14 @@ def test_status_shows_what_waits_runs_is_late_and_is_paused(run: Run, rows: Rows
     rows("UPDATE worker_tasks SET scheduled_for = now() - interval '3 hours' WHERE lock_key = 'k'")
     for _ in range(2):
         rows("UPDATE worker_tasks SET waits_for = 'account' WHERE id = :id", id=put("busy", account="acme").id)
-    run("schedule", "add", "nightly", "0 3 * * *", "sync", "store_id=1")
+    run("schedules", "add", "nightly", "0 3 * * *", "sync", "store_id=1")
     rows("UPDATE celeriac.scheduled_jobs SET next_run_at = now() - interval '10 min'")
     rows(
         """INSERT INTO celeriac.workers (worker_id, hostname, pid, concurrency) VALUES (:w, 'host', 1, 8)""",
         w=stages.WORKER,
     )
-    run("pause", "role", "sync")
-    run("pause", "account", "acme")
+    run("roles", "pause", "sync")
+    run("accounts", "pause", "acme")
     shown = run("status").output
     assert [" ".join(line.split()) for line in shown.splitlines() if line.startswith(("busy", "sync"))] == [
         "busy 1 0 1 2 0 0 1 - - - 3 h -", "sync 0 0 0 0 0 0 0 - 8 - - paused",
@@ -68,7 +69,7 @@ def test_status_shows_what_waits_runs_is_late_and_is_paused(run: Run, rows: Rows
     now = value(run("status", "--json"))
     assert now["tasks"]["running"] == {"n": 1, "exact": True}
     assert {"busy", "sync"} <= {role["role"] for role in now["roles"]}
-    assert value(run("workers", "--json"))[0]["worker_id"] == stages.WORKER
+    assert value(run("workers", "list", "--json"))[0]["worker_id"] == stages.WORKER
 
 
 def test_a_worker_is_told_to_end_and_it_is_audited(run: Run, rows: Rows) -> None:
@@ -78,12 +79,12 @@ def test_a_worker_is_told_to_end_and_it_is_audited(run: Run, rows: Rows) -> None
     for name, status in (("node:7", "active"), ("gone", "stopped")):
         rows(worker, w=name, s=status)
     assert run("workers", "decommission", "node:7", "--why", "old").output.strip() == "node:7 is to end"
-    again = value(run("workers", "--json", "decommission", "node:7"))
+    again = value(run("workers", "decommission", "--json", "node:7"))
     assert (again["before"], again["after"]) == ({"status": "draining"}, {"status": "draining"})
     for refused, says in (("nobody", "there is no worker 'nobody'"), ("gone", "has stopped; nothing was changed")):
         result = run("workers", "decommission", refused)
         assert (result.exit_code, says in result.stderr, result.stderr.count("\n")) == (REFUSED, True, 1)
-    assert {w["worker_id"]: w["status"] for w in value(run("workers", "--json"))} == {
+    assert {w["worker_id"]: w["status"] for w in value(run("workers", "list", "--json"))} == {
         "node:7": "draining", "gone": "stopped",
     }  # fmt: skip
     assert run("workers", "resume", "node:7").output.strip() == "node:7 goes on"
@@ -94,7 +95,7 @@ def test_a_worker_is_told_to_end_and_it_is_audited(run: Run, rows: Rows) -> None
     rows("UPDATE celeriac.workers SET last_heartbeat_at = clock_timestamp()")
     assert "has heard that it is to end" in run("workers", "resume", "node:7").stderr
     rows("UPDATE celeriac.workers SET last_heartbeat_at = now() - interval '10 minutes'")
-    assert "all are gone, the last was heard 10 min ago" in run("workers").output
+    assert "all are gone, the last was heard 10 min ago" in run("workers", "list").output
     me = f"cli:{pwd.getpwuid(os.getuid()).pw_name}"
     audit = "SELECT by, action, kind, target, before ->> 'status', why FROM celeriac.audit ORDER BY id LIMIT 2"
     assert rows(audit) == [

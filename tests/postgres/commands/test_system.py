@@ -32,8 +32,8 @@ def test_no_password_is_printed(url: str) -> None:
 
 
 def test_numbers_that_cannot_be_are_refused(run: Run) -> None:
-    assert run("list", "--older-than", "nan").exit_code == REFUSED
-    assert run("cancel", "--role", "work", "--most", -1).exit_code == REFUSED
+    assert run("tasks", "list", "--older-than", "nan").exit_code == REFUSED
+    assert run("tasks", "cancel", "--role", "work", "--most", -1).exit_code == REFUSED
     for command in (
         ("status", "--every", -1), ("status", "--every", "inf"), ("migrate", "--lock-timeout", -1),
         *(("migrate", "--statement-timeout", seconds) for seconds in ("nan", -1, "inf", "-inf")),
@@ -46,7 +46,7 @@ def test_numbers_that_cannot_be_are_refused(run: Run) -> None:
 
 def test_an_app_that_is_named_is_that_one_or_none() -> None:
     for name, exit_code in (("tasks", DONE), ("tasks:app", DONE), ("tasks:ap", PROBLEM), ("tasks:stores", PROBLEM)):
-        assert CliRunner().invoke(main, ["-A", name, "openapi"]).exit_code == exit_code, name
+        assert CliRunner().invoke(main, ["-A", name, "serve", "--openapi"]).exit_code == exit_code, name
 
 
 @pytest.mark.parametrize(
@@ -57,13 +57,13 @@ def test_an_age_is_told_in_one_unit(seconds: float | None, says: str) -> None:
 
 
 def test_a_token_is_shown_once_and_revoked_by_name(run: Run, rows: Rows, database: Database) -> None:
-    made = value(run("token", "create", "grafana", "--scope", "read", "--days", 30, "--json"))["token"]
+    made = value(run("tokens", "create", "grafana", "--scope", "read", "--days", 30, "--json"))["token"]
     with database.statement() as connection:
         assert tokens.verify(connection, made) is not None
-    assert made not in run("token", "list", "--json").output
-    assert run("token", "create", "grafana", "--scope", "read").exit_code == REFUSED
-    assert run("token", "revoke", "grafana").exit_code == DONE
-    assert run("token", "revoke", "grafana").exit_code == REFUSED
+    assert made not in run("tokens", "list", "--json").output
+    assert run("tokens", "create", "grafana", "--scope", "read").exit_code == REFUSED
+    assert run("tokens", "revoke", "grafana").exit_code == DONE
+    assert run("tokens", "revoke", "grafana").exit_code == REFUSED
     with database.statement() as connection:
         assert tokens.verify(connection, made) is None
     assert rows("SELECT action, kind, target FROM celeriac.audit ORDER BY id") == [
@@ -74,12 +74,12 @@ def test_a_token_is_shown_once_and_revoked_by_name(run: Run, rows: Rows, databas
 def test_check_sweep_and_dispatch_answer_in_json(run: Run) -> None:
     assert value(run("check", "--json"))["problems"] == []
     assert value(run("sweep", "rescue", "prune", "--json")) == {"rescue": 0, "prune": 0}
-    assert value(run("dispatch", "sync", "--json")) == {"role": "sync", "published": 0}
+    assert value(run("roles", "dispatch", "sync", "--json")) == {"role": "sync", "published": 0}
 
 
 def test_openapi_prints_the_document(run: Run) -> None:
     pytest.importorskip("fastapi")
-    assert json.loads(run("openapi").stdout)["openapi"].startswith("3.")
+    assert json.loads(run("serve", "--openapi").stdout)["openapi"].startswith("3.")
 
 
 def test_every_command_takes_json_and_has_a_help() -> None:
@@ -126,19 +126,19 @@ def test_check_notes_arguments_that_look_like_secrets_until_somebody_has_said_wh
 
 
 def test_alerts_are_listed_and_silenced(run: Run, rows: Rows) -> None:
-    assert run("alerts").stdout == "nothing fires\n"
+    assert run("alerts", "list").stdout == "nothing fires\n"
     rows("""INSERT INTO alerts (name, subject, value, threshold, says)
         VALUES ('queue_depth', 'sync', 7, 5, '7 tasks wait, more than 5')""")
     rows("INSERT INTO alerts_pending (name, subject) VALUES ('long_wait', 'sync')")
-    assert "sync is silenced until" in run("alert", "silence", "queue_depth", "sync", "--why", "a flood").stdout
-    told = run("alerts").stdout
+    assert "sync is silenced until" in run("alerts", "silence", "queue_depth", "sync", "--why", "a flood").stdout
+    told = run("alerts", "list").stdout
     assert "queue_depth  sync     warn      7 tasks wait, more than 5" in told
     assert "pending   long_wait sync, since" in told
     assert f"silenced  queue_depth sync until {(str(rows.one('SELECT until FROM alert_silences')))[:10]}" in told
     assert f"by cli:{pwd.getpwuid(os.getuid()).pw_name}: a flood" in told
     assert "queue_depth" not in run("status").stdout, "it is so no more"
-    found = value(run("alerts", "--json"))
+    found = value(run("alerts", "list", "--json"))
     assert [len(found[name]) for name in ("alerts", "pending", "silences")] == [1, 1, 1]
-    assert run("alert", "unsilence", "queue_depth", "sync").stdout == "queue_depth sync is told again\n"
-    assert run("alert", "unsilence", "queue_depth", "sync").exit_code == REFUSED
-    assert run("alert", "silence", "queue_depth", "--seconds", "0").exit_code == REFUSED
+    assert run("alerts", "unsilence", "queue_depth", "sync").stdout == "queue_depth sync is told again\n"
+    assert run("alerts", "unsilence", "queue_depth", "sync").exit_code == REFUSED
+    assert run("alerts", "silence", "queue_depth", "--seconds", "0").exit_code == REFUSED

@@ -28,7 +28,7 @@ def test_a_newcomers_wait_is_told_where_a_window_was_said(run: Run, app: Celeria
     assert note.startswith("role 'said': with window=2000 a newcomer waits 99.8 s for what is claimed")
     assert value(run("check", "--json"))["problems"] == []
     wait = "where its window of 2,000 is full, a newcomer waits 99.8 s for what is claimed"
-    assert wait in run("top", "said").output
+    assert wait in run("accounts", "list", "said").output
     depths = {depth["role"]: depth for depth in value(run("status", "--json"))["roles"]}
     assert depths["said"]["newcomer_seconds"] == pytest.approx(99.8)
     assert depths["left_out"]["newcomer_seconds"] == pytest.approx(1.0)

@@ -51,14 +51,14 @@ def test_a_cure_is_one_argument_to_the_shell_whatever_a_tenant_called_his_accoun
     task = put(account=account)
     world.do(policies.pause_account, account)
     command = str(world.why(task).next).partition(": ")[2]
-    assert shlex.split(command) == ["celeriac", "resume", "account", account]
+    assert shlex.split(command) == ["celeriac", "accounts", "resume", account]
 
 
 def test_a_paused_role(world: World, put: Put) -> None:
     task = put()
     world.do(policies.pause_role, "work")
     assert world.reason(task) == "role_paused"
-    assert "celeriac resume role work" in str(world.why(task).next)
+    assert "celeriac roles resume work" in str(world.why(task).next)
     assert not world.claims(task)
     world.do(policies.resume_role, "work")
     assert world.reason(task) == "runnable"
