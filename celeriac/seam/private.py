@@ -261,6 +261,10 @@ RELIED_ON: Mapping[str, Relied] = {
     ),
     "kombu.transport.TRANSPORT_ALIASES": Relied("dict", "the transport `CELERIAC_REDIS=off` is not known"),
     "kombu.transport.redis.Channel._brpop_read": Relied("(self, **options)", "one malformed message ends a worker"),
+    "kombu.transport.redis.Channel._connparams": Relied(
+        "(self, asynchronous)", "each connection tells Redis in three round trips what it is called"
+    ),
+    "kombu.transport.redis.Channel._expires": Relied("attribute", "a queue that expires is bound for good"),
     "kombu.transport.redis.Channel._create_client": Relied("(self, asynchronous)", "a replica is taken for a master"),
     "kombu.transport.redis.Channel._delete": Relied(
         "(self, queue, exchange, routing_key, pattern, *args, **kwargs)",
@@ -293,6 +297,20 @@ RELIED_ON: Mapping[str, Relied] = {
         "attribute", "after 65,535 failed connections a worker has no ids left"
     ),
     "kombu.utils.functional.sleep": Relied("callable", "a wait for Redis blocks all greenlets of a worker: replaced"),
+    "logging.Formatter._style": Relied("attribute", "each line about tasks is formatted by itself"),
+    "logging.PercentStyle._fmt": Relied("attribute", "as of `_style`"),
+    "sqlalchemy.dialects.postgresql.base.PGDialect._backslash_escapes": Relied(
+        "bool", "as of `_get_server_version_info`"
+    ),
+    "sqlalchemy.dialects.postgresql.base.PGDialect._get_default_schema_name": Relied(
+        "(self, connection)", "as of `_get_server_version_info`"
+    ),
+    "sqlalchemy.dialects.postgresql.base.PGDialect._get_server_version_info": Relied(
+        "(self, connection)", "the first connection of each process takes four more round trips"
+    ),
+    "sqlalchemy.dialects.postgresql.base.PGDialect._set_backslash_escapes": Relied(
+        "(self, connection)", "as of `_get_server_version_info`"
+    ),
     "sqlalchemy.pool.QueuePool._pool": Relied(
         "attribute", "connections of `celeriac.awaiting` stay open when an app is closed from another thread"
     ),

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, TextClause
 from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
 from sqlalchemy.exc import DBAPIError
 
+from celeriac.store.patience import UNSAID
 from celeriac.store.plans import KEPT_PLAN
 
 
@@ -60,7 +61,7 @@ class Prepared:
         if not isinstance(connection, Connection):  # somebody else's, in a transaction
             return connection.exec_driver_sql(self.unprepared, dict(parameters))
         raw: Any = connection.connection.dbapi_connection
-        if raw.info.transaction_status != TRANSACTION_STATUS_IDLE:
+        if UNSAID in connection.info or raw.info.transaction_status != TRANSACTION_STATUS_IDLE:
             return connection.exec_driver_sql(self.unprepared, dict(parameters))
         if self.gives_up:
             return connection.exec_driver_sql(f"{KEPT_PLAN}; {self.unprepared}", dict(parameters))
