@@ -86,7 +86,7 @@ def test_an_empty_system_says_what_to_do_first(site: Site) -> None:
     assert "✓ done: declare a role" in text
     assert "<pre>celery -A dashboard worker</pre>" in text
     site.rows("DELETE FROM celeriac.roles WHERE role <> 'crawl'")
-    assert "<pre>celeriac enqueue crawl store_id=1</pre>" in site.html("overview")
+    assert "<pre>celeriac tasks enqueue crawl store_id=1</pre>" in site.html("overview")
     worker(site)
     assert "<h1>Nothing has run yet: enqueue a task</h1>" in site.html("overview")
     site.rows("DELETE FROM celeriac.roles")
