@@ -46,12 +46,15 @@ CURES = {
     **dict.fromkeys(("missed_schedule", "skipped_instants"), ("schedules", True)),
     **dict.fromkeys(
         (
-            "queue_depth", "flood", "fails_now", "failed_rate", "long_running", "no_worker", "idle_while_ready",
-            "long_wait", "unfair", "lost_tickets", "late_finish",
+            "queue_depth", "flood", "fails_now", "slow_role", "failed_rate", "long_running", "no_worker",
+            "idle_while_ready", "long_wait", "unfair", "lost_tickets", "late_finish",
         ),
         ("roles", True),
     ),
-    **dict.fromkeys(("dead_worker", "drains_on"), ("workers", False)), "stuck_key": ("locks", True),
+    **dict.fromkeys(
+        ("dead_worker", "short_of_memory", "drains_on", "clocks_apart", "old_worker"), ("workers", False)
+    ),
+    "account_fails": ("accounts", True), "stuck_key": ("locks", True),
     "dead_letters": ("dead-letters", False),
 }  # fmt: skip
 
