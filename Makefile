@@ -73,9 +73,7 @@ up: FLOWER_PORT ?= 5555
 up: $(READY) ## Run the whole stack in the foreground: servers, sandbox, worker, beat, API, Flower
 	@echo "sandbox   http://127.0.0.1:$(SANDBOX_HTTP_PORT)/_sandbox/state"
 	@echo "api       http://127.0.0.1:$(CELERIAC_API_PORT) (a token: $(BIN)/celeriac tokens create NAME --scope operate)"
-	@echo "dashboard http://127.0.0.1:$(CELERIAC_API_PORT)/admin (sign in with such a token)"
-	@$(BIN)/celeriac up --flower-port $(FLOWER_PORT) --with sandbox="$(BIN)/python -m sandbox" \
-		--with api="$(BIN)/celeriac serve"
+	@$(BIN)/celeriac up --flower-port $(FLOWER_PORT) --with sandbox="$(BIN)/python -m sandbox"
 
 bench: $(READY) ## Measure against plain Celery, side by side
 	$(BIN)/python -m bench
