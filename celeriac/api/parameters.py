@@ -43,8 +43,8 @@ async def known_only(request: Request) -> None:
     known = list(parameters)
     others = [name for name in asked if name not in known]
     short = request.state.short = _short(request.app.state.celeriac, others, known)
-    filters = {short.get(name, name): value for name, value in request.query_params.items()}
-    if CALLS not in request.state.bearer.may and (names := refused(filters)):
+    narrowing = {short.get(name, name): value for name, value in request.query_params.items()}
+    if CALLS not in request.state.bearer.may and (names := refused(narrowing)):
         raise too_narrow(request.state.bearer, READ, why=f"{', '.join(names)}: ")
     if slips := [name for name in others if not _is_argument(short.get(name, name), known)]:
         right = f"there are {', '.join(known)}" if known else "there is none"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -24,10 +25,18 @@ class Pair:
     """`url` names both, and whoever connects gets the one that takes writes."""
 
     def __init__(self, primary: local.PostgresServer, standby: Standby) -> None:
-        self.primary, self.standby = primary, standby
+        self.primary: local.PostgresServer = primary
+        self.standby = standby
         hosts = ",".join(str(server.socket_folder) for server in (primary, standby))
         where = f"host={hosts}&port={PORT},{PORT}&target_session_attrs=read-write"
         self.url = f"postgresql+psycopg2://postgres@/{DATABASE}?{where}"
+
+    def follow(self) -> None:
+        """Once the primary was killed and the standby promoted: the former becomes the new one's standby, made anew."""
+        folder = self.primary.folder
+        shutil.rmtree(folder / "data")
+        self.primary, self.standby = self.standby, Standby(folder, self.standby)
+        self.standby.start()
 
 
 @contextmanager
@@ -37,8 +46,9 @@ def pair(folder: Path) -> Iterator[Pair]:
         primary = stack.enter_context(shop_server(folder))
         standby = Standby(folder / "standby", primary)
         standby.start()
-        stack.callback(standby.stop)
-        yield Pair(primary, standby)
+        both = Pair(primary, standby)
+        stack.callback(lambda: (both.standby.stop(), both.primary.stop()))
+        yield both
 
 
 class Open(local.ValkeyServer):
