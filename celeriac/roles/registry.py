@@ -64,7 +64,7 @@ LOOK_UP = text("SELECT definition, parameters, release FROM celeriac.roles WHERE
 OBSERVE = text("""
 UPDATE celeriac.batchers
 SET seconds_per_task = coalesce(seconds_per_task, CAST(:seconds AS double precision)) * 0.5 + :seconds * 0.5
-WHERE role = :role
+WHERE role = :role RETURNING true
 """)
 
 OBSERVE_FIRST = text("""
@@ -92,5 +92,5 @@ def look_up(connection: Connection, role: str) -> Registered | None:
 def observe(connection: Connection, role: str, seconds: float) -> None:
     """Write a recent mean run time, which sizes the tickets of `chunk="auto"`; called seldom, not per task."""
     observed = {"role": role, "seconds": seconds}
-    if not connection.execute(OBSERVE, observed).rowcount:
+    if connection.execute(OBSERVE, observed).first() is None:
         connection.execute(OBSERVE_FIRST, observed)
