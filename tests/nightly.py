@@ -28,6 +28,7 @@ PARTS = (
     Part("calls drawn from the API's document", python("pytest", "-n", "2", "--full", CONTRACT)),
     Part("known vulnerabilities", python("pip_audit", *AUDITED)),
     Part("the short matrix", python("tests.matrix", *SHORT_MATRIX)),
+    Part("a failover by Patroni", python("tests.matrix.patroni")),
     Part("Django's newer releases", python("tests.matrix.django")),
 )
 
