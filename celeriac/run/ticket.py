@@ -121,7 +121,8 @@ class TicketRun:
                     self._start_later()
                     return {"ran": 0}
                 try:
-                    with directly(self.app, self.role.name) as direct:
+                    together = self.reporter is not None and self.reporter.together
+                    with directly(self.app, self.role.name, together=together) as direct:
                         while (task := self._next()) is not None:
                             self._run_one(task, direct)
                             ran += 1

@@ -360,9 +360,9 @@ class Database:
         raises NoAnswer if a statement has no answer within the time of an enqueue.
         """
         with self._limited_connection() if limited else self._verbs.connect() as connection:
-            connection.info[UNSAID] = self._begin(connection, patience)
-            look.begin(connection)
             try:
+                connection.info[UNSAID] = self._begin(connection, patience)
+                look.begin(connection)
                 yield connection
             except BaseException:
                 _roll_back(connection)
@@ -395,8 +395,8 @@ class Database:
         rolled back, and planned by look-ups.
         """
         with self._verbs.connect() as connection:
-            connection.info[UNSAID] = f"{self._begin(connection)}{BY_LOOKUPS}; "
             try:
+                connection.info[UNSAID] = f"{self._begin(connection)}{BY_LOOKUPS}; "
                 yield connection
             finally:
                 _roll_back(connection)

@@ -26,6 +26,8 @@ def for_cursor(statement: TextClause) -> str:
 
 def driver_rows(result: Any) -> list[tuple[Any, ...]]:
     """Return rows as the driver has them, where there are many and each task would feel the cost of more."""
+    if not hasattr(result, "cursor"):  # of somebody else's connection
+        return [tuple(row) for row in result]
     rows: list[tuple[Any, ...]] = result.cursor.fetchall()
     result.close()
     return rows
@@ -56,6 +58,8 @@ class Prepared:
 
         The plan is kept, and may be made while the queue is idle.
         """
+        if not isinstance(connection, Connection):  # somebody else's, in a transaction
+            return connection.exec_driver_sql(self.unprepared, dict(parameters))
         raw: Any = connection.connection.dbapi_connection
         if UNSAID in connection.info or raw.info.transaction_status != TRANSACTION_STATUS_IDLE:
             return connection.exec_driver_sql(self.unprepared, dict(parameters))

@@ -21,6 +21,7 @@ BY_HAND = {
     "make check": "the gate itself: .ci/run begins with it",
     "make coverage T=tests/postgres": "tests once more, slower",
     "python -m tests.map": "writes a page that tests/pure compares with the code",
+    "python -m tests.operations": "writes a page that tests/postgres compares with the code",
     "python -m tests.api.scopes": "writes a page that tests/api compares with the code",
     "make format": "changes the working tree",
     "make screenshots": "for the eye: minutes with a Chromium",

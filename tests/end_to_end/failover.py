@@ -51,7 +51,13 @@ def pair(folder: Path) -> Iterator[Pair]:
         yield both
 
 
-class Sentinel(local.ValkeyServer):
+class Open(local.ValkeyServer):
+    """A server without a password, as those who follow Sentinels by their addresses alone expect."""
+
+    password = ""
+
+
+class Sentinel(Open):
     """Watches a master with others of its kind, and has a replica take over."""
 
     def __init__(self, folder: Path, master: local.ValkeyServer) -> None:
@@ -102,7 +108,7 @@ def watched(folder: Path) -> Iterator[Watched]:
             stack.callback(server.stop)
             stack.callback(lambda: server.resume() if server.running else None)
 
-        master = local.ValkeyServer(folder / "master", free_port())
+        master = Open(folder / "master", free_port())
         started(master)
         replica = Replica(folder / "replica", master)
         started(replica)

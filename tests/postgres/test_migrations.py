@@ -49,7 +49,10 @@ def declared(clone: Callable[[], str]) -> Iterator[Engine]:
 def documented() -> list[str]:
     """What the documents name, of which no model knows."""
     script = ScriptDirectory.from_config(configuration(APPLICATION))
-    names = {"app_0005": ("WORKER_TASKS", "CRAWL_JOBS", "CAPACITY", "RECOVER"), "app_0008": ("INSERTED", "TRIGGER")}
+    names = {
+        "app_0005": ("WORKER_TASKS", "CRAWL_JOBS", "CAPACITY", "RECOVER"), "app_0008": ("INSERTED", "TRIGGER"),
+        "app_0009": ("SCHEDULED_JOBS",),
+    }  # fmt: skip
     return [getattr(script.get_revision(one).module, name) for one, some in names.items() for name in some]
 
 
@@ -146,8 +149,8 @@ def test_what_is_not_applied_is_told(empty: Engine) -> None:
             "celeriac_0003",
             "celeriac_0004",
             "celeriac_0005",
-            "celeriac_0008",
-            *(f"app_{version:04}" for version in range(1, 9)),
+            "celeriac_0007",
+            *(f"app_{version:04}" for version in range(1, 10)),
         }
 
 
@@ -163,7 +166,7 @@ LATER = "UPDATE celeriac.version SET version_num = 'later_0001', runs_from = %(r
 
 def test_a_release_runs_on_a_later_schema_that_says_so_and_leaves_it_alone(migrated: Engine) -> None:
     with migrated.begin() as connection:
-        connection.exec_driver_sql(LATER, {"runs_from": "celeriac_0008"})
+        connection.exec_driver_sql(LATER, {"runs_from": "celeriac_0007"})
         connection.exec_driver_sql("ALTER TABLE celeriac.tasks ADD later integer")
         connection.exec_driver_sql(
             "CREATE OR REPLACE FUNCTION celeriac.held_back(of_role text, of_account text) RETURNS SETOF boolean"
