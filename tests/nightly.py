@@ -25,6 +25,7 @@ PARTS = (
     Part("the short matrix", python("tests.matrix", *SHORT)),
     Part("other releases of packages", python("tests.matrix.packages")),
     Part("packages around Celery", python("tests.matrix.around")),
+    Part("a failover by Patroni", python("tests.matrix.patroni")),
     Part("Django's newer releases", python("tests.matrix.django")),
 )
 
