@@ -37,8 +37,8 @@ from celeriac.api import (
     health,
     jobs,
     locks,
-    matching,
     metrics,
+    moves,
     policies,
     rates,
     scheduled_jobs,
@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 ROUTERS = tuple(
     module.router
     for module in (
-        health, document, enqueue, matching, bulks, capacity, rates, steering, tasks, jobs, ticks, scheduled_jobs,
+        health, document, enqueue, moves, bulks, capacity, rates, steering, tasks, jobs, ticks, scheduled_jobs,
         trigger, system, policies, workers, dead_letters, workflows, failures, shares, locks, alerts,
         metrics, doctor,
     )

@@ -97,10 +97,14 @@ class Chosen:
         )
 
 
-def chosen(app: Celeriac, tasks: Sequence[str], wanted: Filter, *, most: int | None, sure: bool, verb: str) -> Chosen:
-    """Return the chosen tasks. Those that a filter matches are counted, and confirmed unless `sure`."""
-    has_filter = wanted != Filter()
-    if bool(tasks) == has_filter:
+def chosen(
+    app: Celeriac, tasks: Sequence[str], wanted: Filter, *, failure: str | None = None, most: int | None, sure: bool,
+    verb: str,
+) -> Chosen:  # fmt: skip
+    """Return the chosen tasks. Those that a filter matches are counted, and confirmed unless `sure`. `failure`: the
+    fingerprint of those that are meant, of which a role and a time narrow the group.
+    """
+    if bool(tasks) == (wanted != Filter() or failure is not None):
         raise click.UsageError("name tasks, or give a filter (--status, --role, --account, …), one of both")
     if tasks:
         ids = row_ids(app, tasks)
@@ -108,7 +112,10 @@ def chosen(app: Celeriac, tasks: Sequence[str], wanted: Filter, *, most: int | N
     if most is not None and most < 1:
         raise BadValue(f"most={most}: give 1 or more")
     with app.database.reading() as connection:
-        ids = insights.matching(connection, wanted, most=EVERY).ids
+        if failure is not None:
+            ids = insights.failed_of(connection, failure, role=wanted.role, since=wanted.newer_than)
+        else:
+            ids = insights.matching(connection, wanted, most=EVERY).ids
     selection = Chosen(ids[:most], len(ids))
     if not sure and ids:
         output.ask(f"{verb} {selection}?")
