@@ -14,6 +14,7 @@ from functools import cache
 from celeriac.cli import main
 from celeriac.dashboard import app as dashboard
 from celeriac.dashboard.guard import May
+from celeriac.insights.tasks.conditions import CONDITIONS
 from celeriac.operate.bulks import MOVES
 from tests.api.scopes import operations as of_api
 from tests.deploy.written import names
@@ -240,6 +241,18 @@ def _texts(node: ast.expr) -> list[str]:
     return []
 
 
+def conditions() -> str:
+    """Return the table of what narrows a list of tasks."""
+    rows = (
+        f"| `{one.name}` | `{one.option}` | `{one.page}:` | `{one.sql}` | {one.help} |".replace("||", "\\|\\|")
+        for one in CONDITIONS
+    )
+    header = (
+        "| API | command | dashboard | SQL, on `celeriac.worker_tasks` | meaning |\n| --- | --- | --- | --- | --- |\n"
+    )
+    return f"\n## What narrows a list of tasks\n\n{header}{''.join(f'{row}{chr(10)}' for row in rows)}"
+
+
 def page() -> str:
     lines, section = [], ""
     for one in operations():
@@ -248,7 +261,7 @@ def page() -> str:
             header = [f"| {' | '.join(COLUMNS)} |", f"|{' --- |' * len(COLUMNS)}"]
             lines += ["", f"## {section}", "", *header]
         lines.append(one.row())
-    return HEAD.rstrip("\n") + "\n" + "\n".join(lines) + "\n"
+    return HEAD.rstrip("\n") + "\n" + "\n".join(lines) + "\n" + conditions()
 
 
 if __name__ == "__main__":
