@@ -343,7 +343,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         """Enqueue a call by its name and arguments alone, in the caller's transaction if there is one."""
         role, signature = self.role_named(name)
         limit, by = self.settings.max_argument_bytes, self.process_name
-        task = new_task(role, signature, fresh_id(), args, kwargs, limit=limit, enqueued_by=by, is_named=False)
+        task = new_task(role, signature, None, args, kwargs, limit=limit, enqueued_by=by)
         return Enqueued.of(self, task.task_id, self.enqueuer.insert([task], bound)[0])
 
     def producer_or_acquire(self, existing: Any = None) -> AbstractContextManager[Any]:

@@ -42,7 +42,8 @@ EVENTS: Mapping[str, str] = {
     "request": "the API answered a request",
 }
 
-_ACTS = "celeriac once committed"
+#: The key in a connection's `info` for what its transaction does once it is committed.
+ACTS = "celeriac once committed"
 
 
 def of(event: str, **fields: Any) -> dict[str, Any]:
@@ -60,14 +61,9 @@ def after_commit(
 
 def once_committed(connection: Connection, act: Callable[[], None]) -> None:
     """Call `act` once this transaction, one of the engine's own, is committed; never if it is rolled back."""
-    connection.info.setdefault(_ACTS, []).append(act)
-
-
-def forget(connection: Connection) -> None:
-    """Drop what an earlier transaction of the connection left, which was not committed."""
-    connection.info.pop(_ACTS, None)
+    connection.info.setdefault(ACTS, []).append(act)
 
 
 def committed(connection: Connection) -> None:
-    for act in connection.info.pop(_ACTS, ()):
+    for act in connection.info.pop(ACTS, ()):
         act()

@@ -21,7 +21,7 @@ from celeriac.roles.role import IN_CODE, Role, ruled
 from celeriac.roles.signature import Signature
 from celeriac.store.connections import Database
 from celeriac.store.encoding import TooLarge, Unfit, encoded, json_text, refuse_larger, size_of
-from celeriac.store.ids import fresh_ids, is_instants
+from celeriac.store.ids import fresh_id, fresh_ids, is_instants
 from celeriac.store.sensitive import Sensitive
 
 LookUp = Callable[[], Registered | None]
@@ -140,17 +140,6 @@ def arguments_of(role: str, what: Any, limit: float) -> Any:
 _AROUND = len('{"args": , "kwargs": }')
 
 
-def _texts(role: str, args: Any, kwargs: Any, limit: float) -> tuple[str, str]:
-    """Return positional and keyword arguments as JSON texts. Raises NotStorable or ArgumentsTooLarge."""
-    try:
-        positional = json_text(list(args), within=1) if args else "[]"
-        named = json_text(kwargs if type(kwargs) is dict else dict(kwargs), within=1) if kwargs else "{}"
-        refuse_larger(_AROUND + size_of(positional) + size_of(named), limit)
-    except Unfit as error:
-        raise _refusal(role, error) from None
-    return positional, named
-
-
 def _refusal(role: str, error: Unfit) -> EnqueueRefused:
     if isinstance(error, TooLarge):
         return ArgumentsTooLarge(
@@ -229,22 +218,29 @@ def _unless_not_yet(name: str, key: Callable[[], str | None]) -> str | None:
 
 
 def new_task(
-    role: Role, signature: Signature, task_id: str, args: Any, kwargs: Any, *, limit: float, lenient: bool = False,
-    unknown: str | None = None, may_be_instants: bool = False, **options: Any,
+    role: Role, signature: Signature, task_id: str | None, args: Any, kwargs: Any, *, limit: float,
+    lenient: bool = False, unknown: str | None = None, may_be_instants: bool = False,
+    enqueued_by: str | None = None, **options: Any,
 ) -> NewTask:  # fmt: skip
     """Return the row for a call; `options` are fields of NewTask that the call overrides. Raises EnqueueRefused.
+    `task_id` None: it gets one that is no other's.
 
     `lenient`: arguments that do not fit the handler are accepted, and the task fails as it starts, because a workflow
     goes on by failing. `unknown`: the parameter whose argument comes later; no key is made of it. `may_be_instants`:
     the task id may be one of a schedule's.
     """
+    if task_id is None:
+        said = _said(role, options) | {"task_id": fresh_id(), "is_named": False}
+        return NewTask(
+            enqueued_by=enqueued_by, **said | _own(role, signature, args, kwargs, said, limit, lenient, unknown)
+        )
     if not may_be_instants and is_instants(str(task_id)):
         raise BadArguments(
             f"{role.name}: task_id={task_id!r:.100}: give another: what ends in @ and an instant are ids of schedules; "
             "nothing was enqueued"
         )
     said = _said(role, {"task_id": task_id} | options)
-    return NewTask(**said | _own(role, signature, args, kwargs, said, limit, lenient, unknown))
+    return NewTask(enqueued_by=enqueued_by, **said | _own(role, signature, args, kwargs, said, limit, lenient, unknown))
 
 
 def new_tasks(
@@ -267,7 +263,7 @@ def new_tasks(
 def _said(role: Role, options: Mapping[str, Any]) -> dict[str, Any]:
     """Return the row's fields that do not depend on the call's arguments: the call's own, else the role's."""
     usual = {"priority": role.priority, "max_retries": role.max_retries, "max_rounds": role.max_rounds}
-    said = _checked(role.name, {k: v for k, v in options.items() if v is not None})
+    said = _checked(role.name, {k: v for k, v in options.items() if v is not None}) if options else {}
     if "priority" in said:
         refuse_priority(role, said["priority"])
     return usual | said | {"role": role.name}
@@ -277,12 +273,24 @@ def _own(
     role: Role, signature: Signature, args: Any, kwargs: Any, said: Mapping[str, Any], limit: float,
     lenient: bool = False, unknown: str | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the row's fields that are made of the call's arguments."""
-    arguments = _bound(signature, args, kwargs, lenient)
+    """Return the row's fields that are made of the call's arguments. Raises EnqueueRefused."""
+    try:
+        arguments = signature.bind(tuple(args), kwargs)
+    except BadArguments:
+        if not lenient and not signature.lenient:
+            raise
+        arguments = None
     if arguments is not None and role.by_name and signature.nameable:
-        args, kwargs = (), _by_name(signature, args, kwargs)
+        named = dict(zip(signature.names, args, strict=False))
+        args, kwargs = (), named | dict(kwargs) if kwargs else named
     own: dict[str, Any] = {}
-    own["args"], own["kwargs"] = _texts(role.name, args, kwargs, limit)
+    try:
+        own["args"] = json_text(list(args), within=1) if args else "[]"
+        own["kwargs"] = json_text(kwargs if type(kwargs) is dict else dict(kwargs), within=1) if kwargs else "{}"
+        if _AROUND + len(own["args"]) + len(own["kwargs"]) > limit:  # letters are escaped: they take fewer bytes
+            refuse_larger(_AROUND + size_of(own["args"]) + size_of(own["kwargs"]), limit)
+    except Unfit as error:
+        raise _refusal(role.name, error) from None
     if arguments is not None and role.has_keys:
         made = keys(role, arguments, said, unknown)
         if role.sensitive and unknown is None:
@@ -302,24 +310,10 @@ def _planned(role: str, said: Mapping[str, Any]) -> str:
     return f"@{instant.astimezone(UTC):%Y-%m-%dT%H:%M:%S.%fZ}"
 
 
-def _bound(signature: Signature, args: Any, kwargs: Any, lenient: bool) -> dict[str, Any] | None:
-    try:
-        return signature.bind(tuple(args), kwargs)
-    except BadArguments:
-        if not lenient and not signature.lenient:
-            raise
-        return None
-
-
 def refuse_priority(role: Role, priority: int) -> None:
     """Raise BadArguments for a priority outside the role's range."""
     if right := outside(role.priority_range, priority):
         raise BadArguments(f"{role.name}: priority={priority}: give {right}; nothing was written")
-
-
-def _by_name(signature: Signature, args: Any, kwargs: Mapping[str, Any]) -> dict[str, Any]:
-    named = dict(zip(signature.names, args, strict=False))
-    return named | dict(kwargs) if kwargs else named
 
 
 def _checked(role: str, row: dict[str, Any]) -> dict[str, Any]:

@@ -119,7 +119,7 @@ class Roles:
 
     def current(self, name: str) -> Declared | None:
         """As `get`; under its name of today."""
-        declared = self.get(name)
+        declared = self._known.get(name) or self.get(name)
         return declared if declared is None or declared.successor is None else self.get(declared.successor)
 
     def all(self) -> list[Declared]:

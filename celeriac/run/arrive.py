@@ -17,13 +17,13 @@ from celeriac.counters import COUNTERS
 from celeriac.dispatch.claim import Held, Holder, fresh_token
 from celeriac.dispatch.passes import Dispatcher, Own
 from celeriac.roles.role import Role
-from celeriac.run import shared, start, strays
+from celeriac.run import shared, start
 from celeriac.run.app import RunApp
 from celeriac.run.shared import closed, worker_id
 from celeriac.run.start import FEW
-from celeriac.run.ticket import TicketRun, hand_back
+from celeriac.run.ticket import TicketRun, hand_back, look_after_stray
 from celeriac.store.connections import Database
-from celeriac.store.failures import is_locked, retry_while_away
+from celeriac.store.failures import is_locked
 from celeriac.store.patience import patient
 from celeriac.store.started import Started
 
@@ -38,10 +38,6 @@ ON_FOR = 0.05
 
 def run_ticket(app: RunApp, role_name: str, ids: list[int], token: str) -> dict[str, Any]:
     """Run a ticket and return what became of it, for the parent process. A ticket that is not won returns quietly."""
-    return _run_ticket(app, role_name, ids, token) | COUNTERS.taken()
-
-
-def _run_ticket(app: RunApp, role_name: str, ids: list[int], token: str) -> dict[str, Any]:
     declared = app.roles.get(role_name)
     if declared is None:
         logger.error("Got a ticket for role %r, which this worker's code does not declare", role_name)
@@ -57,13 +53,14 @@ def _run_ticket(app: RunApp, role_name: str, ids: list[int], token: str) -> dict
             raise
         logger.warning("%s: somebody's lock kept a kick from being heard; the next look makes up for it", role_name)
         return {"ran": 0}
-    return done | {"ran": _go_on(app, declared.role, done, until)}
+    return done | {"ran": _go_on(app, declared.role, done, until)} | COUNTERS.taken()
 
 
 def _run_claimed(app: RunApp, role: Role, ids: list[int], token: str) -> dict[str, Any]:
     def ask(again: bool) -> list[Started]:
         with COUNTERS.timing("sql_seconds", "start"), app.database.statement() as connection:
-            return start.start(connection, role.name, ids, token, again=again, **_me())
+            me, pid = worker_id(), os.getpid()
+            return start.start(connection, role.name, ids, token, worker_id=me, pid=pid, again=again)
 
     return TicketRun(app, role, token, ask).run(len(ids))
 
@@ -145,9 +142,6 @@ def _run_few(app: RunApp, role: Role) -> dict[str, Any] | None:
     most = start.most_without_pass(role)
     if not most or not role.enabled() or not app.publisher.lets_go_on:
         return None
-    with patient(PASS):
-        if retry_while_away(lambda: app.limited.of(role.name), "read the limits of roles").rate_limit:
-            return None
     token = fresh_token()
     needs_pass = False
 
@@ -155,12 +149,16 @@ def _run_few(app: RunApp, role: Role) -> dict[str, Any] | None:
         nonlocal needs_pass
         if again:
             return _asked_before(app.database, role, token)
+        if ticket.limits.tokens is not None:  # a pass takes them
+            needs_pass = True
+            return []
         with COUNTERS.timing("sql_seconds", "start"), app.database.statement() as connection:
-            few = start.start_few(connection, role.name, most, token, **_me())
+            few = start.start_few(connection, role.name, most, token, worker_id=worker_id(), pid=os.getpid())
         needs_pass = few is None
         return few or []
 
-    done = TicketRun(app, role, token, ask).run()
+    ticket = TicketRun(app, role, token, ask)
+    done = ticket.run()
     return None if needs_pass else done
 
 
@@ -204,11 +202,7 @@ def _asked_before(database: Database, role: Role, token: str) -> list[Started]:
     If it started nothing so far, its ticket is handed back as soon as it appears.
     """
     with database.statement() as connection:
-        mine = start.start(connection, role.name, [], token, again=True, **_me())
+        mine = start.start(connection, role.name, [], token, worker_id=worker_id(), pid=os.getpid(), again=True)
     if not mine:
-        strays.look_after(database, token, role.stale_after)
+        look_after_stray(database, token, role.stale_after)
     return mine
-
-
-def _me() -> dict[str, Any]:
-    return {"worker_id": worker_id(), "pid": os.getpid()}

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import lru_cache
 from types import FunctionType
 from typing import Any, TypeVar
 
@@ -28,12 +29,14 @@ from kombu.utils.encoding import safe_repr
 from sqlalchemy.exc import DBAPIError
 
 from celeriac.canvas import join
+from celeriac.canvas.parts import stored_body
 from celeriac.errors import CeleriacError, LeaseLost, Snooze, TaskCancelled
+from celeriac.roles.priorities import Priorities
+from celeriac.roles.role import Role
 from celeriac.run import coroutines, originals, redaction
-from celeriac.run.app import Backend, HandlerApp
-from celeriac.run.requests import Requests, request_of
+from celeriac.run.app import Backend, HandlerApp, TaskApp
 from celeriac.run.run import Run, enter, leave
-from celeriac.run.shared import worker_id
+from celeriac.run.shared import node, worker_id
 from celeriac.store import states as row_states
 from celeriac.store.connections import Database
 from celeriac.store.encoding import legible, revived
@@ -55,15 +58,26 @@ HOOKS = ("before_start", "on_success", "after_return")
 
 def is_plain(task: Any) -> bool:
     """Return whether nobody could tell a direct call of the task from one through Celery's tracer."""
+    prerun, postrun, success = SIGNALS
+    return (
+        not (prerun.receivers or postrun.receivers or success.receivers)
+        and _overrides_nothing(task.__class__, task.app.loader.__class__)
+        and originals.call_is_celerys()
+        and _is_celerys(trace.build_tracer)
+    )
+
+
+@lru_cache(maxsize=1024)
+def _overrides_nothing(kind: type, loader: type) -> bool:
+    """Return whether tasks of this class, with a loader of that one, have no hook and no `__call__` of their own, as
+    the classes are when the first of them runs: Celery builds its tracer no later.
+    """
+    task: Any = object.__new__(kind)
     own_call = trace.task_has_custom(task, "__call__")
-    loader = type(task.app.loader)
     return (
         (own_call is None or own_call is CeleryTask)
-        and originals.call_is_celerys()
         and not any(trace.task_has_custom(task, hook) for hook in HOOKS)
-        and not any(signal.receivers for signal in SIGNALS)
         and all(getattr(loader, hook) is getattr(BaseLoader, hook) for hook in LOADERS)
-        and _is_celerys(trace.build_tracer)
     )
 
 
@@ -308,3 +322,72 @@ def _conclude(backend: Backend, run: Run, error: Any) -> None:
     else:
         error = error or RuntimeError("ended without an outcome")
         backend.store_result(run.task.task_id, error, states.FAILURE)
+
+
+#: The fields of a row's headers that its request has.
+SAID = ("root_id", "parent_id", "ignore_result", "shadow", "argsrepr", "kwargsrepr", "eta")
+
+
+class Requests:
+    """Builds the requests of one ticket's tasks, whose role changes with the limits that operators set."""
+
+    def __init__(self, app: TaskApp) -> None:
+        self._app = app
+        self._role: Role | None = None
+        self._common: dict[str, Any] = {}
+
+    def of(self, run: Run) -> dict[str, Any]:
+        """Return the run's request; see `request_of`."""
+        if run.role is not self._role:
+            self._role, self._common = run.role, _common(self._app.conf.enable_utc, run.role)
+        return _request_of(self._app.roles.priorities, run, self._common, revived)
+
+
+def request_of(app: TaskApp, run: Run, read: Callable[[Any], Any] = revived) -> dict[str, Any]:
+    """Return a request with what Celery's own say about a task.
+    Raises what `read` raises about its workflow's links.
+    """
+    return _request_of(app.roles.priorities, run, _common(app.conf.enable_utc, run.role), read)
+
+
+def _common(utc: bool, role: Role) -> dict[str, Any]:
+    """Return a request with all that a role's tasks have in common. To copy it costs a fourth of making one."""
+    return {
+        "id": None, "task": role.name, "retries": 0, "root_id": None, "parent_id": None,
+        "hostname": node() or worker_id(), "is_eager": False, "ignore_result": None,  # the task's own setting applies
+        "correlation_id": None, "timelimit": None, "time_limit": role.hard_timeout, "soft_time_limit": None,
+        "shadow": None, "argsrepr": None, "kwargsrepr": None, "eta": None, "delivery_info": None,
+        "utc": utc, "properties": None, "origin": None, "reply_to": None,
+    }  # fmt: skip
+
+
+def _request_of(priorities: Priorities, run: Run, common: dict[str, Any], read: Callable[[Any], Any]) -> dict[str, Any]:
+    task, said, role = run.task, run.task.headers, run.role
+    if said is None:
+        hard, soft = role.hard_timeout, role.timeout if task.timeout is None else task.timeout
+    else:
+        hard, soft = run.timelimit
+    request = common.copy()
+    request["id"] = request["root_id"] = request["correlation_id"] = task.task_id
+    request["retries"] = task.retry_count
+    request["timelimit"], request["time_limit"], request["soft_time_limit"] = [hard, soft], hard, soft
+    request["origin"] = task.enqueued_by
+    request["delivery_info"] = delivered = {
+        "exchange": "", "routing_key": role.queue, "priority": priorities.turned(task.priority),
+        "redelivered": task.losses > 0,
+    }  # fmt: skip
+    request["properties"] = {
+        "correlation_id": task.task_id, "reply_to": None, "delivery_mode": 2, "priority": delivered["priority"],
+        "delivery_info": delivered,
+    }  # fmt: skip
+    if run.secret is not None:
+        request |= redaction.reprs(run)
+    if said is None:
+        return request
+    canvas = read(run.canvas)
+    if "chord" in canvas:
+        canvas["chord"] = stored_body(**canvas["chord"])
+    # A call's `headers["headers"]`, where tracers put what travels, is what Celery's requests call `headers`.
+    own = read(said["headers"]) if "headers" in said else {}
+    headers = {"headers": own, **own} if own else {}
+    return {**headers, **request, **{k: said[k] for k in SAID if k in said}, **canvas}

@@ -17,17 +17,16 @@ from celeriac.dispatch.claim import Held, Holder, fresh_token
 from celeriac.dispatch.glance import glance
 from celeriac.dispatch.passes import Own
 from celeriac.roles.role import Role
-from celeriac.run import shared, start, strays
-from celeriac.run.execute import is_plain
+from celeriac.run import shared, start
+from celeriac.run.execute import Requests, is_plain
 from celeriac.run.flight import Ask, Flight, InFlight, SharedTicket
-from celeriac.run.held_up import HeldUp
+from celeriac.run.late import HeldUp
 from celeriac.run.limited import Heeded
 from celeriac.run.places import places
 from celeriac.run.reporting import reporter
-from celeriac.run.requests import Requests
 from celeriac.run.run import Run
 from celeriac.run.seen import SEEN
-from celeriac.run.ticket import hand_back
+from celeriac.run.ticket import hand_back, look_after_stray
 from celeriac.run.traces import traces
 from celeriac.run.watch import LOOK_EVERY
 from celeriac.store.failures import RETRY_EVERY, Away, in_a_line, is_gone, is_locked, log_error
@@ -195,7 +194,7 @@ class Filler:
                 pid=pid,
             )
         if again and not started:
-            strays.look_after(self.app.database, ask.token, ask.role.stale_after)
+            look_after_stray(self.app.database, ask.token, ask.role.stale_after)
         self._take(ask, started)
 
     def _take(self, ask: Ask, started: Sequence[Started]) -> None:

@@ -5,6 +5,7 @@ and the ticket it came with.
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from collections import Counter
@@ -12,13 +13,18 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from celery.exceptions import SoftTimeLimitExceeded
+
+from celeriac.errors import LeaseLost, TaskCancelled
 from celeriac.roles.role import Role
-from celeriac.run import shared
+from celeriac.run import coroutines, lease, shared
 from celeriac.run.app import RunApp
+from celeriac.run.execute import Requests
 from celeriac.run.reporting import Reporter
-from celeriac.run.requests import Requests
 from celeriac.run.run import Run
 from celeriac.run.ticket import LEASE_USED
+from celeriac.run.watch import LOOK_EVERY
+from celeriac.store.failures import log_error
 
 
 def _nothing(_: int) -> None:
@@ -101,3 +107,76 @@ class InFlight(Protocol):
 def by_role(flights: Iterable[Flight]) -> dict[str, int]:
     """Return how many flights each role has."""
     return dict(Counter(f.ticket.role.name for f in flights))
+
+
+logger = logging.getLogger(__name__)
+
+#: How long (seconds) without an answer means that the loop is blocked, and how often (seconds) that is tested.
+BLOCKED, ASK_EVERY = 0.2, 0.05
+
+
+class FlightWatch:
+    """Watches the coroutines under way, and their loop."""
+
+    def __init__(self, flights: InFlight) -> None:
+        self.flights = flights
+        self.lag = 0.0
+
+    def run(self) -> None:
+        while not self.flights.over.wait(LOOK_EVERY):
+            try:
+                self.look()
+            except Exception as error:
+                log_error(logger, error, "The watch could not look; it looks again in %g s", LOOK_EVERY)
+
+    def look(self) -> None:
+        now = time.monotonic()
+        with self.flights.lock:
+            under_way = [f for f in self.flights.flights.values() if f.run.awaited is not None]
+        for flight in under_way:
+            run = flight.run
+            if flight.ticket.lease_ends_soon():
+                self._stop(flight, LeaseLost(f"nobody renewed the lease of task {run.task.id}"))
+            elif (left := run.left) is not None and left <= 0 and not run.stopped:
+                run.stopped = self._stop(flight, SoftTimeLimitExceeded(run.timeout))
+        self._heed([f for f in under_way if now - f.began > LOOK_EVERY])
+
+    def _heed(self, flights: Sequence[Flight]) -> None:
+        if not flights:
+            return
+        with self.flights.app.database.statement() as connection:
+            held = lease.standing(connection, {f.run.task.token for f in flights})
+        for flight in flights:
+            task = flight.run.task
+            if (cancelled := held.get(task.id)) is None:
+                self._stop(flight, LeaseLost(f"task {task.id} is no longer this worker's"))
+            elif cancelled:
+                self._stop(flight, TaskCancelled(f"task {task.id} was cancelled"))
+
+    def _stop(self, flight: Flight, error: BaseException) -> bool:
+        awaited = flight.run.awaited
+        if awaited is None or flight.run.outcome is not None:
+            return False
+        awaited.stop(flight.run, error)
+        return True
+
+    # -- a loop that is blocked ------------------------------------------------------------------------------------
+
+    def watch_loop(self) -> None:
+        while not self.flights.over.wait(ASK_EVERY):
+            answered, asked = threading.Event(), time.monotonic()
+            self.flights.loop.call_soon_threadsafe(answered.set)
+            patience = BLOCKED
+            while not answered.wait(patience) and not self.flights.over.is_set():
+                self.lag = time.monotonic() - asked
+                logger.warning("The event loop is blocked for %.1f s: %s", self.lag, self._where())
+                patience = coroutines.AGAIN
+            self.lag = time.monotonic() - asked
+
+    def _where(self) -> str:
+        """Return which task runs on the loop now, and at which line."""
+        current = asyncio.current_task(self.flights.loop)
+        with self.flights.lock:
+            flights = [f for f in self.flights.flights.values() if f.task is not None and f.task is current]
+        whose = f"task {flights[0].run.task.id} of {flights[0].ticket.role.name}" if flights else "a handler's own task"
+        return f"{whose}, {coroutines.line_of(self.flights.loop_thread.ident)}"

@@ -28,10 +28,8 @@ from celeriac.run import coroutines, shared
 from celeriac.run.app import RunApp
 from celeriac.run.execute import Direct, directly, logs_success
 from celeriac.run.filler import PIECE, SHARE, Filler
-from celeriac.run.flight import Flight, SharedTicket
-from celeriac.run.flight_watch import FlightWatch
-from celeriac.run.held_up import HeldUp
-from celeriac.run.late import Delayed, late
+from celeriac.run.flight import Flight, FlightWatch, SharedTicket
+from celeriac.run.late import Delayed, HeldUp, late
 from celeriac.run.places import places
 from celeriac.run.run import Run
 from celeriac.run.ticket import OBSERVE_EVERY, hand_back

@@ -16,8 +16,9 @@ from dataclasses import dataclass
 from celery.signals import worker_process_shutdown
 from sqlalchemy.exc import DBAPIError
 
+from celeriac import logged
 from celeriac.errors import NotSettled
-from celeriac.run.held_up import HeldUp
+from celeriac.insights.why.blockers import blockers
 from celeriac.store.connections import Database
 from celeriac.store.failures import in_a_line, is_gone, is_locked, is_passing
 from celeriac.store.patience import patient
@@ -123,3 +124,37 @@ late = Late()
 @worker_process_shutdown.connect(weak=False)
 def _finish(**_: object) -> None:
     late.finish()
+
+
+#: Seconds between two lines.
+SAY_EVERY = 10.0
+
+
+class HeldUp:
+    """Logs the locks that one thread meets."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self._next = 0.0
+
+    def say(self, what: str) -> None:
+        """Log a line at once, then at most one each `SAY_EVERY` seconds. Never raises."""
+        if time.monotonic() < self._next:
+            return
+        self._next = time.monotonic() + SAY_EVERY
+        try:
+            with patient(0.5), self.database.statement() as connection:
+                met = blockers(connection, longer_than=0.2)
+        except Exception as error:
+            logger.debug("Who holds a lock could not be asked: %s", error)
+            met = []
+        if not met:
+            logger.warning("Somebody's lock is in the way, and what it concerns is done later: %s", what)
+        for one in met:
+            extra = logged.of("lock.held_up", pid=one.pid, login=one.login, application=one.name, seconds=one.seconds)
+            logger.warning(
+                "Somebody's lock is in the way, and what it concerns is done later: %s; %s",
+                one.sentence,
+                one.cure,
+                extra=extra,
+            )

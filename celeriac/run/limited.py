@@ -24,6 +24,7 @@ class Limited:
     def __init__(self, database: Database) -> None:
         self._database = database
         self._seen: tuple[int, Mapping[str, Limits]] = (0, {})
+        self._heeded: dict[str, Heeded] = {}
 
     def of(self, role: str) -> Limits:
         as_of = shared.limits_as_of()
@@ -33,6 +34,13 @@ class Limited:
                 known = limits.known(connection)
             self._seen = as_of, known
         return known.get(role, _NONE)
+
+    def heeded(self, declared: Role, grace: float) -> Heeded:
+        """Return what a run of the role heeds: the same for all runs of this process while nothing changes."""
+        known, as_of = self._heeded.get(declared.name), shared.limits_as_of()
+        if known is None or not as_of or known.as_of != as_of or known.tokens or known.declared is not declared:
+            known = self._heeded[declared.name] = Heeded(self, self._database, declared, grace)
+        return known
 
 
 class Tokens:
@@ -67,34 +75,34 @@ class Heeded:
     def __init__(self, limited: Limited, database: Database, declared: Role, grace: float) -> None:
         self._limited = limited
         self._database = database
-        self._declared = declared
+        self.declared = declared
         self._grace = grace
-        self._tokens: Tokens | None = None
+        self.tokens: Tokens | None = None
         self._heed()
 
     def let_all(self) -> bool:
         """Return whether nothing has changed, and the role has no rate."""
-        return self._tokens is None and shared.limits_as_of() == self._as_of
+        return self.tokens is None and shared.limits_as_of() == self.as_of
 
     def lets(self, waiting: Sequence[Started]) -> bool:
         """Return whether the first of these may begin now. A task that runs no handler needs no token."""
-        if shared.limits_as_of() != self._as_of:
+        if shared.limits_as_of() != self.as_of:
             self._heed()
-        if self._tokens is None or _falls_out(waiting[0]):
+        if self.tokens is None or _falls_out(waiting[0]):
             return True
-        return self._tokens.take(sum(not _falls_out(task) for task in waiting))
+        return self.tokens.take(sum(not _falls_out(task) for task in waiting))
 
     def _heed(self) -> None:
         as_of = shared.limits_as_of()
-        current = self._limited.of(self._declared.name)
-        self.role = current.applied(self._declared)
+        current = self._limited.of(self.declared.name)
+        self.role = current.applied(self.declared)
         limit = self.role.time_limit
         self.allowed = None if limit is None else limit + self.role.grace(None, self._grace)
         if current.rate_limit is None:
-            self._tokens = None
-        elif self._tokens is None or self._tokens.rate != current.rate_limit:
-            self._tokens = Tokens(self._database, self._declared, current.rate_limit)
-        self._as_of = as_of
+            self.tokens = None
+        elif self.tokens is None or self.tokens.rate != current.rate_limit:
+            self.tokens = Tokens(self._database, self.declared, current.rate_limit)
+        self.as_of = as_of
 
 
 def _falls_out(task: Started) -> bool:

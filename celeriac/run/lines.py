@@ -24,11 +24,6 @@ TOKEN_SHOWN = 8
 _sparing = Sparing()
 
 
-def wanted() -> bool:
-    """Return whether anybody reads these lines; called once a ticket."""
-    return logger.isEnabledFor(logging.INFO)
-
-
 def claimed(task: Started, role: Role) -> None:
     """Log which worker has the task now."""
     about = _of(task, role)

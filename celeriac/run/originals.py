@@ -7,6 +7,7 @@ identity, at each call. A function that was replaced before this module was impo
 from __future__ import annotations
 
 import sys
+from operator import attrgetter
 from types import FunctionType
 from typing import Any
 
@@ -62,4 +63,4 @@ def call_is_celerys() -> bool:
     if call is _CALL:
         return True
     is_protection = type(call) is FunctionType and call.__code__.co_filename == trace.__file__
-    return is_protection and any(cell.cell_contents is _CALL for cell in call.__closure__ or ())
+    return is_protection and _CALL in map(attrgetter("cell_contents"), call.__closure__ or ())

@@ -31,14 +31,10 @@ class RetryAsked:
 _AT_ONCE = RetryAsked(delay=0.0, at=None, args=None, kwargs=None)
 
 
-def completed(task: Started, role: Role, result: Any) -> Outcome:
-    return Success(task, result, role.keeps_successes)
-
-
 def ignored(task: Started, role: Role, state: dict[str, Any] | None) -> Outcome:
     """Return the outcome of an ignored task: it has no result, and keeps the `state` its handler recorded last."""
     if state is None:
-        return completed(task, role, None)
+        return Success(task, None, role.keeps_successes)
     return _ended(task, states.COMPLETED, keep=role.keeps_successes, progress={**state, STAYS: True})
 
 

@@ -4,6 +4,8 @@ while one lives, only its own reporter writes to its row.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import Connection, text
@@ -11,7 +13,7 @@ from sqlalchemy import Connection, text
 from celeriac.errors import IllegalMove
 from celeriac.operate import audit
 from celeriac.operate.audit import Change
-from celeriac.run import lease, samples
+from celeriac.run import lease
 
 KNOWN = text("SELECT hostname, pid, reported_by FROM celeriac.workers WHERE worker_id = :worker_id FOR UPDATE")
 
@@ -29,7 +31,41 @@ def report(connection: Connection, worker: lease.WorkerState, *, by: str) -> str
         raise IllegalMove(
             f"the worker {worker.worker_id!r} lives, and is not reported by {by!r}: report under another worker_id"
         )
-    samples.sample(connection, worker.worker_id, worker.resources)
+    sample(connection, worker.worker_id, worker.resources)
     if before != after:
         audit.write(connection, "report", "worker", [Change(worker.worker_id, before, after)], by=by)
     return status
+
+
+# A minute has the figures of its first sample, or of the first in which the worker backed off.
+SAMPLE = text("""
+INSERT INTO celeriac.worker_samples (worker_id, minute, memory_percent, cpu_percent, backoff_reason)
+VALUES (:worker_id, date_trunc('minute', clock_timestamp()), :memory, :cpu, :reason)
+ON CONFLICT (worker_id, minute) DO UPDATE
+SET backoff_reason = excluded.backoff_reason, memory_percent = excluded.memory_percent,
+    cpu_percent = excluded.cpu_percent
+WHERE worker_samples.backoff_reason IS NULL AND excluded.backoff_reason IS NOT NULL
+""")
+
+#: How many characters of a reason are kept.
+LONGEST = 300
+
+
+def sample(connection: Connection, worker_id: str, resources: Mapping[str, Any]) -> None:
+    """Write a sample. `resources`: from the heartbeat; those of a worker in another language may be anything."""
+    usage = {"memory": _percent(resources.get("memory_percent")), "cpu": _percent(resources.get("cpu_percent"))}
+    connection.execute(SAMPLE, usage | {"worker_id": worker_id, "reason": backoff(resources)})
+
+
+def backoff(resources: Mapping[str, Any]) -> str | None:
+    """Return why the worker takes nothing new; None: it does not back off."""
+    if not resources.get("is_backing_off"):
+        return None
+    return str(resources.get("backoff_reason") or "no reason told")[:LONGEST].replace("\x00", "")
+
+
+def _percent(value: Any) -> float | None:
+    """Return the value if it can be drawn, within bounds; else None."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        return None
+    return round(min(max(float(value), 0.0), 1000.0), 1)

@@ -23,7 +23,7 @@ from celeriac.run import lease, outcomes
 from celeriac.run.log import TaskLog
 from celeriac.run.sessions import HandlersSession
 from celeriac.settle import release
-from celeriac.settle.outcome import Outcome
+from celeriac.settle.outcome import Outcome, Success
 from celeriac.settle.tombstones import Tombstone
 from celeriac.store import forks
 from celeriac.store.connections import Database, end_silent
@@ -230,7 +230,7 @@ class Run:
 
     def succeed(self, result: Any) -> None:
         """End with this result, encoded as it is stored. The session stays open: it commits with the outcome."""
-        self.outcome = outcomes.completed(self.task, self.role, result)
+        self.outcome = Success(self.task, result, bool(self.role.keep))
 
     def ignore(self) -> None:
         """End by Celery's `Ignore`: what it has enqueued counts, what it wrote through its session does not."""

@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
@@ -18,26 +19,13 @@ from celeriac.operate.cancel import cancel_all
 from celeriac.run import coroutines, lease, lines
 from celeriac.run.run import Run
 from celeriac.run.sessions import HandlersSession
-from celeriac.settle.outcome import LOST, is_plain
+from celeriac.settle.outcome import LOST
 from celeriac.settle.write import settle
 from celeriac.store import look
 from celeriac.store.connections import Database, end_silent
-from celeriac.store.failures import is_gone, is_locked, is_retryable, retry_deadlocks, retry_while_away
+from celeriac.store.failures import is_gone, is_locked, is_retryable, retry_while_away
 
 logger = logging.getLogger(__name__)
-
-
-def _are_simple(runs: Sequence[Run]) -> bool:
-    """Return whether one statement writes all outcomes:
-    with several, the first might count although a later is refused.
-    """
-    kinds = {is_plain(run.outcome) for run in runs if run.outcome is not None}
-    return len(kinds) == 1 and all(map(_is_simple, runs))
-
-
-def _is_simple(run: Run) -> bool:
-    """Return whether nothing but its row has to be committed with it."""
-    return not (run.follow_ups or run.tombstones or run.outcome is None or run.outcome.status == LOST)
 
 
 def _parts(run: Run) -> list[NewTask]:
@@ -102,10 +90,11 @@ class Settler:
             self._settle_apart(open_runs)
 
     def _settle_together(self, runs: Sequence[Run]) -> None:
-        written = retry_while_away(lambda: retry_deadlocks(lambda: self._settle(runs)), "settle")
+        written = retry_while_away(partial(self._settle, runs), "settle")
         for run in runs:
             run.settled, run.became = True, written.mine.get(run.task.id)
-        self._tell(written.follow_ups)
+        if written.follow_ups:
+            self._tell(written.follow_ups)
         if written.refused:
             self._tell_refused([run for run in runs if run.task.id in written.refused])
 
@@ -123,29 +112,47 @@ class Settler:
             raise refused
 
     def _settle(self, runs: Sequence[Run], *, again: bool = False) -> Written:
-        """Write these outcomes. If they were sent before, they may have been committed although no answer came."""
-        again = again or any(run.said for run in runs)
-        for run in runs:
-            run.said = True
-        begun = self.database.statement() if _are_simple(runs) else self.database.transaction()
-        with COUNTERS.timing("sql_seconds", "settle"), begun as connection:
-            return self._write(connection, runs, again=again)
+        """Write these outcomes. If they were sent before, they may have been committed although no answer came.
 
-    def _write(self, connection: Connection, runs: Sequence[Run], *, again: bool = False) -> Written:
-        asked = lease.asked_to_stop(connection, [run.task for run in runs if run.follow_ups and _parts(run)])
+        What takes several statements is one transaction: the first might count although a later is refused.
+        """
+        plain, has_more = 0, False
+        for run in runs:
+            again = again or run.said
+            run.said = True
+            plain += run.outcome is not None and run.outcome.is_plain
+            has_more = has_more or bool(run.follow_ups or run.tombstones or run.outcome is None)
+            has_more = has_more or run.outcome.status == LOST  # type: ignore[union-attr]
+        is_one = not has_more and plain in (0, len(runs))
+        begun = self.database.statement() if is_one else self.database.transaction()
+        with COUNTERS.timing("sql_seconds", "settle"), begun as connection:
+            return self._write(connection, runs, again=again, has_more=has_more)
+
+    def _write(
+        self, connection: Connection, runs: Sequence[Run], *, again: bool = False, has_more: bool = True
+    ) -> Written:
+        """Write them; `has_more`: more than the outcomes, such as follow-ups."""
+        refused: list[int] = []
         outcomes = [run.outcome for run in runs if run.outcome is not None]
+        if not has_more:
+            return Written(settle(connection, outcomes, self.by, again=again, refused=refused), refused=refused)
+        parts = [run.task for run in runs if run.follow_ups and _parts(run)]
+        asked = lease.asked_to_stop(connection, parts) if parts else set()
         follow_ups = {run.task.id: run.follow_ups for run in runs if run.follow_ups}
         tombstones = {run.task.id: run.tombstones for run in runs if run.tombstones}
-        refused: list[int] = []
         mine = settle(
             connection, outcomes, self.by, again=again, follow_ups=follow_ups, tombstones=tombstones, refused=refused
         )
-        # What was cancelled has no successors, whether it heard of that in time or had ended before.
-        stopped = {run.task.id: _parts(run) for run in runs if run.task.id in asked & mine.keys()} if asked else {}
-        if ids := [task.task_id for parts in stopped.values() for task in parts]:
-            outbox.drop(connection, ids, list(stopped))
-            cancel_all(connection, ids, by=self.by, why="what it follows was cancelled", parents=list(stopped))
+        if asked:
+            self._stop_what_follows(connection, [run for run in runs if run.task.id in asked & mine.keys()])
         return Written(mine, [task for i, tasks in follow_ups.items() if i in mine for task in tasks], refused)
+
+    def _stop_what_follows(self, connection: Connection, cancelled: Sequence[Run]) -> None:
+        """Cancel the successors of these, whether they heard of their end in time or had ended before."""
+        parents = [run.task.id for run in cancelled]
+        if ids := [task.task_id for run in cancelled for task in _parts(run)]:
+            outbox.drop(connection, ids, parents)
+            cancel_all(connection, ids, by=self.by, why="what it follows was cancelled", parents=parents)
 
     def settle_with_session(self, run: Run, session: HandlersSession) -> None:
         """Commit the handler's writes with the outcome, or, if the row is no longer this run's, not at all.
@@ -225,7 +232,7 @@ class Settler:
         )
         run.lose(error or _Unwritten())
         with suppress(DBAPIError):
-            written = retry_while_away(lambda: retry_deadlocks(lambda: self._settle([run], again=True)), "release")
+            written = retry_while_away(partial(self._settle, [run], again=True), "release")
             run.settled = True
             if not written.mine:
                 return

@@ -6,9 +6,9 @@ import mmap
 import os
 import secrets
 import struct
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from billiard.process import current_process
 
@@ -158,7 +158,7 @@ def limiting(number: int) -> Callable[[int, float], None]:
     It is this process's for as long as the process has the slot of that number.
     """
     at, pid = number % PROCESSES * _LIMIT.size, os.getpid()
-    return lambda task, ends: _LIMIT.pack_into(_limits, at, pid, task, ends)
+    return partial(_LIMIT.pack_into, _limits, at, pid)
 
 
 def limits(processes: Iterable[int]) -> list[HardLimit]:
@@ -182,10 +182,12 @@ class Current:
     began: float
 
 
-def noting(number: int) -> Callable[[int], None]:
-    """Return a function that notes the task that begins in this place (0: none), while the place has a ticket."""
+def noting(number: int) -> Callable[[int, float], None]:
+    """Return a function that notes the task that begins in this place (0: none) and when (seconds of the epoch), while
+    the place has a ticket.
+    """
     at, pid = number % PROCESSES * _CURRENT.size, os.getpid()
-    return lambda task: _CURRENT.pack_into(_currents, at, pid, task, time.time())
+    return partial(_CURRENT.pack_into, _currents, at, pid)
 
 
 #: In an asyncio pool, returns what runs in this process, by task.

@@ -159,5 +159,9 @@ def most_without_pass(role: Role) -> int:
 
 def _in_order(rows: Iterable[Sequence[Any]], ids: Sequence[int], role: str, token: str) -> list[Started]:
     """Return the tasks of this ticket in the order of `ids`; those it does not name come last."""
-    tasks = {row[0]: Started._make((*row, role, token)) for row in rows}
+    tasks = {}
+    for row in rows:
+        tasks[row[0]] = Started._make((*row, role, token))
+    if len(tasks) <= 1:
+        return list(tasks.values())
     return [tasks.pop(task) for task in ids if task in tasks] + list(tasks.values())

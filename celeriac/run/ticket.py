@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import Connection
@@ -30,16 +31,16 @@ from celeriac.run.shared import closed, limiting, noting, renewed, worker_id
 from celeriac.run.traces import traces
 from celeriac.run.watch import LOOK_EVERY, watch
 from celeriac.settle import release
+from celeriac.store.connections import Database
 from celeriac.store.failures import (
     in_a_line,
     is_gone,
     is_locked,
     is_refused_for_now,
     log_error,
-    retry_deadlocks,
     retry_while_away,
 )
-from celeriac.store.patience import patient
+from celeriac.store.patience import PATIENCE, patient
 from celeriac.store.started import Started
 
 logger = logging.getLogger(__name__)
@@ -51,7 +52,7 @@ SETTLE_EVERY = 0.1
 OBSERVE_EVERY = 0.5
 
 #: How long (seconds) a start and an outcome wait for somebody else's lock before they are left for later.
-START, PATIENCE = 0.2, 0.5
+START, OUTCOME = 0.2, 0.5
 
 #: How many attempts a ticket that broke off makes to release rows that somebody has locked.
 LOOKS = 8
@@ -100,7 +101,7 @@ class TicketRun:
         self.execute = app.execute
         self.limits: Heeded
         self.place: Place
-        self.note: Callable[[int], None]
+        self.note: Callable[[int, float], None]
         self.begin: Callable[[int], None]
         self.limit: Callable[[int, float], None]
 
@@ -124,7 +125,7 @@ class TicketRun:
                             self._run_one(task, direct)
                             ran += 1
                 finally:
-                    self.note(0)
+                    self.note(0, 0.0)
                 self._settle()
         except BaseException as error:
             self._abandon(error)
@@ -151,16 +152,15 @@ class TicketRun:
     def _start(self) -> tuple[int, int]:
         """Start the ticket; return how many tasks are this process's, and how many of those have expired."""
         with patient(START):
-            self.limits = retry_while_away(
-                lambda: Heeded(self.app.limited, self.app.database, self.role, self.app.settings.time_limit_grace),
-                "read the limits of roles",
-            )
             own = retry_while_away(self._ask, "start a ticket")
         self.role = self.limits.role
         self.started_at = time.monotonic()
-        self.owned = {task.id for task in own}
-        self.waiting = [task for task in own if not task.expired]
-        self.finished = [self._expired(task) for task in own if task.expired]
+        self.owned = set(map(attrgetter("id"), own))
+        for task in own:
+            if task.expired:
+                self.finished.append(self._expired(task))
+            else:
+                self.waiting.append(task)
         if self.reporter is not None:
             self.reporter.received(own)
         return len(own), len(self.finished)
@@ -181,6 +181,8 @@ class TicketRun:
         late.add(Delayed(f"the start of a ticket of {self.role.name}", self.app.database, send, lambda _: None))
 
     def _ask(self) -> Sequence[Started]:
+        """Claim or start the ticket's tasks, once the role's limits are known: they may forbid that any begins."""
+        self.limits = self.app.limited.heeded(self.role, self.app.settings.time_limit_grace)
         again, self.asked = self.asked, True
         return self.ask(again)
 
@@ -191,19 +193,18 @@ class TicketRun:
 
     def _next(self) -> Started | None:
         with self.lock:
-            while self.waiting and (self._is_over() or not (self.limits.let_all() or self._may_begin())):
+            while self.waiting and (
+                self.handing_back or self.place.stopping or closed() or not (self.limits.let_all() or self._may_begin())
+            ):
                 self._part_with_waiting()
             return self.waiting.pop(0) if self.waiting else None
-
-    def _is_over(self) -> bool:
-        return self.handing_back or self.place.stopping or closed()
 
     def _may_begin(self) -> bool:
         """Return whether the role's rate, if any, lets a task begin;
         else it waits again, for a pass that has a token for it.
         """
         try:
-            with patient(PATIENCE):
+            with patient(OUTCOME):
                 lets = retry_while_away(lambda: self.limits.lets(self.waiting), "keep to a role's limits")
         except DBAPIError as error:
             if not is_locked(error):
@@ -214,26 +215,30 @@ class TicketRun:
 
     def _part_with_waiting(self) -> None:
         """Hand back what waits. Tasks that cannot be handed back stay, and none of them begins now."""
-        retry_while_away(lambda: retry_deadlocks(self._hand_back_waiting), "hand a ticket back")
+        retry_while_away(self._hand_back_waiting, "hand a ticket back")
         self._settle()
         if self.waiting:
             time.sleep(LOOK_EVERY)
 
     def _run_one(self, task: Started, direct: Direct | None) -> None:
         run = Run(task, self.role, self.app.database)
-        self._limit(run)
+        if (self.limits.allowed is not None or task.timeout is not None) and places.kind is None:
+            run.on_limit = self._tell_limit
+            self._tell_limit(run)
         self.place.current = (self, run)
-        self.note(task.id)
+        self.note(task.id, time.time())
         self.begin(task.id)
         if self.reporter is not None:
             self.reporter.started(task)
+        patience = PATIENCE.set(None)  # a handler's own statements wait as long as it wants
         try:
-            with patient(None):  # a handler's own statements wait as long as it wants
-                self.execute(self.app, run, direct)
+            self.execute(self.app, run, direct)
         finally:
+            PATIENCE.reset(patience)
             self.place.current = None
             if run.on_limit is not None:
-                self._unlimit(run)
+                run.on_limit = None
+                self.limit(0, 0.0)
         self.seconds += (seconds := (now := time.monotonic()) - run.began)
         if self.reporter is not None:
             self.reporter.ran(task, seconds)
@@ -242,17 +247,8 @@ class TicketRun:
         if now - self.settled_at > SETTLE_EVERY:
             self._settle()
 
-    def _limit(self, run: Run) -> None:
-        """Show the parent until when the run may last, if it has a time limit."""
-        if (self.limits.allowed is not None or run.task.timeout is not None) and places.kind is None:
-            run.on_limit = self._tell_limit
-            self._tell_limit(run)
-
-    def _unlimit(self, run: Run) -> None:
-        run.on_limit = None
-        self.limit(0, 0.0)
-
     def _tell_limit(self, run: Run) -> None:
+        """Show the parent until when the run may last."""
         allowed = self.limits.allowed
         if allowed is None or run.task.timeout is not None or run.task.headers is not None:
             allowed = run.allowed(self.app.settings.time_limit_grace)
@@ -262,11 +258,11 @@ class TicketRun:
         """Settle what is finished. Outcomes that somebody's lock delays are left to a thread, and this one goes on."""
         with self.lock:
             self.settled_at = time.monotonic()
-            if self.late or any(run.late_session is not None for run in self.finished):
+            if self.late or any(map(attrgetter("late_session"), self.finished)):
                 self._settle_later()
                 return
             try:
-                with patient(PATIENCE):
+                with patient(OUTCOME):
                     self.app.settler.settle(self.finished)
             except DBAPIError as error:
                 if not is_locked(error):
@@ -274,7 +270,8 @@ class TicketRun:
                 self._settle_later()
                 return
             finally:  # the others are reported even if Postgres refused one
-                self._tell_settled(self.finished)
+                if self.reporter is not None:
+                    self._tell_settled(self.finished)
             self._count(self.finished)
             self.finished = []
 
@@ -398,3 +395,29 @@ class TicketRun:
         _observed[self.role.name] = now
         with self.app.database.statement() as connection:
             registry.observe(connection, self.role.name, self.seconds / ran)
+
+
+#: The longest time (seconds) between two attempts. They become rarer, as a ticket usually appears at once or never.
+SELDOM = 10.0
+
+
+def look_after_stray(database: Database, token: str, seconds: float) -> None:
+    """Hand back, in a thread, a ticket that appears under this token within so many seconds."""
+    until = time.monotonic() + seconds
+    threading.Thread(target=_look_after, args=(database, token, until), name="celeriac-stray", daemon=True).start()
+
+
+def _look_after(database: Database, token: str, until: float) -> None:
+    rest = LOOK_EVERY
+    while time.monotonic() < until:
+        time.sleep(rest)
+        rest = min(2 * rest, SELDOM)
+        try:
+            with database.transaction() as connection:
+                freed = hand_back(connection, [token], started=True)
+        except DBAPIError as error:
+            logger.debug("A stray ticket is looked for again in %g s: %s", rest, error)
+            continue
+        if freed:
+            logger.warning("A ticket came after its answer was lost: %d tasks wait again", len(freed))
+            return

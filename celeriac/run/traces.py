@@ -139,7 +139,7 @@ class _File:
         def begin(task: int) -> None:
             pack_into(memory, HEADER + next(cursor) % ENTRIES * 16, mark, task)
 
-        begin(0)
+        pack_into(memory, HEADER + next(cursor) % ENTRIES * 16, mark, 0)
         return begin
 
     def remove(self) -> None:

@@ -48,7 +48,8 @@ class RunWatch:
     @contextmanager
     def place(self) -> Iterator[Place]:
         """Take a place where this thread runs the tasks of a ticket."""
-        self.start()
+        if self.pid != os.getpid():
+            self.start()
         place = places.take()
         try:
             yield place

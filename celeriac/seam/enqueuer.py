@@ -76,7 +76,9 @@ class Enqueuer:
         has_order = role.unique_by is not None or first[0].unique_key is not None
         if self.app.ambient() is not None:
             return False
-        return not (has_order or role.is_asked_for_keys or self.app.settings.otel or _unsettled())
+        run = running.current()
+        is_within = run is not None and not run.settled
+        return not (has_order or role.is_asked_for_keys or self.app.settings.otel or is_within)
 
     def _insert_when_ready(self, tasks: list[NewTask], bound: Bound | None) -> list[Receipt | None]:
         """Insert in the caller's transaction if there is one, else in one of its own, and send wake-ups.
@@ -84,37 +86,32 @@ class Enqueuer:
         Within a handler (and without a transaction of the caller) the rows wait for the handler's outcome; once that is
         written they are inserted at once. Raises NotReady.
         """
-        with _refusing_unready():
-            return self._insert(tasks, bound)
-
-    def _insert(self, tasks: list[NewTask], bound: Bound | None) -> list[Receipt | None]:
-        if bound is not None:
-            return self._insert_in(bound, tasks)
-        if (ambient := self.app.ambient()) is not None:
-            return self._insert_in_ambient(ambient, tasks)
-        return self._insert_outside(tasks)
+        try:
+            if bound is not None:
+                return self._insert_in(bound, tasks)
+            if (ambient := self.app.ambient()) is not None:
+                return self._insert_in_ambient(ambient, tasks)
+            return self._insert_outside(tasks)
+        except Exception as error:
+            refuse_unready(error)
+            raise
 
     def _insert_outside(self, tasks: list[NewTask]) -> list[Receipt | None]:
-        if (run := _unsettled()) is not None:
+        if (run := running.current()) is not None and not run.settled:
             run.follow_ups.extend(tasks)
             return [None] * len(tasks)
-        return list(self._insert_alone(tasks))
-
-    def _insert_alone(self, tasks: list[NewTask]) -> list[Receipt | None]:
         one = tasks[0] if len(tasks) == 1 else None
-        if one is not None and is_ready(one) and (receipt := self._insert_ready(one)) is not None:
-            self._kick(one.role, receipt.id)
-            return [receipt]
+        if one is not None and is_ready(one):  # the usual case, in the quickest way
+            with self.app.database.cursor() as cursor:
+                receipt = enqueue_ready(cursor, one)
+            if receipt is not None:
+                self._kick(one.role, receipt.id)
+                return [receipt]
         receipts = retry_deadlocks(lambda: self._insert_or_find(tasks))
         ready = {t.role: r.id for t, r in zip(tasks, receipts, strict=True) if r and r.is_new and r.waits_for is None}
         for name, row in ready.items():
             self._kick(name, None if one is None else row)
         return receipts
-
-    def _insert_ready(self, task: NewTask) -> Receipt | None:
-        """Insert a ready task, the usual case, in the quickest way; None if its unique key is or may be taken."""
-        with self.app.database.cursor() as cursor:
-            return enqueue_ready(cursor, task)
 
     def _insert_or_find(self, tasks: list[NewTask]) -> list[Receipt | None]:
         """Insert tasks; a single one never waits for somebody's open transaction: see `celeriac.enqueue.outbox`."""
@@ -225,12 +222,6 @@ class Enqueuer:
         """Publish the wake-up; runs in the kicker's thread."""
         role, _ = self.app.role_declared(name)
         self.app.publisher.kick(role.name, role.queue, lone)
-
-
-def _unsettled() -> running.Run | None:
-    """Return the run whose outcome will bring tasks enqueued here, None without one."""
-    run = running.current()
-    return None if run is None or run.settled else run
 
 
 @contextmanager

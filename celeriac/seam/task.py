@@ -142,7 +142,8 @@ class Task(CeleryTask, Generic[P, R]):
         A call without options, or with a `session` alone, goes straight to its row, if nobody listens on Celery's way
         there. Celery itself refuses what is no list of arguments.
         """
-        if (not options or options.keys() == {"session"}) and _is_plain(args, kwargs) and self._is_heard_by_nobody():
+        is_call = (args is None or isinstance(args, tuple | list)) and (kwargs is None or isinstance(kwargs, dict))
+        if is_call and (not options or options.keys() == {"session"}) and self._is_heard_by_nobody():
             bound = transaction_of(self.name, options["session"], None) if options else None
             result = self.app.enqueue(self.name, args or (), kwargs or {}, bound)
             result.ignored = self.ignore_result
@@ -295,10 +296,6 @@ class Task(CeleryTask, Generic[P, R]):
         if run is not None and run.task.max_retries is not None and not self.request.is_eager:
             kwargs.setdefault("max_retries", run.task.max_retries)
         return super().retry(*args, **kwargs)
-
-
-def _is_plain(args: Any, kwargs: Any) -> bool:
-    return (args is None or isinstance(args, tuple | list)) and (kwargs is None or isinstance(kwargs, dict))
 
 
 class Call(Generic[P]):

@@ -41,6 +41,11 @@ class Outcome:
     is_spread: bool | None = None
     progress: Any = None
 
+    @property
+    def is_plain(self) -> bool:
+        """True for a success and nothing more: those have a statement of their own."""
+        return self.status == COMPLETED and self.kind is None and self.progress is None
+
 
 class Success(Outcome):
     """A plain success, as most outcomes are. What all have in common is a class attribute,
@@ -51,6 +56,7 @@ class Success(Outcome):
 
     __slots__ = ()
 
+    is_plain = True
     status = COMPLETED
     kind = error = delay = at = args = kwargs = is_spread = progress = None
 
@@ -60,8 +66,3 @@ class Success(Outcome):
         self.keep = keep
         self.retry_count = task.retry_count
         self.tries = task.tries
-
-
-def is_plain(outcome: Outcome) -> bool:
-    """Return whether this is a success and nothing more: those have a statement of their own."""
-    return outcome.status == COMPLETED and outcome.kind is None and outcome.progress is None

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, text
 from celeriac.enqueue.rows import NewTask
 from celeriac.settle import late_finish, release
 from celeriac.settle.follow_ups import follow_up
-from celeriac.settle.outcome import LOST, REPLACED, Outcome, is_plain
+from celeriac.settle.outcome import LOST, REPLACED, Outcome
 from celeriac.settle.tombstones import Tombstone, bury
 from celeriac.store import look
 from celeriac.store.arrays import array
@@ -218,17 +218,20 @@ def settle(
     done = _Effects()
     _write(connection, outcomes, by, done)
     # A statement that waited for an UPDATE of `worker_tasks` finds that its row was replaced; another sees the new one.
-    if replaced := [o for o in outcomes if o.task.id not in done.became and o.status != LOST]:
+    if len(done.became) < len(outcomes):
+        replaced = [o for o in outcomes if o.task.id not in done.became and o.status != LOST]
         _write(connection, replaced, by, done)
-    look.tell(connection, done.roles)
-    look.ask(connection, done.free_keys)
-    look.ask_joins(connection, done.barriers)
+    if done.roles or done.free_keys or done.barriers:
+        look.tell(connection, done.roles)
+        look.ask(connection, done.free_keys)
+        look.ask_joins(connection, done.barriers)
     settled = done.became
-    new = [task for i, tasks in (follow_ups or {}).items() if i in settled for task in tasks]
-    if new:
+    if follow_ups and (new := [task for i, tasks in follow_ups.items() if i in settled for task in tasks]):
         follow_up(connection, new)
-    if buried := [one for i, some in (tombstones or {}).items() if i in settled for one in some]:
+    if tombstones and (buried := [one for i, some in tombstones.items() if i in settled for one in some]):
         bury(connection, buried)
+    if len(settled) == len(outcomes):
+        return settled
     settled |= {o.task.id: LOST for o in outcomes if o.status == LOST and _give_up(connection, o, by)}
     if late := [o.task for o in outcomes if o.task.id not in settled]:
         late_ids = late_finish.tell(connection, late, by, again=again)
@@ -238,8 +241,9 @@ def settle(
 
 
 def _write(connection: Connection, outcomes: Sequence[Outcome], by: str, done: _Effects) -> None:
-    _complete(connection, [o for o in outcomes if is_plain(o)], done)
-    _settle(connection, [o for o in outcomes if not is_plain(o) and o.status != LOST], by, done)
+    _complete(connection, [o for o in outcomes if o.is_plain], done)
+    if others := [o for o in outcomes if not o.is_plain and o.status != LOST]:
+        _settle(connection, others, by, done)
 
 
 def _give_up(connection: Connection, outcome: Outcome, by: str) -> bool:
@@ -269,8 +273,6 @@ def _complete(connection: Connection, outcomes: Iterable[Outcome], done: _Effect
 
 
 def _settle(connection: Connection, outcomes: Sequence[Outcome], by: str, done: _Effects) -> None:
-    if not outcomes:
-        return
     tokens = sorted({o.task.token for o in outcomes})
     rows = json.dumps([_row(o) for o in outcomes])
     became, *concerned = connection.execute(SETTLE, {"outcomes": rows, "tokens": tokens, "by": by}).one()

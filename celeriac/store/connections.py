@@ -127,8 +127,7 @@ class Database:
         event.listen(self._verbs, "checkout", refuse_dead)
         event.listen(self._verbs, "handle_error", quote_nothing)
         event.listen(self._verbs, "handle_error", self._blame_limit)
-        event.listen(self._verbs, "before_cursor_execute", isolated, retval=True)
-        event.listen(self._verbs, "before_cursor_execute", self._note_begin)
+        event.listen(self._verbs, "before_cursor_execute", self._begin_statement, retval=True)
         event.listen(self._verbs, "after_cursor_execute", self._note_answer)
         event.listen(self._verbs, "invalidate", lambda *_: self._drop_spare())
         event.listen(self.engine, "begin", self._say_limits)
@@ -167,9 +166,19 @@ class Database:
         finally:
             self.watch.begun.pop(raw, None)
 
-    def _note_begin(self, _: Connection, cursor: Any, *__: Any) -> None:
-        if cursor.connection in self._limited:
-            self.watch.begin(cursor.connection)
+    def _begin_statement(
+        self, connection: Connection, cursor: Any, statement: str, parameters: Any, *_: Any
+    ) -> tuple[str, Any]:
+        """Add isolation and patience to a statement outside a transaction, unless its session has them; within a
+        transaction its BEGIN has set them.
+        """
+        raw = cursor.connection
+        if raw in self._limited:
+            self.watch.begin(raw)
+        if raw.get_transaction_status() == TRANSACTION_STATUS_IDLE and not statement.startswith("BEGIN "):
+            settled_in = SETTLED_IN in connection.info
+            statement = f"{'' if settled_in else ISOLATE}{lock_timeout(settled_in=settled_in)}{statement}"
+        return statement, parameters
 
     def _note_answer(self, _: Connection, cursor: Any, *__: Any) -> None:
         self.watch.begun.pop(cursor.connection, None)
@@ -247,9 +256,12 @@ class Database:
                 yield connection
             return
         with self._limited_connection() if limited else self._verbs.connect() as connection:
-            look.begin(connection)
+            info = connection.info
+            info.pop(look.KEYS, None)  # what an earlier transaction has left
+            info.pop(logged.ACTS, None)
             yield connection
-            self._look(connection)
+            if look.KEYS in info or logged.ACTS in info:
+                self._look(connection)
 
     @contextmanager
     def cursor(self) -> Iterator[BriefCursor]:
@@ -275,7 +287,7 @@ class Database:
         if not watch.awake:
             watch.wake()
         try:
-            cursor.before = self._briefly(cursor, raw, pooled)
+            cursor.before = "" if raw in self._brief else self._briefly(cursor, raw, pooled)
             yield cursor
         except psycopg2.Error as error:
             raise self._wrapped(error, raw, cursor) from error
@@ -287,8 +299,6 @@ class Database:
         """Set the short lock timeout once on the spare connection, if it is this process's own;
         the pool's must not keep it.
         """
-        if raw in self._brief:
-            return ""
         if pooled is None and raw in self._own:
             cursor.execute(_BRIEFLY_HERE)
             self._brief.add(raw)
@@ -433,17 +443,6 @@ class Database:
         self.engine.dispose(close=False)
         self._verbs.dispose(close=False)
         self._awaited = {}
-
-
-def isolated(connection: Connection, cursor: Any, statement: str, parameters: Any, *_: Any) -> tuple[str, Any]:
-    """Add isolation and patience to a statement outside a transaction, unless its session has them; within a
-    transaction its BEGIN has set them.
-    """
-    is_alone = cursor.connection.get_transaction_status() == TRANSACTION_STATUS_IDLE
-    if is_alone and not statement.startswith("BEGIN "):
-        settled_in = SETTLED_IN in connection.info
-        statement = f"{'' if settled_in else ISOLATE}{lock_timeout(settled_in=settled_in)}{statement}"
-    return statement, parameters
 
 
 def _roll_back(connection: Connection) -> None:

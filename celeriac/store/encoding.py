@@ -51,7 +51,10 @@ def json_text(what: Any, *, within: int = 0) -> str:
     """Return the value as text for a JSON column, nested in `within` levels of something larger. Raises Unfit."""
     deepest = DEEPEST - within
     try:
-        text = _encode(what)
+        try:
+            text = "".join(_write(what, 0))
+        except RecursionError:
+            text = _encoder.encode(what)  # its error says whether the value is circular
         if "\\ud" in text:  # half of a surrogate pair
             size_of(text)
         is_deep = text.count("[") + text.count("{") > deepest and _depth(json.loads(text)) > deepest
@@ -64,13 +67,6 @@ def json_text(what: Any, *, within: int = 0) -> str:
     if "\\u0000" in text and _NUL.search(text):
         raise Unfit("a NUL character (\\u0000), which Postgres does not store")
     return text
-
-
-def _encode(what: Any) -> str:
-    try:
-        return "".join(_write(what, 0))
-    except RecursionError:
-        return _encoder.encode(what)  # its error says whether the value is circular
 
 
 def parsed(text: str) -> Any:
@@ -112,7 +108,7 @@ def revived(value: Any) -> Any:
     if not value:
         return value
     if isinstance(value, dict):
-        return kombu_json.object_hook({k: revived(v) for k, v in value.items()})
+        return kombu_json.object_hook({k: v if type(v) in _SCALARS else revived(v) for k, v in value.items()})
     return [v if type(v) in _SCALARS else revived(v) for v in value] if isinstance(value, list) else value
 
 

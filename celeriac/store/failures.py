@@ -242,15 +242,20 @@ RETRY_EVERY = 0.25
 
 
 def retry_while_away(act: Callable[[], T], what: str) -> T:
-    """Retry while Postgres is away, and raise its last error if it stays away for `PATIENCE`.
+    """Retry while Postgres is away, and raise its last error if it stays away for `PATIENCE`; after a deadlock as
+    `retry_deadlocks` does.
 
-    Only for what is safe to repeat: verbs fenced by a token are.
+    Only for what is safe to repeat, and whole transactions: verbs fenced by a token are.
     """
-    give_up = time.monotonic() + PATIENCE
+    give_up, tries = time.monotonic() + PATIENCE, TRIES
     while True:
         try:
             return act()
         except DBAPIError as error:
+            if isinstance(error.orig, DeadlockDetected) and tries > 1:
+                tries -= 1
+                logger.info("Met a deadlock with another transaction; trying again")
+                continue
             if not is_gone(error) or time.monotonic() > give_up:
                 raise
             logger.warning("Postgres is away; trying to %s again in %g s", what, RETRY_EVERY)

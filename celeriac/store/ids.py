@@ -15,13 +15,13 @@ def fresh_id() -> str:
     """Return a UUID of version 7 (RFC 9562): the milliseconds since 1970, then 74 random bits,
     which differ after a fork.
     """
-    return _made(_begin(), os.urandom(10))
+    return _made(time.time_ns(), os.urandom(10))
 
 
 def fresh_ids(count: int) -> list[str]:
     """Return `count` ids of the same millisecond, in their order."""
-    begin, drawn = _begin(), os.urandom(10 * count)
-    return sorted(_made(begin, drawn[i : i + 10]) for i in range(0, 10 * count, 10))
+    now, drawn = time.time_ns(), os.urandom(10 * count)
+    return sorted(_made(now, drawn[i : i + 10]) for i in range(0, 10 * count, 10))
 
 
 def began(task_id: str) -> datetime | None:
@@ -35,14 +35,9 @@ def began(task_id: str) -> datetime | None:
         return None
 
 
-def _begin() -> str:
-    now = f"{time.time_ns() // 1_000_000:012x}"
-    return f"{now[:8]}-{now[8:]}-7"
-
-
-def _made(begin: str, drawn: bytes) -> str:
-    digits = drawn.hex()
-    return f"{begin}{digits[:3]}-{_VARIANT[drawn[9] & 3]}{digits[3:6]}-{digits[6:18]}"
+def _made(nanoseconds: int, drawn: bytes) -> str:
+    begin, digits = f"{nanoseconds // 1_000_000:012x}", drawn.hex()
+    return f"{begin[:8]}-{begin[8:]}-7{digits[:3]}-{_VARIANT[drawn[9] & 3]}{digits[3:6]}-{digits[6:18]}"
 
 
 #: Only schedules may give such ids: whoever took one would stop its schedule.

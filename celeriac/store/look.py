@@ -42,14 +42,15 @@ RETURNING true
 #: Prefixes of a barrier, and of a role with a new lock holder, among the keys to check: no lock key has them.
 _BARRIER, _READIED = "\0", "\0\0"
 
-_KEYS = "celeriac keys to look at"
+#: The key in a connection's `info` for the keys to check.
+KEYS = "celeriac keys to look at"
 
 
 def ask(connection: Connection, keys: Iterable[str | None]) -> None:
     """Request a check of these lock keys once this transaction, one of the engine's own, is committed."""
     wanted = [key for key in keys if key is not None]
     if wanted:
-        connection.info.setdefault(_KEYS, set()).update(wanted)
+        connection.info.setdefault(KEYS, set()).update(wanted)
 
 
 def ask_joins(connection: Connection, barriers: Iterable[str | None]) -> None:
@@ -63,14 +64,15 @@ def tell(connection: Connection, roles: Iterable[str]) -> None:
 
 
 def begin(connection: Connection) -> None:
-    """Drop the requests that an earlier transaction of the connection has left."""
-    connection.info.pop(_KEYS, None)
-    logged.forget(connection)
+    """Drop what an earlier transaction of the connection has left, which was not committed."""
+    info = connection.info
+    info.pop(KEYS, None)
+    info.pop(logged.ACTS, None)
 
 
 def asked(connection: Connection) -> set[str]:
     """Return and clear the keys that this transaction has requested a check of."""
-    return connection.info.pop(_KEYS, set())
+    return connection.info.pop(KEYS, set())
 
 
 def hand_over(connection: Connection, keys: Iterable[str]) -> set[str]:

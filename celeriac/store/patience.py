@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import Any
 
 #: How long (seconds) a statement waits for a lock; and one of sweeps, ticks, passes and heartbeats.
@@ -19,7 +20,8 @@ DEFAULT, RECURRING = 2.0, 0.5
 #: How long (seconds) a single `.delay()` waits before its task goes to the outbox.
 BRIEF = 0.15
 
-_seconds: ContextVar[float | None] = ContextVar("celeriac patience", default=DEFAULT)
+#: How long (seconds) the statements of this thread wait for a lock; None: for as long as it takes.
+PATIENCE: ContextVar[float | None] = ContextVar("celeriac patience", default=DEFAULT)
 
 #: The key in a connection's `info` for a session that has `DEFAULT` and READ COMMITTED set.
 SETTLED_IN = "celeriac: has settled in"
@@ -35,17 +37,17 @@ WHERE pg_backend_pid() = %(pid)s
 @contextmanager
 def patient(seconds: float | None) -> Iterator[None]:
     """Limit how long this thread's statements wait for a lock meanwhile (seconds); None: for as long as it takes."""
-    token = _seconds.set(seconds)
+    token = PATIENCE.set(seconds)
     try:
         yield
     finally:
-        _seconds.reset(token)
+        PATIENCE.reset(token)
 
 
 @contextmanager
 def recurring() -> Iterator[None]:
     """Limit it to `RECURRING`, or less if less is set, for what is repeated anyway."""
-    said = _seconds.get()
+    said = PATIENCE.get()
     with patient(RECURRING if said is None else min(said, RECURRING)):
         yield
 
@@ -66,7 +68,7 @@ def lock_timeout(seconds: float | None = None, *, settled_in: bool = False, limi
 
     `settled_in`: the session has the default. `limited`: the transaction has set another.
     """
-    bound = _seconds.get() if seconds is None else seconds
+    bound = PATIENCE.get() if seconds is None else seconds
     if bound == DEFAULT and seconds is None and (settled_in or limited):
         return ""
     if bound is None:
@@ -74,5 +76,6 @@ def lock_timeout(seconds: float | None = None, *, settled_in: bool = False, limi
     return f"SET LOCAL lock_timeout = '{in_ms(bound)}'; "
 
 
+@lru_cache(maxsize=64)
 def in_ms(seconds: float) -> str:
     return f"{max(1, round(seconds * 1000))} ms"

@@ -1,4 +1,4 @@
-"""The connection that is kept out of the pool, and a check whether an idle one is dead."""
+"""The connection that is kept out of the pool, and a check that an idle one lives."""
 
 from __future__ import annotations
 
@@ -23,7 +23,9 @@ class Spare:
             raw = self.idle.pop()
         except IndexError:
             return None
-        if is_dead(raw):
+        try:
+            refuse_dead(raw)
+        except InvalidatePoolError:
             raw.close()
             return None
         self.is_out = True
@@ -31,15 +33,12 @@ class Spare:
 
 
 def refuse_dead(connection: Any, *_: Any) -> None:
-    """Make the pool connect anew after a restart of Postgres."""
-    if is_dead(connection):
-        raise InvalidatePoolError("Postgres has ended the idle connection")
-
-
-def is_dead(connection: Any) -> bool:
-    """Return whether an idle connection is dead: no answer is due, so anything to read is Postgres ending it."""
-    if connection.closed:
-        return True
-    idle = select.poll()
-    idle.register(connection.fileno(), select.POLLIN)
-    return bool(idle.poll(0))
+    """Make the pool connect anew after a restart of Postgres: no answer is due, so anything to read is Postgres ending
+    the connection.
+    """
+    if not connection.closed:
+        idle = select.poll()
+        idle.register(connection.fileno(), select.POLLIN)
+        if not idle.poll(0):
+            return
+    raise InvalidatePoolError("Postgres has ended the idle connection")

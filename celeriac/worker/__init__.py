@@ -19,8 +19,7 @@ from celeriac.worker import logs, pools
 from celeriac.worker.alone import AloneStep
 from celeriac.worker.app import WorkerApp
 from celeriac.worker.governor import GateStep
-from celeriac.worker.listeners import ListenersStep
-from celeriac.worker.panel import PanelStep
+from celeriac.worker.panel import ListenersStep, PanelStep
 from celeriac.worker.pulse import PulseStep
 from celeriac.worker.step import LifelineStep
 from celeriac.worker.tickets import TicketTask

@@ -15,10 +15,10 @@ from celeriac.roles.role import Role
 from celeriac.roles.rules import TICKET
 from celeriac.settings import OFF
 from celeriac.store.built_in import is_built_in
-from celeriac.worker import garbage, pools
+from celeriac.worker import pools
 from celeriac.worker.app import WorkerApp
 from celeriac.worker.limits import tasks_that_fit
-from celeriac.worker.memory import memory
+from celeriac.worker.memory import collect_less_often, memory
 from celeriac.worker.stops import Stops
 
 logger = logging.getLogger(__name__)
@@ -93,7 +93,7 @@ class Worker(StockWorker):
         self._keep_to_memory()
         pools.prepare(kind)
         self.pool_cls = pools.instead_of(self.pool_cls)
-        garbage.collect_less_often()
+        collect_less_often()
         if kind in pools.KINDS:
             self.app.database.widen(pools.connections(kind, self.concurrency))
 

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import queue
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from celery.utils.functional import maybe_list
+from celery.worker.control import nok
 from celery.worker.state import reserved_requests
+from kombu.utils.json import dumps
 
 from celeriac.insights.fleet import held
 from celeriac.insights.fleet.held import Row
 from celeriac.run import journal, redaction, shared
 from celeriac.store.encoding import legible
+from celeriac.store.failures import in_a_line, is_passing
 from celeriac.store.started import masked
-from celeriac.worker.answers import fitting
-from celeriac.worker.desk import Desk
 
 #: Returns a task's entry in an answer from its row, whether it is active or reserved, and its description.
 Place = Callable[[Row, str, dict[str, Any]], Any]
@@ -159,3 +163,80 @@ def _tokens() -> list[str]:
 
 def _iso(when: datetime) -> str:
     return when.isoformat()
+
+
+logger = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+#: Bytes of JSON in a reply. It travels as base64 in an envelope of which 1,000,000 bytes are read (`seam/envelope.py`).
+ROOM = 600_000
+
+
+def fitting(rows: Sequence[T], *forms: Callable[[T], Any], room: int = ROOM) -> list[Any]:
+    """Return each row in the first form that is no larger than its share of the room, else in the last,
+    while there is room.
+
+    Rows that are left out are logged, because a list has no place to mention them.
+    """
+    answer: list[Any] = []
+    share = room // max(1, len(rows))
+    for row in rows:
+        form, size = _first_within(share, row, forms)
+        if size > room:
+            logger.warning(
+                "inspect tells of %d of %d tasks: more would be too much for an answer", len(answer), len(rows)
+            )
+            break
+        room -= size
+        answer.append(form)
+    return answer
+
+
+def _first_within(share: int, row: T, forms: Sequence[Callable[[T], Any]]) -> tuple[Any, int]:
+    for make in forms:
+        form = make(row)
+        size = len(dumps(form))
+        if size <= share:
+            break
+    return form, size
+
+
+#: How long (seconds) the hub waits for an answer.
+PATIENCE = 0.5
+
+#: How many queries may wait for Postgres; more are refused.
+MOST = 5
+
+SILENT = f"Postgres has not answered within {PATIENCE:g} s"
+SILENT_YET = f"{SILENT}; it is asked nevertheless"
+
+
+class Desk:
+    """Runs queries for the hub's thread, each in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._free = threading.BoundedSemaphore(MOST)
+
+    def ask(self, question: Callable[[], Any], silence: str = SILENT) -> Any:
+        """Return the answer, or Celery's error reply. A query that takes longer is completed nevertheless."""
+        if not self._free.acquire(blocking=False):
+            logger.warning("A remote control command was refused: Postgres has not answered the last %d", MOST)
+            return nok(SILENT)
+        answer: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        threading.Thread(
+            target=lambda: answer.put(self._answered(question)), name="celeriac-desk", daemon=True
+        ).start()  # fmt: skip
+        try:
+            return answer.get(timeout=PATIENCE)
+        except queue.Empty:
+            return nok(silence)
+
+    def _answered(self, question: Callable[[], Any]) -> Any:
+        try:
+            return question()
+        except Exception as error:
+            logger.warning("A remote control command failed: %s", in_a_line(error), exc_info=not is_passing(error))
+            return nok(in_a_line(error))
+        finally:
+            self._free.release()

@@ -27,8 +27,7 @@ from celeriac.dispatch.glance import glance
 from celeriac.roles.role import Role
 from celeriac.run import journal, redaction, shared
 from celeriac.run import lease as heartbeat
-from celeriac.run.held_up import HeldUp
-from celeriac.run.late import late
+from celeriac.run.late import HeldUp, late
 from celeriac.run.lease import WorkerState
 from celeriac.run.places import places
 from celeriac.run.seen import PASSED_ON, SEEN
@@ -41,12 +40,12 @@ from celeriac.store.failures import in_a_line, is_down, is_gone, is_locked, is_p
 from celeriac.store.patience import patient
 from celeriac.store.states import GONE
 from celeriac.version import described
-from celeriac.worker import overdue, parting, stopped, stops
+from celeriac.worker import overdue, stops
 from celeriac.worker.app import WorkerApp
 from celeriac.worker.governor import Governor
 from celeriac.worker.holdings import processes
 from celeriac.worker.pulse import PULSE
-from celeriac.worker.sampler import Sampler
+from celeriac.worker.resources import Sampler
 
 logger = logging.getLogger(__name__)
 
@@ -257,7 +256,7 @@ class Lifeline(threading.Thread):
 
     def _tell(self, outcome: Outcome, became: str | None) -> None:
         """Report for a process that is stopped and cannot do so itself."""
-        stopped.tell(self.app.tasks, outcome, became)
+        stops.tell(self.app.tasks, outcome, became)
         if became is not None and shared.telling():
             secret = redaction.of_name(self.app.roles, outcome.task.role)
             self.app.journal.write(journal.received(outcome.task, secret))
@@ -285,7 +284,7 @@ class Lifeline(threading.Thread):
             return
         with self.database.transaction() as connection:
             tokens = [token for pid in self.lost for token in release.of_process(connection, shared.worker_id(), pid)]
-            orphans = parting.release_lost(connection, self.database.url, [*self.orphans, *tokens])
+            orphans = stops.release_lost(connection, self.database.url, [*self.orphans, *tokens])
         self.lost.clear()
         self.orphans = orphans
 
@@ -367,7 +366,7 @@ class Lifeline(threading.Thread):
     def hand_back_running(self) -> None:
         """End the grace period: free the rows first, then end the processes; their late finish is refused."""
         for _ in range(LOOKS):
-            if not parting.hand_back(self.database, self.app.journal, self.processes()):
+            if not stops.hand_back(self.database, self.app.journal, self.processes()):
                 break
             time.sleep(LOOK_AGAIN)  # a child may be settling a locked row; one that stays locked is rescued
         self.drain_until = time.monotonic() + self.settings.drain_grace + 1
@@ -416,6 +415,6 @@ class Lifeline(threading.Thread):
 
     def _report_end(self) -> None:
         late.finish()
-        parting.hand_back_unstarted(self.database)
+        stops.hand_back_unstarted(self.database)
         with self.database.statement() as connection:
             heartbeat.report(connection, replace(self.state(), status="stopped"))

@@ -27,9 +27,8 @@ from celeriac.roles import limits
 from celeriac.roles.rules import TICKET
 from celeriac.run import shared
 from celeriac.settings import LOOK
-from celeriac.worker import listeners, remote
-from celeriac.worker.desk import SILENT_YET, Desk
-from celeriac.worker.holdings import Holdings
+from celeriac.worker import remote
+from celeriac.worker.holdings import SILENT_YET, Desk, Holdings
 
 logger = logging.getLogger(__name__)
 
@@ -106,12 +105,12 @@ class Panel:
 
     def enable_events(self, state: Any) -> Any:
         reply = stock.enable_events(state)
-        listeners.heed(self.consumer)
+        heed(self.consumer)
         return reply
 
     def disable_events(self, state: Any) -> Any:
         reply = stock.disable_events(state)
-        listeners.heed(self.consumer)
+        heed(self.consumer)
         return reply
 
     def registered(self, state: Any, *args: Any, **more: Any) -> list[str]:
@@ -171,3 +170,22 @@ class Panel:
 def _note_of_tasks(connection: Connection, done: Mapping[str, Cancelled]) -> None:
     changes = [Change(task_id, None, {"status": how}) for task_id, how in done.items()]
     audit.note_remote_control(connection, "revoke", "task", changes, by=shared.worker_id())
+
+
+class ListenersStep(bootsteps.StartStopStep):
+    """Sets the flag as each connection starts, by `-E` or what remote control has set since."""
+
+    requires = ("celery.worker.consumer.events:Events",)
+
+    def start(self, c: Any) -> None:
+        heed(c)
+
+
+def heed(consumer: Any) -> None:
+    """Set the flag; call it after whatever enables or disables events."""
+    shared.tell(wanted(getattr(consumer, "event_dispatcher", None)))
+
+
+def wanted(dispatcher: Any) -> bool:
+    """Return whether Celery's own dispatcher would send events of tasks. No groups: all of them."""
+    return bool(dispatcher and dispatcher.enabled and (not dispatcher.groups or "task" in dispatcher.groups))

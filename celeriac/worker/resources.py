@@ -11,7 +11,10 @@ from typing import Any
 
 import psutil
 from celery.utils.sysinfo import available_cpu_count, cgroup_cpu_quota
+from sqlalchemy import Connection
 
+from celeriac.run import lease
+from celeriac.run.reported import backoff, sample
 from celeriac.worker.memory import Memory, resident_mb
 
 
@@ -110,3 +113,23 @@ def _cpu_seconds(processes: Sequence[psutil.Process]) -> tuple[float, float]:
         user += times.user + getattr(times, "children_user", 0.0)
         system += times.system + getattr(times, "children_system", 0.0)
     return user, system
+
+
+#: How often (seconds) a sample is written.
+EVERY = 60.0
+
+
+class Sampler:
+    """The samples of one worker. A heartbeat without a sample to write costs nothing more."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self.clock = clock
+        self._last: tuple[float, bool] | None = None
+
+    def report(self, connection: Connection, worker: lease.WorkerState) -> str | None:
+        """Write the worker's heartbeat and return its status now, as `lease.report` does."""
+        minute, backs_off = self.clock() // EVERY, backoff(worker.resources) is not None
+        if self._last is None or self._last[0] != minute or (backs_off and not self._last[1]):
+            sample(connection, worker.worker_id, worker.resources)
+            self._last = (minute, backs_off)
+        return lease.report(connection, worker)

@@ -7,19 +7,35 @@ word, and that of SIGHUP has no grace period. A pool's process handles signals i
 from __future__ import annotations
 
 import atexit
+import logging
 import os
 import signal
 import sys
 import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from threading import Thread
 from typing import Any
 
-from celery import platforms, signals
+from billiard.einfo import ExceptionInfo
+from celery import platforms, signals, states
+from celery.exceptions import TimeLimitExceeded
 from celery.platforms import EX_FAILURE, EX_OK
 from celery.utils.log import in_sighandler
 from celery.worker import state
+from celery.worker.state import reserved_requests
+from sqlalchemy import Connection
 
-from celeriac.run import outlets
+from celeriac.insights.fleet import held
+from celeriac.insights.fleet.held import Row
+from celeriac.run import journal, outlets, shared, traces
+from celeriac.run.journal import Journal
+from celeriac.settle import release
+from celeriac.settle.outcome import Outcome
+from celeriac.store.connections import Database
+from celeriac.store.encoding import revived
+from celeriac.store.states import FAILED, PENDING
+from celeriac.worker.herald import event_of
 
 SIGNALS = ("SIGTERM", "SIGQUIT", "SIGINT", "SIGHUP")
 
@@ -98,3 +114,90 @@ class Stops:
         """Print which shutdown begins; the terminal may be gone."""
         with suppress(OSError, ValueError):
             outlets.of(sys.__stdout__).write(f"\nworker: {how} shutdown (MainProcess)\n")
+
+
+logger = logging.getLogger(__name__)
+
+
+def tell(tasks: Mapping[str, Any], outcome: Outcome, became: str | None) -> None:
+    """Call the hooks and the signal, if the task has failed for good;
+    in a thread of their own, since a hook may take long.
+    """
+    if became == FAILED:
+        Thread(target=_call, args=(tasks[outcome.task.role], outcome), name="hooks", daemon=True).start()
+
+
+def _call(task: Any, outcome: Outcome) -> None:
+    started, error = outcome.task, TimeLimitExceeded(*outcome.result["exc_message"])
+    call = started.task_id, revived(started.args), revived(started.kwargs)
+    try:
+        raise error
+    except TimeLimitExceeded:
+        info = ExceptionInfo()
+    _try(lambda: task.on_failure(error, *call, info), task)
+    _try(lambda: task.after_return(states.FAILURE, error, *call, None), task)
+    said = dict(zip(("task_id", "args", "kwargs"), call, strict=True))
+    signals.task_failure.send(sender=task, exception=error, traceback=error.__traceback__, einfo=info, **said)
+
+
+def _try(hook: Callable[[], Any], task: Any) -> None:
+    """Call the hook. One that fails is logged, and the other hooks still run."""
+    try:
+        hook()
+    except Exception:
+        logger.exception("A hook of %s failed, after its time limit", task.name)
+
+
+WHY = "its worker stopped"
+
+#: How many tasks events are sent about at most; a worker holds few more than it runs.
+MOST = 10_000
+
+
+def hand_back(database: Database, events: Journal, processes: Iterable[int]) -> bool:
+    """Free the tasks of this worker's tickets; return whether somebody had some of them locked."""
+    me = shared.worker_id()
+    rows = _known(database) if shared.telling() else []
+    with database.transaction() as connection:
+        tokens = release.of_process(connection, me, None)
+        freed = release.release(connection, tokens, started=True, kind="handed_back", why=WHY, by=me, loss=False)
+        kept = release.still_held(connection, tokens)
+    waits = {task.id for task in freed if task.becomes == PENDING}
+    _tell(events, [row for row in rows if row["id"] in waits], shared.current(processes))
+    return bool(kept)
+
+
+def hand_back_unstarted(database: Database) -> None:
+    """Hand back tickets that this process has taken from Redis and that nobody here has begun."""
+    tokens = [token for _, _, token in (request.args for request in list(reserved_requests)) if token]
+    with database.transaction() as connection:
+        release.release(
+            connection, tokens, started=False, kind="handed_back", why=WHY, by=shared.worker_id(), loss=False
+        )
+
+
+def _known(database: Database) -> list[Row]:
+    with database.reading() as connection:
+        return held.held(connection, shared.worker_id(), [], most=MOST)
+
+
+def _tell(events: Journal, rows: Iterable[Row], began: Collection[int]) -> None:
+    """Send events about those that wait again; the event reporter sends those about tasks cancelled meanwhile."""
+    for row in rows:
+        again = event_of(row | {"kind": "handed_back", "became": PENDING, "why": WHY, "node": None})
+        if row["id"] not in began:
+            again = journal.event("task-rejected", again["uuid"], again["name"], requeue=True)
+        events.write(again)
+    events.flush()
+
+
+def release_lost(connection: Connection, url: str, tokens: Sequence[str]) -> list[str]:
+    """Release the tickets of lost processes and return those that are locked.
+    A task that had not begun counts no loss.
+    """
+    traces.spare(connection, url, tokens)
+    release.release(
+        connection, tokens, started=True, kind="worker_lost", why="its process was lost", by=shared.worker_id(),
+        loss=True,
+    )  # fmt: skip
+    return list(release.still_held(connection, tokens))

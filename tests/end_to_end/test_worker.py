@@ -12,7 +12,7 @@ import pytest
 from celeriac.operate.workers import decommission
 from celeriac.run import shared
 from celeriac.store.connections import Database
-from celeriac.worker.garbage import YOUNG
+from celeriac.worker.memory import YOUNG
 from tests.processes import Rows, Running, until
 
 Worker = Callable[..., Running]

@@ -13,8 +13,7 @@ from celeriac import Celeriac
 from celeriac.insights.fleet import held
 from celeriac.run import shared
 from celeriac.seam.envelope import MOST_BYTES
-from celeriac.worker.desk import Desk
-from celeriac.worker.holdings import Holdings
+from celeriac.worker.holdings import Desk, Holdings
 from tests.processes import Rows
 
 

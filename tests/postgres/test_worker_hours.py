@@ -11,11 +11,10 @@ from celeriac import Celeriac, __version__, insights
 from celeriac.insights import Count
 from celeriac.repair import sweep
 from celeriac.run.lease import WorkerState
-from celeriac.run.reported import report
-from celeriac.run.samples import sample
+from celeriac.run.reported import report, sample
 from celeriac.store.connections import Database
 from celeriac.worker.lifeline import Lifeline
-from celeriac.worker.sampler import Sampler
+from celeriac.worker.resources import Sampler
 from tests.postgres.finished import finished, registered
 from tests.postgres.test_lifeline import lifeline
 from tests.processes import Rows

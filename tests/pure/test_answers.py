@@ -8,9 +8,8 @@ import pytest
 from kombu.utils.json import dumps
 
 from celeriac.operate.revoke import MOST_NAMED, in_words
-from celeriac.worker import desk
-from celeriac.worker.answers import fitting
-from celeriac.worker.desk import MOST, Desk
+from celeriac.worker import holdings
+from celeriac.worker.holdings import MOST, Desk, fitting
 
 
 def whole(n: int) -> str:
@@ -46,7 +45,7 @@ def test_of_many_that_were_revoked_some_are_named() -> None:
 def test_a_question_that_is_refused_leaves_a_line_in_the_log(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(desk, "PATIENCE", 0.01)
+    monkeypatch.setattr(holdings, "PATIENCE", 0.01)
     silent, asked = threading.Event(), Desk()
     for _ in range(MOST):
         asked.ask(lambda: silent.wait(30))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from celeriac.worker.garbage import PYTHONS, YOUNG, collect_less_often
+from celeriac.worker.memory import PYTHONS, YOUNG, collect_less_often
 
 
 @pytest.fixture(autouse=True)
