@@ -181,7 +181,7 @@ def stack(size: Size, seed: int, *, broken: str = "") -> Iterator[Stack]:
         life.callback(proxy.wait)
         life.callback(proxy.kill)
         engine = _engine(postgres)
-        environ = _environ(ports, folder, broken)
+        environ = _environ(ports, folder, broken, valkey.password)
         ledger, pen = Ledger(folder / "ledger"), Pen(folder / "ledger", "harness")
         fleet = Fleet([], pen)
         made = Stack(folder, postgres, valkey, proxy, fleet, ledger, pen, environ, engine, random.Random(seed), life)
@@ -211,12 +211,12 @@ def _proxy(redis_url: str, database_url: str) -> tuple[subprocess.Popen[str], li
     return proxy, [int(proxy.stdout.readline()) for _ in range(2)]
 
 
-def _environ(ports: list[int], folder: Path, broken: str) -> dict[str, str]:
+def _environ(ports: list[int], folder: Path, broken: str, password: str) -> dict[str, str]:
     (folder / "ledger").mkdir()
     (folder / ADRIFT).write_bytes(struct.pack("d", 0.0))
     return {
         **QUICK,
-        "REDIS_URL": f"redis://127.0.0.1:{ports[0]}/0",
+        "REDIS_URL": f"redis://:{password}@127.0.0.1:{ports[0]}/0",
         "DATABASE_URL": f"postgresql://postgres@127.0.0.1:{ports[1]}/celeriac?sslmode=disable&gssencmode=disable",
         "FAULTS_LEDGER": str(folder / "ledger"),
         "FAULTS_BROKEN": broken,

@@ -31,6 +31,7 @@ class Standby(local.PostgresServer):
 
     def _run_initdb(self, home: Path) -> None:
         """What it begins with is the primary's, by way of a connection."""
+        self.account.make_folder(home)
         command = [str(self._programs() / "pg_basebackup"), "-D", self._as_seen_from_inside(home), "-X", "stream", "-R"]
         command += ["-h", str(self.primary.socket_folder), "-p", str(PORT), "-U", "postgres", "-c", "fast"]
         with self._surroundings(home) as options:
@@ -64,6 +65,7 @@ class Replica(local.ValkeyServer):
     def __init__(self, folder: Path, master: local.ValkeyServer) -> None:
         super().__init__(folder)
         self.master: local.ValkeyServer | None = master
+        self.password = master.password  # it may take its place
 
     def follows(self) -> bool:
         """Whether it has all that the master had as it joined."""

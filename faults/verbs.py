@@ -63,11 +63,11 @@ class Session:
     def committed(self, statement: bytes) -> set[str]:
         """The verbs that this statement commits."""
         if statement.startswith(b"BEGIN"):
-            self._verbs = set()
-        elif statement.startswith((b"COMMIT", b"ROLLBACK\0")):
+            self._verbs = set()  # and what comes with it belongs to it
+        if (commits := b"COMMIT\0" in statement) or statement.startswith(b"ROLLBACK\0"):
             verbs, self._verbs = self._verbs or set(), None
-            return verbs if statement.startswith(b"COMMIT") else set()
-        elif (verb := self._spoken.verb(statement)) is not None:
+            return verbs if commits else set()
+        if (verb := self._spoken.verb(statement)) is not None:
             if self._verbs is None:
                 return {verb}
             self._verbs.add(verb)

@@ -4,7 +4,7 @@ A row is `| what the document names | its kind | where it is here | the test tha
 third column whatever stands in backticks has to be there:
 
     `tasks/stores.py`, `tasks/stores.py::run_now`    a file, and what it defines or (where it is no Python) says
-    `GET /api/tasks`, `/admin/tasks`                 an endpoint, a page of the dashboard
+    `GET /api/tasks` (token: read), `/admin/tasks`   an endpoint and the scope that opens it, a page of the dashboard
     `STALE_DAYS`                                     a variable that the code reads
     `worker_tasks`, `worker_tasks.status`            a table, view, function, index, role, schedule, alert or figure
 """
@@ -26,6 +26,7 @@ from celeriac.metrics.catalogue import METRICS
 from celeriac.schedules.listed import entries
 from tasks import app
 from tasks.watching import RULES as OWN_RULES
+from tests.api.scopes import operations
 from tests.processes import ROOT
 
 PAGE = ROOT / "docs" / "documents.md"
@@ -78,6 +79,8 @@ def rows(page: str) -> Iterator[Row]:
 def wrong_with(row: Row) -> list[str]:
     """What of it is not so."""
     says = [f"{place} is nowhere" for place in row.places if not is_there(place)]
+    says += [f"{place} is not marked as it is to be:{mark}" for place in row.places
+             if (mark := tokens().get(place)) and f"`{place}`{mark}" not in row.here]  # fmt: skip
     says += [f"there is no {file}::{name}" for file, name in row.tests if name not in tests_of(file)]
     if not row.thing or row.kind not in KINDS:
         says.append(f"{row.kind!r} is no kind")
@@ -111,6 +114,12 @@ def is_there(place: str) -> bool:
 def endpoints() -> set[str]:
     paths = create(app).openapi()["paths"]
     return {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
+
+
+@cache
+def tokens() -> dict[str, str]:
+    """What is to stand behind an endpoint: the scope that a token has to have for it."""
+    return {f"{method} {path}": f" (token: {scope})" for method, path, scope in operations()}
 
 
 @cache

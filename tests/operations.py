@@ -98,7 +98,7 @@ resume; POST /api/accounts/{account}/resume; accounts resume; POST /resume-accou
 # Locks
 list lock keys; GET /api/locks; locks list; GET /locks; SELECT * FROM celeriac.locks;
 show who waits behind one; GET /api/locks/queue; locks show; GET /locks/{key:path}; SELECT * FROM celeriac.behind WHERE lock_key = 'k';
-list unique keys; GET /api/unique-keys; locks unique-keys; GET /locks; SELECT role, unique_key, id FROM celeriac.tasks WHERE unique_key IS NOT NULL;
+list unique keys; GET /api/unique-keys; locks unique-keys; GET /unique-keys; SELECT role, unique_key, id FROM celeriac.tasks WHERE unique_key IS NOT NULL;
 # Workers
 list; GET /api/workers; workers list; GET /workers; SELECT * FROM celeriac.workers;
 show one, minute by minute; GET /api/workers/{worker_id}/hour  GET /api/workers/{worker_id}/heartbeat; workers hour; GET /workers/{worker:path}; SELECT * FROM celeriac.workers WHERE worker_id = 'store-7:31';

@@ -33,6 +33,11 @@ class Judgement:
     unread: list[str]
 
 
+def matters(one: Above) -> bool:
+    """Return whether it is more than a note: a worker that is gone and held nothing costs no task."""
+    return one.name != "dead_worker" or one.tasks > 0
+
+
 def judge(connection: Connection, app: Celeriac, rules: Iterable[Rule] = RULES) -> Judgement:
     """In the caller's transaction, at a cost that follows neither the backlog nor the history."""
     rules = list(rules)
@@ -41,7 +46,7 @@ def judge(connection: Connection, app: Celeriac, rules: Iterable[Rule] = RULES) 
     judged = [rule for rule in rules if measure_of(rule) in measured]
     above = evaluate(judged, (one for some in measured.values() for one in some), app.settings)
     return Judgement(
-        wrong=sorted(above, key=lambda one: (damage(one.name, one.severity), -one.tasks)),
+        wrong=sorted(above, key=lambda one: (not matters(one), damage(one.name, one.severity), -one.tasks)),
         judged=[rule.name for rule in judged],
         unread=[rule.name for rule in rules if measure_of(rule) not in measured],
     )

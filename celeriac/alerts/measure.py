@@ -14,10 +14,14 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, Row, RowMapping
 
 from celeriac.alerts.rules import Measured, Rule, evaluate, measure_of
+from celeriac.dispatch.publish import SlowCommand
 from celeriac.insights.failures.burning import burning
+from celeriac.insights.failures.failing_accounts import failing_accounts
 from celeriac.insights.fairness import floods, rounds
 from celeriac.insights.fairness.locks import Lock, stuck
-from celeriac.insights.fleet import condition, left_ready, watched
+from celeriac.insights.fleet import condition, left_ready, unfit, watched
+from celeriac.insights.fleet.slower import TIMES, slower
+from celeriac.insights.fleet.slowness import no_room, slowness
 from celeriac.insights.tasks.counting import Count
 from celeriac.insights.why.blockers import in_the_way
 from celeriac.insights.why.spans import span
@@ -51,6 +55,17 @@ def _locks(_: Celeriac, connection: Connection) -> Iterable[Measured]:
 def _connections(_: Celeriac, connection: Connection) -> Iterable[Measured]:
     there = condition.connections(connection)
     return [Measured("connections_used", "Postgres", there.used / there.most, sentence=there.sentence)]
+
+
+def _room(_: Celeriac, connection: Connection) -> Iterable[Measured]:
+    full = no_room(connection)
+    sentence = None if full is None else f"its disk is full: {full}"
+    return [Measured("no_room", "Postgres", float(full is not None), sentence=sentence)]
+
+
+def _slowness(_: Celeriac, connection: Connection) -> Iterable[Measured]:
+    if (slow := slowness(connection)) is not None:
+        yield Measured("crowd", "Postgres", slow.crowd, None, slow.sentence, slow.cure)
 
 
 def _roles(app: Celeriac, connection: Connection) -> Iterable[Measured]:
@@ -116,6 +131,20 @@ def _burning(_: Celeriac, connection: Connection) -> Iterable[Measured]:
     return [Measured("failing_now", one.role, one.tasks, None, one.sentence, one.cure, one.tasks) for one in burns]
 
 
+def _accounts(_: Celeriac, connection: Connection) -> Iterable[Measured]:
+    with lookups(connection):
+        met = failing_accounts(connection)
+    for one in {one.account: one for one in reversed(met)}.values():  # of each the role where most tasks are hit
+        yield Measured(
+            "account_failing", one.account, one.tasks, None, f"in {one.role}, {one.sentence}", one.cure, one.tasks
+        )
+
+
+def _slower(_: Celeriac, connection: Connection) -> Iterable[Measured]:
+    with lookups(connection):
+        return [Measured("slower", one.role, one.now / one.usual, TIMES, one.sentence) for one in slower(connection)]
+
+
 def _oldest(_: Celeriac, connection: Connection) -> Iterable[Measured]:
     with lookups(connection):
         rows = watched.oldest_ready(connection)
@@ -154,6 +183,20 @@ def _workers(app: Celeriac, connection: Connection) -> Iterable[Measured]:
     yield from (Measured("drain_overdue", row.worker_id, row.overdue) for row in watched.draining_on(connection))
 
 
+def _unfit(_: Celeriac, connection: Connection) -> Iterable[Measured]:
+    for row in unfit.short_of_memory(connection):
+        grew = "" if row.least is None else f", {row.least:.0f} % at least within two hours"
+        sentence = f"takes nothing more: {row.reason}, {row.megabytes or 0:,.0f} MB{grew}, and waiting did not help"
+        yield Measured("memory_short", row.worker_id, 1.0, sentence=sentence, tasks=row.tasks)
+    for row in unfit.older(connection):
+        sentence = f"runs {row.version}, and {row.newer} has served one of its queues for {span(row.seconds)}"
+        yield Measured("release_behind", row.worker_id, row.seconds, sentence=sentence)
+    for row in unfit.clocks(connection):
+        side = "ahead of" if row.ahead > 0 else "behind"
+        sentence = f"its clock is {span(abs(row.ahead))} {side} the database's, and so are the instants it computes"
+        yield Measured("clock_apart", row.worker_id, abs(row.ahead), sentence=sentence)
+
+
 def _keys(app: Celeriac, connection: Connection) -> Iterable[Measured]:
     with lookups(connection):
         met = stuck(connection, app.settings.alert_wait)
@@ -181,6 +224,15 @@ def _redis(app: Celeriac, _: Connection) -> Iterable[Measured]:
     yield Measured("redis_silent", "Redis", float(is_away))
     if app.settings.has_redis and not is_away:
         yield Measured("redis_memory", "Redis", app.publisher.memory_used())
+        yield _redis_lag(app.publisher.lag(), app.publisher.slowest())
+
+
+def _redis_lag(seconds: float, slowest: SlowCommand | None) -> Measured:
+    if slowest is None:
+        return Measured("redis_lag", "Redis", seconds)
+    busy = f"; {slowest.name} of client {slowest.client} kept it busy for {slowest.seconds:.1f} s within the minute"
+    cure = f"end that client: `CLIENT KILL ADDR {slowest.client}`, and what it asks for; `SLOWLOG GET` has the others"
+    return Measured("redis_lag", "Redis", seconds, None, f"an answer takes {seconds:.1f} s{busy}", cure)
 
 
 def _trouble(_: Celeriac, connection: Connection) -> Iterable[Measured]:
@@ -216,13 +268,18 @@ KEYS = 20
 #: What reads which measures, first what needs no table of the engine.
 GROUPS: Mapping[Group, Sequence[str]] = {
     _locks: ("table_locked", "lock_held"),
+    _room: ("no_room",),
     _connections: ("connections_used",),
-    _redis: ("redis_silent", "redis_memory"),
+    _slowness: ("crowd",),
+    _redis: ("redis_silent", "redis_memory", "redis_lag"),
     _roles: ("queued", "failed_rate", "longest_running", "unserved", "flooded"),
     _burning: ("failing_now",),
+    _accounts: ("account_failing",),
+    _slower: ("slower",),
     _oldest: ("oldest_ready", "left_ready"),
     _schedules: ("late", "skipped", "beat_silence"),
     _workers: ("heartbeat_age", "drain_overdue"),
+    _unfit: ("memory_short", "release_behind", "clock_apart"),
     _trouble: ("lost_tickets", "late_finishes"),
     _fairness: ("fairness_lag",),
     _postgres: ("transaction_age",),

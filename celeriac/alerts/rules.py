@@ -80,6 +80,18 @@ RULES = (
         promql="max by (role) (celeriac_tasks_failing_now) > $threshold",
     ),
     Rule(
+        name="account_fails", of="an account", measure="account_failing", threshold=0,
+        says="all its attempts fail while others' do not; {value:.0f} tasks are hit within the hour",
+        cure="`celeriac failures list --since 3600` groups their errors",
+        promql="max by (role) (celeriac_account_tasks_failing) > $threshold",
+    ),
+    Rule(
+        name="slow_role", of="a role", measure="slower", threshold=3, lasts=60,
+        says="its tasks run {value:.0f} times as long as they did before",
+        cure="see what they wait for: `celeriac tasks list --role {subject} --status running` names some",
+        promql="max by (role) (celeriac_runs_slower_ratio) > $threshold",
+    ),
+    Rule(
         name="long_running", of="a role", measure="longest_running", threshold="alert_running",
         says="a task runs for {value:.0f} s, over {threshold:g} s",
         cure="`celeriac tasks list --role {subject} --status running` names it; `celeriac tasks cancel` stops it",
@@ -126,6 +138,24 @@ RULES = (
         promql="max by (role) (celeriac_worker_silence_seconds) > $threshold",
     ),
     Rule(
+        name="short_of_memory", of="a worker", measure="memory_short", threshold=0,
+        says="takes nothing more: its memory is short, and was so already when it last waited",
+        cure="restart it; against the next time, `worker_max_memory_per_child` or `CELERIAC_MEMORY_LIMIT_MB`",
+        promql="max(celeriac_workers_short_of_memory) > $threshold",
+    ),
+    Rule(
+        name="old_worker", of="a worker", measure="release_behind", threshold=600,
+        says="a newer release has served one of its queues for {value:.0f} s, more than {threshold:g} s",
+        cure="restart it with the new code: `celeriac workers decommission {subject}` ends it once its tasks are over",
+        promql="max(celeriac_worker_release_behind_seconds) > $threshold",
+    ),
+    Rule(
+        name="clocks_apart", of="a worker", measure="clock_apart", threshold=5, lasts=60,
+        says="its clock and the database's differ by {value:.0f} s, more than {threshold:g} s",
+        cure="let its host and the database's follow NTP; the engine's own times are the database's",
+        promql="max(celeriac_worker_clock_seconds) > $threshold",
+    ),
+    Rule(
         name="drains_on", of="a worker", measure="drain_overdue", threshold=0,
         says="takes nothing more and should have ended {value:.0f} s ago",
         cure="end its process (`kill -9`) and start it again; what it held waits again already, or will",
@@ -153,10 +183,28 @@ RULES = (
         promql="max(celeriac_redis_up) == 0",
     ),
     Rule(
+        name="slow_redis", of="Redis", measure="redis_lag", threshold=0.1, severity="page", lasts=30,
+        says="an answer takes {value:.1f} s, more than {threshold:g} s",
+        cure="its `SLOWLOG GET` names the commands that keep it busy; end who sends them",
+        promql="max(celeriac_redis_answer_seconds) > $threshold",
+    ),
+    Rule(
         name="redis_full", of="Redis", measure="redis_memory", threshold=0.95, severity="page", lasts=60,
         says="has {value:.1%} of its `maxmemory` in use, more than {threshold:.1%}: it takes no more tickets",
         cure="give it more (`CONFIG SET maxmemory`), or remove what is not of the engine",
         promql="max(celeriac_redis_memory_ratio) > $threshold",
+    ),
+    Rule(
+        name="disk_full", of="Postgres", measure="no_room", threshold=0, severity="page",
+        says="its disk is full: nothing can be written",
+        cure="free space on it, or make it larger; nothing that was accepted is lost",
+        promql="max(celeriac_disk_full) > $threshold",
+    ),
+    Rule(
+        name="slow_postgres", of="Postgres", measure="crowd", threshold=3, severity="page", lasts=30,
+        says="statements run for long, and take {value:.1f} times as long as they need, more than {threshold:g}",
+        cure="`SELECT pg_cancel_backend(…);` ends the longest",
+        promql="max(celeriac_postgres_crowd_ratio) > $threshold",
     ),
     Rule(
         name="connections_full", of="Postgres", measure="connections_used", threshold=0.9, severity="page", lasts=15,

@@ -10,6 +10,7 @@ from celeriac.api.callers import too_narrow
 from celeriac.api.document import document
 from celeriac.api.gate import OPEN
 from celeriac.api.problems import FieldError, Problem, invalid
+from celeriac.app import Celeriac
 from celeriac.insights import ARGUMENT, as_argument
 from celeriac.insights.tasks.veil import refused
 from celeriac.operate.tokens import CALLS, READ
@@ -22,9 +23,10 @@ WITH_ARGUMENTS: dict[str, Any] = {
     "parameters": [
         {
             "name": DOCUMENTED, "in": "query", "required": False, "schema": {"type": "string"},
-            "description": "an argument of the handler, by its name: `arg.dispensary_id=17`. The value is JSON, or "
-            "else a text. Several have to hold all. A page looks at a bounded number of tasks for them: it may be "
-            "short, or empty, and `next` leads on",
+            "description": "an argument of the handler, by its name: `arg.dispensary_id=17`, or `dispensary_id=17` "
+            "where a handler of the server has it and no parameter is called so. The value is JSON, or else a text. "
+            "Several have to hold all. A page looks at a bounded number of tasks for them: it may be short, or empty, "
+            "and `next` leads on",
         }
     ]
 }  # fmt: skip
@@ -35,13 +37,16 @@ async def known_only(request: Request) -> None:
     asked = request.query_params.keys()
     if not asked or request.scope["path"] in OPEN:  # requests for health may contain anything
         return
-    if CALLS not in request.state.bearer.may and (names := refused(request.query_params)):
-        raise too_narrow(request.state.bearer, READ, why=f"{', '.join(names)}: ")
     path, method = request.scope["route"].path_format, request.scope["method"].lower()
     operation = document(request.app)["paths"].get(path, {}).get(method, {})
     parameters = {one["name"]: one["schema"] for one in operation.get("parameters", ()) if one["in"] == "query"}
     known = list(parameters)
-    if slips := [name for name in asked if name not in known and not _is_argument(name, known)]:
+    others = [name for name in asked if name not in known]
+    short = request.state.short = _short(request.app.state.celeriac, others, known)
+    narrowing = {short.get(name, name): value for name, value in request.query_params.items()}
+    if CALLS not in request.state.bearer.may and (names := refused(narrowing)):
+        raise too_narrow(request.state.bearer, READ, why=f"{', '.join(names)}: ")
+    if slips := [name for name in others if not _is_argument(short.get(name, name), known)]:
         right = f"there are {', '.join(known)}" if known else "there is none"
         errors = [FieldError(where="query", field=name, message=f"no such parameter; {right}") for name in slips]
         raise Problem(422, f"no such parameter: {', '.join(slips)}; {right}", kind="invalid", errors=errors)
@@ -53,7 +58,8 @@ async def known_only(request: Request) -> None:
 async def _arguments(request: Request) -> dict[str, Any] | None:
     """Return the arguments in the query. Raises Problem 422."""
     arguments: dict[str, Any] = {}
-    for parameter, value in request.query_params.multi_items():
+    for asked, value in request.query_params.multi_items():
+        parameter = request.state.short.get(asked, asked)
         if not parameter.startswith(ARGUMENT):
             continue
         name = parameter.removeprefix(ARGUMENT)
@@ -61,6 +67,14 @@ async def _arguments(request: Request) -> dict[str, Any] | None:
             raise invalid(parameter, "give the name of an argument, and each once", "query")
         arguments[name] = as_argument(value)
     return arguments or None
+
+
+def _short(app: Celeriac, names: list[str], known: list[str]) -> dict[str, str]:
+    """Return what stands for `arg.NAME`, of names that are no parameters: those of declared handlers' arguments."""
+    if not names or DOCUMENTED not in known:
+        return {}
+    handlers = {name for declared in app.roles.own() for name in declared.signature.names}
+    return {name: f"{ARGUMENT}{name}" for name in names if name in handlers}
 
 
 def _is_argument(name: str, known: list[str]) -> bool:

@@ -17,6 +17,7 @@ from celeriac.errors import EnqueueRefused, Unknown
 from celeriac.operate import dead_letters
 from celeriac.operate.audit import Change
 from celeriac.seam.dead_letters import replay
+from celeriac.store.alike import in_lines
 
 _COLUMNS = ("id", "at", "name", "task_id", "sender", "reason")
 
@@ -100,8 +101,8 @@ def _end(app: Celeriac, verb: str, end: End, *, letters: Sequence[int], name: st
     finally:
         app.kick({change.after["role"] for change in done if change.after})
     output.tell({"done": done, "refused": refused}, f"{len(done)} done, {len(refused)} not")
-    for letter, reason in refused.items():
-        output.say(f"{letter}: {reason}", err=True)
+    for line in in_lines(refused):
+        output.say(line, err=True)
     if refused:
         raise click.exceptions.Exit(REFUSED)
 

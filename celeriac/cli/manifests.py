@@ -1,6 +1,6 @@
 """Kubernetes manifests, made of docker-compose.yml: one Deployment a worker service, so both run the same commands.
 
-What the platform has to add: a Secret, an image, a Postgres and a Redis.
+What the platform has to add: a Secret for each kind of pod, an image, a Postgres and a Redis.
 """
 
 from __future__ import annotations
@@ -11,10 +11,25 @@ from collections.abc import Mapping, Sequence
 
 import yaml  # type: ignore[import-untyped]
 
-from celeriac.cli.objects import PORT, Document, deployment, disruption, labels, outgoing, pod, policy, probes, scaled
+from celeriac.cli.objects import (
+    INSIDE,
+    PLATFORM,
+    PORT,
+    Document,
+    account,
+    deployment,
+    disruption,
+    labels,
+    names,
+    pod,
+    policy,
+    probes,
+    reach,
+    scaled,
+)
 from celeriac.worker.limits import limit_for
 
-#: Whoever may read these may read the application's data, or send as it: they come from the Secret `celeriac`.
+#: Whoever may read these may read the application's data, or send as it: they come from a pod's Secret.
 SECRETS = re.compile(r"^(DATABASE|REDIS)_URL$|^SMTP_|PASSWORD|TOKEN|SECRET|_KEY$")
 
 #: Seconds: what a worker gets to drain (CELERIAC_DRAIN_GRACE_MS), and what a pod gets beyond that to end.
@@ -31,20 +46,25 @@ RolesOfQueues = Mapping[str, Sequence[str]]
 PARENT_MI, PROCESS_MI, BROWSER_MI, WITH_BROWSER_MI = 96, 96, 512, 400
 
 
-#: What pods may reach in the component egress, beside names: Postgres and PgBouncer, Redis and Sentinels; what handlers
-#: ask, over HTTPS, and mail.
-REACHED = (5432, 6432, 6379, 26379, 443, 25, 465, 587)
+#: Secrets and service accounts: each has the login for what its pods do (`celeriac migrate --with-grants`), and that of
+#: pods that open pages has nothing that others need.
+MIGRATE, WORKER, API, BROWSER = "celeriac-migrate", "celeriac-worker", "celeriac-api", "celeriac-browser"
+
+#: Ports that pods reach beside names: Postgres and PgBouncer, Redis and Sentinels; HTTPS and mail; pages.
+SERVERS, OUTSIDE, PAGES = (5432, 6432, 6379, 26379), (443, 25, 465, 587), (443, 80)
 
 
 def documents(services: Mapping[str, Document]) -> dict[str, list[Document]]:
     """File name → what stands in it, of the base."""
     workers = {name: shlex.split(one["command"]) for name, one in services.items() if "worker -Q" in _flat(one)}
+    browsers = [f"worker-{name}" for name in workers if _has_browser(services[name])]
     files = {
         "config.yaml": [config(services["beat"]["environment"])],
         "migrate.yaml": [migrate(services["migrate"])],
         "beat.yaml": [*beat(services["beat"])],
         "api.yaml": [*api(services["api"])],
-        "network.yaml": [*network()],
+        "accounts.yaml": [account(name) for name in (WORKER, API, *([BROWSER] if browsers else ()))],
+        "network.yaml": [*network(browsers)],
     }
     for name, command in workers.items():
         files[f"worker-{name}.yaml"] = [*worker(name, command, services[name])]
@@ -85,9 +105,10 @@ def config(environment: dict[str, object]) -> Document:
 
 def migrate(service: Document) -> Document:
     """Before each rollout; two at once are one after the other, by a lock in Postgres."""
-    spec = pod("migrate", shlex.split(service["command"]), memory=256, grace=30)
+    spec = pod("migrate", shlex.split(service["command"]), MIGRATE, memory=256, grace=30)
     spec["restartPolicy"] = "Never"
-    # As a hook it comes before what it belongs to: at the first time there is no ConfigMap, nor does it need one.
+    # As a hook it comes before what it belongs to: at the first time there is no account or ConfigMap, nor need of one.
+    del spec["serviceAccountName"]
     spec["containers"][0]["envFrom"][0]["configMapRef"]["optional"] = True
     return {
         "apiVersion": "batch/v1",
@@ -113,12 +134,12 @@ def migrate(service: Document) -> Document:
 
 def beat(service: Document) -> list[Document]:
     """Two that act on the same schedules: each instant is taken once, by a row's lock."""
-    spec = pod("beat", shlex.split(service["command"]), memory=256, grace=30, probed=True)
+    spec = pod("beat", shlex.split(service["command"]), WORKER, memory=256, grace=30, probed=True)
     return [deployment("beat", spec, replicas=2), disruption("beat", ONE_AT_A_TIME)]
 
 
 def api(service: Document) -> list[Document]:
-    spec = pod("api", shlex.split(service["command"]), memory=512, grace=30)
+    spec = pod("api", shlex.split(service["command"]), API, memory=512, grace=30)
     container = spec["containers"][0]
     container["env"] += [
         {"name": "CELERIAC_API_HOST", "value": "0.0.0.0"},  # noqa: S104 - a pod's own address
@@ -140,11 +161,12 @@ def api(service: Document) -> list[Document]:
 def worker(name: str, command: list[str], service: Document) -> list[Document]:
     """One Deployment a service. Its pods are busy when they go: the budget lets a quarter go at a time."""
     command = [_without_default(part) for part in command]
-    processes, has_browser = _processes(command), "CHROMIUM" in str(service.get("build", ""))
+    processes, has_browser = _processes(command), _has_browser(service)
     memory = PARENT_MI + processes * (PROCESS_MI + (BROWSER_MI if has_browser else 0))
     if has_browser:
         memory = max(memory, int(limit_for(processes, WITH_BROWSER_MI)))
-    spec = pod(f"worker-{name}", command, memory=memory, grace=DRAIN + TO_END, probed=True)
+    secret = BROWSER if has_browser else WORKER
+    spec = pod(f"worker-{name}", command, secret, memory=memory, grace=DRAIN + TO_END, probed=True)
     container = spec["containers"][0]
     container["env"] += [
         {"name": "WORKER_ID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
@@ -162,13 +184,33 @@ def worker(name: str, command: list[str], service: Document) -> list[Document]:
     return [deployment(f"worker-{name}", spec, replicas=1), disruption(f"worker-{name}", budget)]
 
 
-def network() -> list[Document]:
-    """Nobody reaches a pod, but for the API's port, and figures and probes by whoever is let in by this label."""
+def network(browsers: Sequence[str]) -> list[Document]:
+    """Nobody reaches a pod, but for the API's port, and figures and probes by whoever is let in by this label.
+
+    Pods reach servers and what is outside; `browsers` reach servers, and pages at public addresses.
+    """
     monitored = {"namespaceSelector": {"matchLabels": {"celeriac/may-scrape": "true"}}}
-    return [
-        policy("celeriac", {"app.kubernetes.io/name": "celeriac"}, [{"port": PORT, "protocol": "TCP"}], [monitored]),
-        policy("api", labels("api"), [{"port": 6002, "protocol": "TCP"}], None),
+    scraped = {"ports": [{"port": PORT, "protocol": "TCP"}], "from": [monitored]}
+    ours = {"matchLabels": {"app.kubernetes.io/name": "celeriac"}}
+    made = [
+        policy("celeriac", ours, [scraped], [names(), reach(SERVERS, PLATFORM)]),
+        policy("api", {"matchLabels": labels("api")}, [{"ports": [{"port": 6002, "protocol": "TCP"}]}]),
+        policy("outside", ours | _component("NotIn", browsers), egress=[reach(OUTSIDE, PLATFORM)]),
     ]
+    if browsers:
+        made.append(policy("browser", ours | _component("In", browsers), egress=[reach(PAGES, INSIDE)]))
+    return made
+
+
+def _component(operator: str, components: Sequence[str]) -> Document:
+    if not components:
+        return {}
+    key = "app.kubernetes.io/component"
+    return {"matchExpressions": [{"key": key, "operator": operator, "values": list(components)}]}
+
+
+def _has_browser(service: Document) -> bool:
+    return "CHROMIUM" in str(service.get("build", ""))
 
 
 def _flat(service: Document) -> str:
@@ -206,12 +248,9 @@ def files(compose: str, roles: RolesOfQueues) -> dict[str, str]:
          "patch": '[{"op": "remove", "path": "/spec/replicas"}]'}
         for one in scaled if one["kind"] == "ScaledObject"
     ]  # fmt: skip
-    reached = outgoing("egress", {"app.kubernetes.io/name": "celeriac"}, REACHED)
     components = {
         "keda/scaled.yaml": as_yaml(scaled),
         "keda/kustomization.yaml": as_yaml([_COMPONENT | {"resources": ["scaled.yaml"], "patches": unscaled}]),
-        "egress/policy.yaml": as_yaml([reached]),
-        "egress/kustomization.yaml": as_yaml([_COMPONENT | {"resources": ["policy.yaml"]}]),
     }
     return {f"kubernetes/base/{name}": text for name, text in base.items()} | {
         f"kubernetes/components/{name}": text for name, text in components.items()

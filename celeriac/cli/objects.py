@@ -13,13 +13,14 @@ USER = 10001
 PORT = 9808
 
 
-def pod(name: str, command: list[str], *, memory: int, grace: int, probed: bool = False) -> Document:
+def pod(name: str, command: list[str], secret: str, *, memory: int, grace: int, probed: bool = False) -> Document:
+    """Return a pod's spec. `secret` is the name of its Secret and of its service account."""
     container: Document = {
         "name": name.partition("-")[0],
         "image": "celeriac",
         "args": command,
         "env": [{"name": "CELERIAC_METRICS_ADDRESS", "value": f"0.0.0.0:{PORT}"}] if probed else [],
-        "envFrom": [{"configMapRef": {"name": "celeriac"}}, {"secretRef": {"name": "celeriac"}}],
+        "envFrom": [{"configMapRef": {"name": "celeriac"}}, {"secretRef": {"name": secret}}],
         "resources": {"requests": {"cpu": "100m", "memory": f"{memory}Mi"}, "limits": {"memory": f"{memory}Mi"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -32,6 +33,7 @@ def pod(name: str, command: list[str], *, memory: int, grace: int, probed: bool 
         container["ports"] = [{"name": "metrics", "containerPort": PORT}]
         container |= probes("metrics", "/livez", "/readyz")
     return {
+        "serviceAccountName": secret,
         "automountServiceAccountToken": False,
         "terminationGracePeriodSeconds": grace,
         "securityContext": {
@@ -77,22 +79,44 @@ def disruption(name: str, budget: Document) -> Document:
     return {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": name}, "spec": spec}
 
 
-def policy(name: str, pods: Document, ports: list[Document], sources: list[Document] | None) -> Document:
-    rule = {"ports": ports} | ({"from": sources} if sources else {})
-    spec = {"podSelector": {"matchLabels": pods}, "policyTypes": ["Ingress"], "ingress": [rule]}
+def account(name: str) -> Document:
+    """Return a service account that the platform knows nothing of but its name."""
+    return {
+        "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}, "automountServiceAccountToken": False
+    }  # fmt: skip
+
+
+#: What is not public of IPv4 and IPv6: where the platform tells secrets, and the rest.
+PLATFORM = ("169.254.0.0/16",), ("fe80::/10", "fd00:ec2::/32")
+INSIDE = (
+    ("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16",
+     "198.18.0.0/15", "224.0.0.0/3"),
+    ("::1/128", "64:ff9b::/96", "fc00::/7", "fe80::/10", "ff00::/8"),
+)  # fmt: skip
+
+
+def policy(name: str, pods: Document, ingress: Sequence[Document] = (), egress: Sequence[Document] = ()) -> Document:
+    """Return what may come to `pods` (a selector), and where they may go, beside what other policies allow."""
+    rules = {"ingress": list(ingress)} if ingress else {}
+    rules |= {"egress": list(egress)} if egress else {}
+    spec = {"podSelector": pods, "policyTypes": [name.capitalize() for name in rules], **rules}
     return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": name}, "spec": spec}
 
 
-def outgoing(name: str, pods: Document, ports: Sequence[int]) -> Document:
-    """Pods may ask for names, and reach these ports wherever they are, but not where the platform tells secrets."""
-    names = [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]  # a node's own cache is link-local
-    elsewhere = [
-        {"ipBlock": {"cidr": "0.0.0.0/0", "except": ["169.254.0.0/16"]}},
-        {"ipBlock": {"cidr": "::/0", "except": ["fe80::/10", "fd00:ec2::/32"]}},
-    ]
-    rules = [{"ports": names}, {"ports": [{"port": port, "protocol": "TCP"} for port in ports], "to": elsewhere}]
-    spec = {"podSelector": {"matchLabels": pods}, "policyTypes": ["Egress"], "egress": rules}
-    return {"apiVersion": "networking.k8s.io/v1", "kind": "NetworkPolicy", "metadata": {"name": name}, "spec": spec}
+def names() -> Document:
+    """Return the rule by which names may be asked for, at a node's own cache as well, which is link-local."""
+    return {"ports": [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]}
+
+
+def reach(ports: Sequence[int], but: tuple[Sequence[str], Sequence[str]]) -> Document:
+    """Return the rule by which these ports are reached wherever they are, `but` for addresses of IPv4 and IPv6."""
+    four, six = but
+    return {
+        "ports": [{"port": port, "protocol": "TCP"} for port in ports],
+        "to": [
+            {"ipBlock": {"cidr": "0.0.0.0/0", "except": list(four)}}, {"ipBlock": {"cidr": "::/0", "except": list(six)}}
+        ],
+    }  # fmt: skip
 
 
 def scaled(name: str, roles: Sequence[str], processes: int) -> Document:

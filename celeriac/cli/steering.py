@@ -18,6 +18,7 @@ from celeriac.operate import move as moving
 from celeriac.operate.audit import AuditedTogether
 from celeriac.operate.steer import Move, Steered
 from celeriac.repair import bulks as works
+from celeriac.store.alike import in_lines
 from celeriac.store.states import MOVES, WAITS_FOR_TIME
 
 
@@ -168,10 +169,9 @@ def _in_batches(app: Celeriac, verb: str, chosen: choice.Chosen, move: Move, tog
 
 
 def _tell(done: Steered, left: int) -> None:
-    refused = [f"{task}: {why}" for task, why in done.refused.items()]
     more = f"; {left:,} more are meant" if left else ""
-    output.tell(done, f"{len(done.changed):,} changed, {len(refused) + len(done.missing):,} not{more}")
-    for line in refused:
+    output.tell(done, f"{len(done.changed):,} changed, {len(done.refused) + len(done.missing):,} not{more}")
+    for line in in_lines(done.refused):
         output.say(line, err=True)
-    if refused or done.missing:
+    if done.refused or done.missing:
         raise click.exceptions.Exit(REFUSED)

@@ -16,11 +16,12 @@ from celeriac.dashboard.words import plural
 from celeriac.errors import CeleriacError
 from celeriac.operate import PATIENCE, steer
 from celeriac.operate.steer import Steered
+from celeriac.store.alike import in_lines
 from celeriac.store.failures import is_locked, log_error
 
 logger = logging.getLogger(__name__)
 
-#: So many refusals are shown; the rest is counted.
+#: So many kinds of refusals are shown; the rest is counted.
 REFUSALS_NAMED = 5
 
 
@@ -89,8 +90,9 @@ def summary(steered: Steered, done_to: str) -> str:
     if steered.asked:
         parts.append(f"{plural(steered.asked, 'task')} told to stop")
     if steered.refused:
-        why = "; ".join(f"{task}: {reason}" for task, reason in list(steered.refused.items())[:REFUSALS_NAMED])
-        more = f"; and {len(steered.refused) - REFUSALS_NAMED} more" if len(steered.refused) > REFUSALS_NAMED else ""
+        kinds = in_lines(steered.refused)
+        why = "; ".join(kinds[:REFUSALS_NAMED])
+        more = f"; and for {len(kinds) - REFUSALS_NAMED} reasons more" if len(kinds) > REFUSALS_NAMED else ""
         parts.append(f"{plural(len(steered.refused), 'was', 'were')} not changed ({why}{more})")
     if steered.missing:
         parts.append(f"{plural(len(steered.missing), 'is', 'are')} not here any more")

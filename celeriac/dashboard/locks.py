@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Response
 
 from celeriac import insights
 from celeriac.dashboard.guard import May
-from celeriac.dashboard.page import Page
+from celeriac.dashboard.page import Elsewhere, Page
 
 router = APIRouter()
 
@@ -22,15 +22,18 @@ ROWS = 50
 
 @router.get("/locks")
 def listed(page: Viewer) -> Response:
-    """Show lock keys; in the other tab unique keys."""
+    """Show lock keys. Unique keys were a part of this page once: their former address leads to theirs."""
     asked = page.ask("tab", "role", "after")
-    if asked.get("tab") == "unique":
-        return _unique(page, asked.get("role"), asked.get("after"))
+    if asked.pop("tab", None) == "unique":
+        raise Elsewhere(page.to(f"unique-keys{'.json' if page.wants_json else ''}", **asked))
     return page.show("locks.html", "Locks", locks=page.panel(insights.locks))
 
 
-def _unique(page: Page, role: str | None, after: str | None) -> Response:
-    keys = page.panel(insights.unique_keys, role, limit=ROWS + 1, after=_place(after))
+@router.get("/unique-keys")
+def unique(page: Viewer) -> Response:
+    asked = page.ask("role", "after")
+    role = asked.get("role")
+    keys = page.panel(insights.unique_keys, role, limit=ROWS + 1, after=_place(asked.get("after")))
     last = None if keys.stopped or len(keys.value) <= ROWS else keys.value[ROWS - 1]
     following = last and json.dumps([last.role, last.unique_key], ensure_ascii=False)
     return page.show("unique-keys.html", "Unique keys", keys=keys, rows=ROWS, role=role, next=following)

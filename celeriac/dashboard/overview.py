@@ -12,13 +12,13 @@ from celeriac import insights
 from celeriac.alerts.judgement import judge
 from celeriac.alerts.review import LATE, looks_of
 from celeriac.dashboard import words
+from celeriac.dashboard.first import first_steps
 from celeriac.dashboard.gone import is_an_id
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.health import MEANS, health
 from celeriac.dashboard.page import Elsewhere, Page
 from celeriac.dashboard.reading import Content
-from celeriac.dashboard.system import tickets
-from celeriac.dashboard.verdict import others, verdict
+from celeriac.dashboard.verdict import by_rule, concerns, soon, verdict
 from celeriac.insights.failures.burning import Burning, burning
 from celeriac.insights.fleet.pace import Pace, pace
 from celeriac.operate.policies import is_known
@@ -32,6 +32,9 @@ WORST_FIRST = tuple(MEANS)
 #: How far back the chart goes by default.
 USUAL_SPAN = "1h"
 
+#: So many rules' findings and so many roles are on the first screen; the rest is folded, or on its page.
+MOST_RULES, MOST_ROLES = 3, 6
+
 #: A role's backlog is counted to here, in each state table, to estimate how long it will take.
 COUNTED = 100_000
 
@@ -43,12 +46,15 @@ CURES = {
     **dict.fromkeys(("missed_schedule", "skipped_instants"), ("schedules", True)),
     **dict.fromkeys(
         (
-            "queue_depth", "flood", "fails_now", "failed_rate", "long_running", "no_worker", "idle_while_ready",
-            "long_wait", "unfair", "lost_tickets", "late_finish",
+            "queue_depth", "flood", "fails_now", "slow_role", "failed_rate", "long_running", "no_worker",
+            "idle_while_ready", "long_wait", "unfair", "lost_tickets", "late_finish",
         ),
         ("roles", True),
     ),
-    **dict.fromkeys(("dead_worker", "drains_on"), ("workers", False)), "stuck_key": ("locks", True),
+    **dict.fromkeys(
+        ("dead_worker", "short_of_memory", "drains_on", "clocks_apart", "old_worker"), ("workers", False)
+    ),
+    "account_fails": ("accounts", True), "stuck_key": ("locks", True),
     "dead_letters": ("dead-letters", False),
 }  # fmt: skip
 
@@ -61,19 +67,21 @@ def overview(page: Viewer) -> Response:
         roles=partial(roles, page), alerts=partial(page.panel, insights.firing),
         counts=partial(page.panel, insights.counts), workers=partial(page.panel, insights.workers),
         beats=partial(page.panel, insights.beats), flow=partial(page.panel, insights.flow, span),
-        lengths=partial(page.panel, insights.lengths), retries=partial(page.panel, insights.retries),
+        lengths=partial(page.panel, insights.lengths),
         pending=partial(page.panel, insights.pending_alerts),
         looks=partial(page.panel, insights.looks, looks_of(page.celeriac.main, page.celeriac.alerts)),
-        hour=partial(page.panel, insights.last_hour), tickets=partial(tickets, page),
+        hour=partial(page.panel, insights.last_hour),
         judged=partial(page.panel, judge, page.celeriac),
     )  # fmt: skip
+    first = first_steps(page, panels["counts"], panels["workers"])
     panels |= {
         "workers": _at_work(panels["workers"]), "lengths": _together(panels["lengths"]), "hour": _ended(panels["hour"]),
-        "tickets": _off_by(panels["tickets"]),
     }  # fmt: skip
-    headline = verdict(panels, UNSEEN * page.celeriac.settings.sweep_interval)
-    firing = {f"{alert['name']} {alert['subject']}": alert for alert in panels["alerts"].value or ()}
-    return page.show("overview.html", headline, cures=CURES, span=span, firing=firing, others=others(panels), **panels)
+    wrong, late = concerns(panels), UNSEEN * page.celeriac.settings.sweep_interval
+    return page.show(
+        "overview.html", verdict(panels, wrong, first, late), wrong=by_rule(wrong), soon=soon(panels), first=first,
+        span=span, cures=CURES, most_rules=MOST_RULES, most_roles=MOST_ROLES, **panels,
+    )  # fmt: skip
 
 
 def _together(lengths: Content) -> Content:
@@ -101,14 +109,6 @@ def _ended(hour: Content) -> Content:
         return hour
     steps = [step for of_role in hour.value.values() for step in of_role]
     return Content({"completed": sum(step.completed for step in steps), "failed": sum(step.failed for step in steps)})
-
-
-def _off_by(tickets: Content) -> Content:
-    """Return how many tickets SQL is ahead of Redis, all queues together; None if Redis does not answer."""
-    if tickets.stopped:
-        return tickets
-    is_known = all(row["in_redis"] is not None for row in tickets.value)
-    return Content(sum(max(0, row["tickets"] - row["in_redis"]) for row in tickets.value) if is_known else None)
 
 
 def roles(page: Page, role: str | None = None) -> Content:

@@ -147,7 +147,6 @@ class Page:
     def also(self, usual: Mapping[str, tuple[str | None, str | None]]) -> list[tuple[str, str]]:
         """Return other ways to the same content, by name. `usual`: by page, command and path without filters."""
         name, of = self.name, self._path.strip("/").partition("/")[2]
-        name = "unique-keys" if (name, self.asked.get("tab")) == ("locks", "unique") else name
         of = "" if (name, of) == ("tasks", "matching") else of  # no task's id, but tasks that a filter selects
         return also(name, of, self.filtered(), usual.get(name, (None, None)))
 

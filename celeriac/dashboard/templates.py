@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, Final
 
 from jinja2 import Environment, PackageLoader, StrictUndefined, pass_context
 from jinja2.runtime import Context
@@ -17,14 +17,29 @@ from celeriac.insights import ARGUMENT
 from celeriac.insights.tasks import exports
 from celeriac.store.states import ALL
 
-#: The navigation: path, word, key after `g`.
-NAV = (
-    ("overview", "Overview", "o"), ("tasks", "Tasks", "t"), ("roles", "Roles", "r"), ("accounts", "Accounts", "a"),
-    ("locks", "Locks", "l"), ("workers", "Workers", "w"), ("schedules", "Schedules", "s"),
-    ("failures", "Failures", "f"), ("bulk", "Bulk", "b"), ("decisions", "Decisions", "d"),
-    ("capacity", "Capacity", "c"), ("workflows", "Workflows", ""), ("dead-letters", "Dead letters", ""),
-    ("system", "System", ""), ("alerts", "Alerts", ""), ("audit", "Audit", ""),
-)  # fmt: skip
+#: The tabs, in the order in which an incident is read, each with its pages: path, word, key after `g`.
+TABS: Final = {
+    "Now": (("overview", "Overview", "o"),),
+    "Tasks": (
+        ("tasks", "Tasks", "t"), ("bulk", "Bulk", "b"), ("workflows", "Workflows", ""),
+        ("dead-letters", "Dead letters", ""),
+    ),
+    "Who": (("accounts", "Accounts", "a"), ("locks", "Locks", "l"), ("unique-keys", "Unique keys", "")),
+    "Fleet": (
+        ("roles", "Roles", "r"), ("workers", "Workers", "w"), ("schedules", "Schedules", "s"),
+        ("capacity", "Capacity", "c"),
+    ),
+    "Record": (
+        ("failures", "Failures", "f"), ("decisions", "Decisions", "d"), ("alerts", "Alerts", ""),
+        ("audit", "Audit", ""), ("system", "System", ""),
+    ),
+}  # fmt: skip
+
+#: The page that another one is shown under, by the first part of its path.
+BELONGS: Final = {
+    "new-task": "tasks", "go": "tasks", "retry-failures": "failures", "new-schedule": "schedules",
+    "edit-schedule": "schedules",
+}  # fmt: skip
 
 
 #: The same content by command line and HTTP.
@@ -61,6 +76,7 @@ def environment() -> Environment:
     made.filters |= {
         "ago": ago, "lasting": lasting, "when": when, "took": words.took, "figure": words.figure, "exact": words.exact,
         "mean": words.mean, "first_line": words.first_line, "rate": words.rate, "tojson_text": words.compact,
+        "code": code,
     }  # fmt: skip
     made.globals |= {
         "fragment": fragment,
@@ -68,7 +84,9 @@ def environment() -> Environment:
         "argument": ARGUMENT,
         "charts": charts,
         "columns": columns,
-        "nav": NAV,
+        "tabs": TABS,
+        "tab_of": tab_of,
+        "belongs": BELONGS,
         "also": ALSO,
         "states": ALL,
         "most_exported": exports.MOST,
@@ -78,6 +96,11 @@ def environment() -> Environment:
     return made
 
 
+def tab_of(path: str) -> str:
+    """Return a page's tab; empty if it has none."""
+    return next((tab for tab, pages in TABS.items() if path in (at for at, _, _ in pages)), "")
+
+
 @pass_context
 def fragment(context: Context, name: str, macro: Callable[..., Markup], *of: Any) -> Markup:
     """Render a macro with these arguments, or reuse the page's last rendering of the very same in this place. Such a
@@ -85,6 +108,12 @@ def fragment(context: Context, name: str, macro: Callable[..., Markup], *of: Any
     """
     made: Markup = context["fragments"].get(name, of, macro)
     return made
+
+
+def code(text: str) -> Markup:
+    """Render a text whose commands stand in backticks."""
+    parts = text.split("`")
+    return Markup("").join(Markup("<code>{}</code>").format(one) if n % 2 else one for n, one in enumerate(parts))
 
 
 @pass_context

@@ -1,40 +1,101 @@
-"""The overview's headline: it never says that all is well if that is unknown."""
+"""The overview's first lines: what is wrong, the worst first, and a headline that never calls the unknown well."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from celeriac.alerts.judgement import Judgement
 from celeriac.dashboard import words
+from celeriac.dashboard.first import FirstStep
 from celeriac.dashboard.reading import Content
-from celeriac.insights.history.alerts import Look
+from celeriac.insights.history.alerts import Look, damage
 
 #: So many rules that the last check could not read are named.
 NAMED = 3
 
 
-def verdict(panels: Mapping[str, Content], late: float) -> str:
+@dataclass(frozen=True, slots=True)
+class Concern:
+    """What is wrong with one subject. `since`: its alert fires since then; None: it has not lasted for long enough."""
+
+    name: str
+    subject: str
+    severity: str
+    sentence: str
+    cure: str
+    runbook: str | None
+    since: datetime | None
+    silenced_until: datetime | None
+
+
+def concerns(panels: Mapping[str, Content]) -> list[Concern]:
+    """Return what is wrong now, the worst first, what is silenced last.
+
+    What the application watches itself, and what cannot be judged now, is as it was at the last check.
+    """
+    judgement = _judgement(panels)
+    firing = {(alert["name"], alert["subject"]): alert for alert in panels["alerts"].value or ()}
+    wrong = [
+        _concern(firing.get((one.name, one.subject), {}), one.name, one.subject, one.severity, one.says, one.cure,
+                 one.runbook)
+        for one in judgement.wrong
+    ] + [
+        _concern(alert, name, subject, alert["severity"], words.alert(alert))
+        for (name, subject), alert in firing.items() if name not in judgement.judged
+    ]  # fmt: skip
+    return sorted(wrong, key=lambda one: (one.silenced_until is not None, damage(one.name, one.severity)))
+
+
+def _concern(
+    alert: Mapping[str, Any], name: str, subject: str, severity: str, sentence: str, cure: str = "",
+    runbook: str | None = None,
+) -> Concern:  # fmt: skip
+    since, silenced = alert.get("firing_since"), alert.get("silenced_until")
+    return Concern(name, subject, severity, sentence, cure, runbook, since, silenced)
+
+
+def by_rule(wrong: Iterable[Concern]) -> list[list[Concern]]:
+    """Group what the same rule names, each group in the place of its worst."""
+    groups: dict[str, list[Concern]] = {}
+    for one in wrong:
+        groups.setdefault(one.name, []).append(one)
+    return list(groups.values())
+
+
+def soon(panels: Mapping[str, Content]) -> list[Mapping[str, Any]]:
+    """Return what may fire soon and cannot be judged now: of the rest it is known whether it is still so."""
+    known = _judgement(panels).judged
+    return [one for one in panels["pending"].value or () if one["name"] not in known]
+
+
+def verdict(panels: Mapping[str, Content], wrong: Sequence[Concern], first: Sequence[FirstStep], late: float) -> str:
     """Return the headline. `late`: seconds after which a check of the alerts is overdue."""
-    silent = sum(bool(panel.stopped) for panel in panels.values())
-    unknown = [f"{silent} of {len(panels)} checks did not answer"] if silent else []
-    unknown += [sentence for look in panels["looks"].value or () for sentence in _not_known(look, late)]
-    unknown += [_unread(unread)] if (unread := _judgement(panels).unread) else []
-    wrong = [f"{one.name.replace('_', ' ')}: {one.subject}" for one in _judgement(panels).wrong]
-    wrong += [f"{alert['name'].replace('_', ' ')}: {alert['subject']}" for alert in others(panels)]
+    unknown = list(_unknown(panels, late))
     if wrong:
         more = f", and {words.plural(len(wrong) - 1, 'thing')} more" if len(wrong) > 1 else ""
-        return "; ".join([f"{words.sentence(wrong[0]).rstrip('.')}{more}", *unknown])
+        return "; ".join([words.sentence(_named(wrong[0])).rstrip(".") + more, *unknown])
+    if step := next((step for step in first if not step.is_done), None):
+        return "; ".join([f"Nothing has run yet: {step.does.partition(':')[0]}", *unknown])
     if unknown:
         return f"Not known: {'; '.join(unknown)}"
-    soon = len(panels["pending"].value or ())
-    return f"{words.plural(soon, 'thing')} may need you soon" if soon else "All is well"
+    coming = len(soon(panels))
+    return f"{words.plural(coming, 'thing')} may need you soon" if coming else "All is well"
 
 
-def others(panels: Mapping[str, Content]) -> list[Mapping[str, Any]]:
-    """Alerts of what an application watches itself, or what cannot be judged now: as they were last looked at."""
-    known = _judgement(panels).judged
-    return [alert for alert in panels["alerts"].value or () if alert["name"] not in known]
+def _named(one: Concern) -> str:
+    return f"{one.name.replace('_', ' ')}: {one.subject}"
+
+
+def _unknown(panels: Mapping[str, Content], late: float) -> Iterator[str]:
+    if silent := sum(bool(panel.stopped) for panel in panels.values()):
+        yield f"{silent} of {len(panels)} checks did not answer"
+    for look in panels["looks"].value or ():
+        yield from _not_known(look, late)
+    if unread := _judgement(panels).unread:
+        yield _unread(unread)
 
 
 def _judgement(panels: Mapping[str, Content]) -> Judgement:

@@ -21,7 +21,7 @@ from celeriac.roles.role import Role
 from celeriac.settle import release
 from celeriac.store.connections import Database
 from celeriac.store.patience import recurring
-from celeriac.store.plans import in_order
+from celeriac.store.plans import in_order, with_next
 from celeriac.store.started import Started
 
 logger = logging.getLogger(__name__)
@@ -249,7 +249,7 @@ class Dispatcher:
             held[0] = Held(own.token, held[0].tasks, own.holder)
         claim.hold(connection, role.name, held)
         if own is None and role.prompt:
-            connection.exec_driver_sql(NOT_FLUSHED)
+            with_next(connection, NOT_FLUSHED)
         tickets = [Ticket(role.name, role.queue, ticket.ids, ticket.token) for ticket in held]
         return Pass(tickets, started=own.read(connection, held[0]) if own else (), accounts=len(claimed))
 

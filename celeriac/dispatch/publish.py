@@ -50,6 +50,9 @@ MAX_ROWS = 500
 #: Entries of a queue that are read at once.
 PAGE = 1000
 
+#: So many answers are timed, and so many entries of Redis' log of slow commands are read.
+PINGS, SLOW_COMMANDS = 3, 32
+
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
@@ -93,6 +96,15 @@ def split(taken: Sequence[Lost], size: int) -> list[list[Lost]]:
     together = [task for task in taken if task.losses < SUSPECT]
     shared = [together[i : i + size] for i in range(0, len(together), size)]
     return shared + [[task] for task in taken if task.losses >= SUSPECT]
+
+
+@dataclass(frozen=True, slots=True)
+class SlowCommand:
+    """A command that kept Redis busy for so many seconds; `client`: the address that sent it."""
+
+    name: str
+    seconds: float
+    client: str
 
 
 class Publisher:
@@ -174,6 +186,36 @@ class Publisher:
             return int(memory["used_memory"]) / most if is_bound else 0.0
 
         return self.ask(share) or 0.0
+
+    def lag(self) -> float:
+        """Return the mean seconds of an answer, of `PINGS`; 0 where there is none."""
+
+        def asked(client: Any) -> float:
+            began = time.monotonic()
+            for _ in range(PINGS):
+                client.ping()
+            return (time.monotonic() - began) / PINGS
+
+        return self.ask(asked) or 0.0 if self.has_redis else 0.0
+
+    def slowest(self) -> SlowCommand | None:
+        """Return the slowest command of Redis' own log of the last minute; None: there is none, or no permission."""
+
+        def longest(client: Any) -> SlowCommand | None:
+            try:
+                logged = client.slowlog_get(SLOW_COMMANDS)
+            except NoPermissionError:
+                return None
+            now = client.time()[0]
+            recent = [one for one in logged if one["start_time"] >= now - 60]
+            slow = max(recent, key=lambda one: one["duration"], default=None)
+            return slow and SlowCommand(
+                bytes(slow["command"]).partition(b" ")[0].decode("ascii", "replace"),
+                slow["duration"] / 1e6, bytes(slow.get("client_address") or b"").decode("ascii", "replace"),
+            )  # fmt: skip
+
+        slow: SlowCommand | None = self.ask(longest)
+        return slow
 
     def queued(self, queue: str, wanted: Collection[str]) -> set[str] | None:
         """Return those of these tokens that are in the queue as tickets, or None if Redis does not answer.

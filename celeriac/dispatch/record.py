@@ -39,6 +39,7 @@ SET generation = (batchers.passes + 1) / 100, cursor = excluded.cursor, last_pas
 REPEAT = text("""
 UPDATE celeriac.passes SET repeated = repeated + 1, last_at = statement_timestamp(), took_ms = :took_ms
 WHERE id = :last_pass AND why_nothing = :why AND repeated < 1000
+RETURNING true
 """)
 
 NOTHING = text(f"""
@@ -99,7 +100,7 @@ def nothing(
 ) -> None:  # fmt: skip
     """Write why a pass claimed nothing; the same reason again is folded into the last row."""
     repeat = {"last_pass": last_pass, "why": why, "took_ms": took_ms}
-    if last_pass is not None and connection.execute(REPEAT, repeat).rowcount:
+    if last_pass is not None and connection.execute(REPEAT, repeat).scalar_one_or_none():
         return
     row = {"role": role, "by": by, "free": free, "claimants": _as_json(seen), "before": cursor}
     connection.execute(NOTHING, row | {"why": why, "took_ms": took_ms})

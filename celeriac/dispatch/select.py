@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import time
+import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sqlalchemy import Connection, Row, TextClause, text
+from sqlalchemy import Connection, Engine, Row, TextClause, text
 
 from celeriac.dispatch.fairness import Claimant
 from celeriac.dispatch.resuming import Point, Points, behind
@@ -234,9 +236,26 @@ def survey(connection: Connection, role: str, queue: str) -> Survey:
     """What nobody who has claimed something keeps from being over is over for the next pass, which sees all of it."""
     seen = dict(connection.execute(SURVEY, {"role": role, "queue": queue}).mappings().one())
     since, following, xid = (seen.pop(name) for name in ("held_since", "held_next", "held_xid"))
-    if seen.pop("stuck") and not connection.execute(CLAIMING, {"held_xid": xid}).scalar_one():
+    if seen.pop("stuck") and not _is_claiming(connection, role, xid):
         xid = "0"
     return Survey(**seen, held=HeldSince(since, following, xid))
+
+
+#: For so long (seconds) a process does not ask again whether a transaction that has written to tickets goes on: who has
+#: is waited for, and to ask reads every lock that is held.
+CLAIMS_ON = 10.0
+
+#: For each pool and role, when this process has last found that somebody claims.
+_claiming: weakref.WeakKeyDictionary[Engine, dict[str, float]] = weakref.WeakKeyDictionary()
+
+
+def _is_claiming(connection: Connection, role: str, held_xid: str) -> bool:
+    found, now = _claiming.setdefault(connection.engine, {}), time.monotonic()
+    if now - found.get(role, -CLAIMS_ON) < CLAIMS_ON:
+        return True
+    is_claiming = bool(connection.execute(CLAIMING, {"held_xid": held_xid}).scalar_one())
+    found[role] = now if is_claiming else -CLAIMS_ON
+    return is_claiming
 
 
 def accounts(

@@ -9,7 +9,7 @@ from psycopg2.errors import InsufficientPrivilege
 from psycopg2.extensions import QueryCanceledError
 from sqlalchemy.exc import SQLAlchemyError
 
-from celeriac.alerts.judgement import Judgement, judge
+from celeriac.alerts.judgement import Judgement, judge, matters
 from celeriac.alerts.rules import Above
 from celeriac.app import Celeriac
 from celeriac.doctor import machinery, work
@@ -44,15 +44,20 @@ _TABLES = _SCHEMA | {"locks"}
 
 CHECKS = (
     SystemCheck("postgres", machinery.postgres, frozenset(), MACHINERY),
-    SystemCheck("redis", machinery.redis, frozenset(), MACHINERY, ("redis_away", "redis_full")),
+    SystemCheck("redis", machinery.redis, frozenset(), MACHINERY, ("redis_away", "redis_full", "slow_redis")),
     SystemCheck("revision", machinery.revision, _POSTGRES, MACHINERY),
     SystemCheck("schema", machinery.schema, _SCHEMA, MACHINERY),
     SystemCheck("locks", machinery.locks, _SCHEMA, MACHINERY, ("locked_table", "held_lock")),
     SystemCheck("old transactions", machinery.transactions, _SCHEMA, MACHINERY, ("held_snapshot",)),
+    SystemCheck("disk", machinery.disk, _SCHEMA, MACHINERY, ("disk_full",)),
+    SystemCheck("speed", machinery.speed, _SCHEMA, MACHINERY, ("slow_postgres",)),
     SystemCheck("dead rows", machinery.dead_rows, _POSTGRES, MACHINERY),
     SystemCheck("connections", machinery.connections, _POSTGRES, MACHINERY, ("connections_full",)),
     SystemCheck("clock", machinery.clock, _POSTGRES, MACHINERY),
-    SystemCheck("workers", machinery.workers, _TABLES, PROCESSING, ("dead_worker", "drains_on")),
+    SystemCheck(
+        "workers", machinery.workers, _TABLES, PROCESSING,
+        ("dead_worker", "short_of_memory", "drains_on", "clocks_apart", "old_worker"),
+    ),
     SystemCheck(
         "roles", machinery.roles, _TABLES, PROCESSING,
         ("no_worker", "idle_while_ready", "unfair", "flood", "long_wait"),
@@ -61,7 +66,10 @@ CHECKS = (
     SystemCheck("beat", machinery.beat, _TABLES, SCHEDULED, ("beat_silent", "missed_schedule")),
     SystemCheck("tickets", machinery.tickets, _TABLES, PROCESSING, ("lost_tickets", "late_finish")),
     SystemCheck("pauses", work.pauses, _TABLES, PROCESSING),
-    SystemCheck("outcomes", work.outcomes, _TABLES, PROCESSING, ("fails_now", "failed_rate", "long_running")),
+    SystemCheck(
+        "outcomes", work.outcomes, _TABLES, PROCESSING,
+        ("fails_now", "account_fails", "slow_role", "failed_rate", "long_running"),
+    ),
     SystemCheck("retries", work.retries, _TABLES, RETRYING),
     SystemCheck("schedules", work.schedules, _TABLES, SCHEDULED, ("skipped_instants",)),
     SystemCheck("priorities", work.priorities, _TABLES, PRIORITY),
@@ -91,7 +99,7 @@ def examine(app: Celeriac) -> list[Finding]:
             continue
         if check.rules and judged is None:
             judged = _judged(app)
-        above = [one for one in judged.wrong if one.name in check.rules and _matters(one)] if judged else []
+        above = [one for one in judged.wrong if one.name in check.rules and matters(one)] if judged else []
         seen = Seen("") if above and check.name in _ASK_THE_SAME else _seen(app, check)
         if seen.troubles or any(one.name in _STOP_THE_REST for one in above):
             failed.add(check.name)
@@ -116,11 +124,6 @@ _ASK_THE_SAME, _STOP_THE_REST = frozenset({"redis"}), frozenset({"locked_table"}
 def _of_rule(check: SystemCheck, one: Above) -> tuple[int, Finding]:
     finding = Finding(check.name, False, f"{one.subject}: {one.says}", one.cure or None, check.about, one.runbook)
     return damage(one.name, one.severity), finding
-
-
-def _matters(one: Above) -> bool:
-    """Return whether it is more than a note: a worker that is gone and held nothing costs no task."""
-    return one.name != "dead_worker" or one.tasks > 0
 
 
 def _judged(app: Celeriac) -> Judgement | None:

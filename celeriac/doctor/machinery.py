@@ -65,6 +65,14 @@ def locks(_: Celeriac) -> Seen:
     return Seen("nobody holds what the engine needs")
 
 
+def disk(_: Celeriac) -> Seen:
+    return Seen("there is room")
+
+
+def speed(_: Celeriac) -> Seen:
+    return Seen("no statement runs for long that finds no processor")
+
+
 def dead_rows(app: Celeriac) -> Seen:
     with app.database.statement() as connection:
         tables = condition.dead_rows(connection, FEW_DEAD)

@@ -6,7 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-FALLBACK_NOBODY = 65534
+#: The user that root's servers run as: a number that no distribution gives to anybody, so that no other process has it.
+#: What ran as `nobody` would be at the mercy of all that does.
+SERVERS = 65523
 
 
 @dataclass(frozen=True)
@@ -16,13 +18,15 @@ class Account:
 
     @classmethod
     def for_servers(cls) -> "Account":
-        """Return the caller's account, or `nobody` for root: Postgres refuses to run as root."""
+        """Return the caller's account, or one of the servers' own for root: Postgres refuses to run as root."""
+        return cls(SERVERS, SERVERS) if os.geteuid() == 0 else cls(os.geteuid(), os.getegid())
+
+    @classmethod
+    def with_name(cls) -> "Account":
+        """Return an account for a program that looks its user's name up: the caller's, or `nobody` for root."""
         if os.geteuid() != 0:
             return cls(os.geteuid(), os.getegid())
-        try:
-            nobody = pwd.getpwnam("nobody")
-        except KeyError:
-            return cls(FALLBACK_NOBODY, FALLBACK_NOBODY)
+        nobody = pwd.getpwnam("nobody")
         return cls(nobody.pw_uid, nobody.pw_gid)
 
     @property
@@ -37,9 +41,15 @@ class Account:
     def make_folder(self, folder: Path) -> None:
         """Make `folder` if need be: this account's own, closed to everybody else."""
         folder.mkdir(parents=True, exist_ok=True)
-        if not self.is_caller:
-            os.chown(folder, self.uid, self.gid)
+        self.take(folder)
         folder.chmod(0o700)
+
+    def take(self, folder: Path) -> None:
+        """Own `folder` and all in it, whoever had it before."""
+        if folder.stat().st_uid == self.uid:
+            return
+        for path in [*folder.rglob("*"), folder]:
+            os.chown(path, self.uid, self.gid, follow_symlinks=False)
 
     def make_hall(self, folder: Path) -> None:
         """Make `folder` if need be: the caller's own, with passage for this account."""

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 import psycopg2
 
+from celeriac.local.account import Account
 from celeriac.local.errors import LocalStackError
 from celeriac.local.folders import make_socket_folder, socket_folder
 from celeriac.local.server import START_PATIENCE, Server
@@ -47,6 +48,7 @@ class PostgresServer(Server):
         if not self.data.exists():
             self._initialise()
         self._end_leftover(self.data / "postmaster.pid", self.data)
+        self.account.take(self.data)
         self._launch_when_memory_is_free()
         self._create_database()
 
@@ -59,16 +61,18 @@ class PostgresServer(Server):
         """Initialise under another name first, so that a data folder that exists is complete."""
         unfinished = self.folder / "data.unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)
-        self.account.make_folder(unfinished)
         self._run_initdb(unfinished)
+        self.account.take(unfinished)
         unfinished.rename(self.data)
 
     def _run_initdb(self, home: Path) -> None:
+        maker = Account.with_name()  # initdb looks its user's name up, which the servers' own account has not
+        maker.make_folder(home)
         command = [str(self._programs() / "initdb"), "-D", self._as_seen_from_inside(home)]
         command += ["-U", "postgres", "-E", "UTF8", "--no-locale", "--no-instructions"]
         command += ["--auth-local=trust", "--auth-host=reject"]
         with self._surroundings(home) as options:
-            done = subprocess.run(command, check=False, **options)
+            done = subprocess.run(command, check=False, **(options | maker.spawn_options()))
         if done.returncode:
             raise self._failure("could not make its data folder")
 
@@ -79,7 +83,7 @@ class PostgresServer(Server):
         if sys.platform == "linux":
             return "/proc/self/cwd"
         raise LocalStackError(
-            f"Root runs Postgres as the user nobody, who cannot enter {home}: "
+            f"Root runs Postgres as a user of its own, who cannot enter {home}: "
             "set CELERIAC_DATA_DIR to a folder that every user can enter."
         )
 

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import IO, Any, ClassVar
 
 from celeriac.local import processes
 from celeriac.local.account import Account
@@ -110,17 +110,21 @@ class Server(ABC):
         """Provide folder, user and log for each of the server's programs."""
         self._prepare_log()
         try:
-            with self.log.open("ab") as log:
+            with self.log.open("ab") as log, self._stdin() as stdin:
                 yield {
                     "cwd": home,
                     "env": server_environment(),
-                    "stdin": subprocess.DEVNULL,
+                    "stdin": stdin,
                     "stdout": log,
                     "stderr": subprocess.STDOUT,
                     **self.account.spawn_options(),
                 }
         except (OSError, subprocess.SubprocessError) as error:
             raise LocalStackError(f"{self.name} cannot be run: {error}.") from error
+
+    def _stdin(self) -> IO[bytes]:
+        """Return what its programs read: nothing."""
+        return open(os.devnull, "rb")
 
     def _wait_until(self, ready: Callable[[int], bool], pid: int) -> None:
         deadline = time.monotonic() + START_PATIENCE

@@ -1,10 +1,19 @@
-"""A private Valkey on a port of the loopback interface. It only carries tickets, so it saves nothing."""
+"""A private Valkey on a port of the loopback interface. It only carries tickets, so it saves nothing.
 
+Every user of the machine reaches that port, so the server wants a password. It is given by standard input and kept in a
+file of the caller's alone: neither a list of processes nor the server's own folder shows it.
+"""
+
+import os
+import secrets
 import signal
 import socket
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
+from typing import IO
 
 from celeriac.local.errors import LocalStackError
 from celeriac.local.server import Server, first_number
@@ -25,11 +34,23 @@ class ValkeyServer(Server):
         self.port = port
         self._last_port = self.folder / "port"
 
+    @cached_property
+    def password(self) -> str:
+        """The password of this folder's server, the same at each start; made with the first."""
+        file = self.folder / "password"
+        if not file.exists():
+            unfinished = file.with_suffix(".unfinished")
+            with os.fdopen(os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as written:
+                written.write(secrets.token_urlsafe(24))
+            unfinished.replace(file)
+        return file.read_text()
+
     @property
     def url(self) -> str:
         if self.port is None:
             raise LocalStackError("Valkey has no port yet: call start() first.")
-        return f"redis://{HOST}:{self.port}/0"
+        login = f":{self.password}@" if self.password else ""
+        return f"redis://{login}{HOST}:{self.port}/0"
 
     def _start(self) -> None:
         self.account.make_folder(self.home)
@@ -74,13 +95,19 @@ class ValkeyServer(Server):
             "pidfile": PID_FILE,
         }
         options = [word for name, value in settings.items() for word in (f"--{name}", value)]
-        return [str(self._program()), *options]
+        return [str(self._program()), "-", *options]
+
+    def _stdin(self) -> IO[bytes]:
+        settings = tempfile.TemporaryFile()  # noqa: SIM115 - whoever starts the program closes it
+        settings.write(f'requirepass "{self.password}"\nmasterauth "{self.password}"\n'.encode())
+        settings.seek(0)
+        return settings
 
     def _answers(self, port: int, pid: int) -> bool:
         """Return whether this very server answers, and not another that was quicker to take the port."""
         with suppress(OSError), socket.create_connection((HOST, port), timeout=1) as connection:
-            connection.sendall(b"INFO server\r\n")
-            return f"process_id:{pid}\r\n".encode() in connection.recv(65536)
+            connection.sendall(f"AUTH {self.password}\r\nINFO server\r\n".encode())
+            return any(line == f"process_id:{pid}\r\n".encode() for line in connection.makefile("rb"))
         return False
 
 

@@ -58,6 +58,7 @@ class Exporter:
         samples.put("scrape_ok", bool(samples.values))
         if self.app.settings.has_redis:
             samples.put("redis_up", self.app.publisher.answers())
+            samples.put("redis_answer_seconds", self.app.publisher.lag())
             samples.put("redis_memory_ratio", self.app.publisher.memory_used())
         samples.put("build_info", 1, __version__)
         samples.put("scrape_duration_seconds", time.monotonic() - began)

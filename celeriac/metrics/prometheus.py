@@ -62,7 +62,10 @@ def summary(rule: Rule, settings: Settings) -> str:
     return f"{subject}: {sentence}"
 
 
-_PRINTF: Mapping[str, str] = {".0f": '{{ $value | printf "%.0f" }}', ".1%": "{{ $value | humanizePercentage }}"}
+_PRINTF: Mapping[str, str] = {
+    ".0f": '{{ $value | printf "%.0f" }}', ".1f": '{{ $value | printf "%.1f" }}',
+    ".1%": "{{ $value | humanizePercentage }}",
+}  # fmt: skip
 
 
 def _value(which: str, form: str, threshold: float) -> str:

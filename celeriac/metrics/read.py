@@ -9,9 +9,12 @@ from typing import Any
 from sqlalchemy import Connection
 
 from celeriac.insights.failures.burning import burning
+from celeriac.insights.failures.failing_accounts import failing_accounts
 from celeriac.insights.fairness import floods, rounds
 from celeriac.insights.fairness.locks import stuck
-from celeriac.insights.fleet import condition, figures, left_ready, watched
+from celeriac.insights.fleet import condition, figures, left_ready, unfit, watched
+from celeriac.insights.fleet.slower import slower
+from celeriac.insights.fleet.slowness import no_room, slowness
 from celeriac.insights.tasks import counting
 from celeriac.insights.why.blockers import in_the_way
 from celeriac.metrics.catalogue import BY_NAME, COUNTED, OUTCOMES, STATES, TABLES
@@ -117,6 +120,8 @@ def _ended(connection: Connection, samples: Samples, roles: set[str]) -> None:
         "tickets_lost": {row.role: row.lost for row in trouble},
         "late_finishes": {row.role: row.late for row in trouble}, "fairness_lag_rounds": rounds.lags(connection),
         "tasks_failing_now": {one.role: one.tasks for one in burning(connection)},
+        "account_tasks_failing": {one.role: one.tasks for one in reversed(failing_accounts(connection))},
+        "runs_slower_ratio": {one.role: one.now / one.usual for one in slower(connection)},
         "oldest_ready_seconds": oldest, "tasks_left_ready": left_ready.left(connection, oldest, COUNTED + 1),
     }  # fmt: skip
     for name, values in by_role.items():
@@ -157,6 +162,12 @@ def _whole(connection: Connection, samples: Samples, wait: float) -> None:
         samples.put(name, max((one.seconds or 0.0 for one in met if one.holds_tables is holds_tables), default=0.0))
     there = condition.connections(connection)
     samples.put("connections_ratio", there.used / there.most)
+    slow = slowness(connection)
+    samples.put("postgres_crowd_ratio", 0.0 if slow is None else slow.crowd)
+    samples.put("disk_full", no_room(connection) is not None)
+    samples.put("workers_short_of_memory", len(unfit.short_of_memory(connection)))
+    samples.put("worker_release_behind_seconds", max((row.seconds for row in unfit.older(connection)), default=0.0))
+    samples.put("worker_clock_seconds", max((abs(row.ahead) for row in unfit.clocks(connection)), default=0.0))
     keys = stuck(connection, wait)
     samples.put("stuck_key_seconds", max((one.oldest_wait_seconds or 0.0 for one in keys), default=0.0))
     dead = figures.dead_ratios(connection, TABLES)

@@ -21,12 +21,18 @@ logger = logging.getLogger(__name__)
 
 _NO_ROLE = "no role {role!r}: start a worker of the code that declares it, or check the spelling"
 
-ROLE = text("SELECT paused FROM celeriac.roles WHERE role = :role FOR UPDATE")
+# A role and its former names are one: what waits under any of them is run by the same handler.
+ROLE = text("""
+SELECT r.role, r.paused FROM celeriac.roles r
+JOIN (SELECT coalesce(definition ->> 'successor', role) AS today FROM celeriac.roles WHERE role = :role) AS named
+    ON named.today IN (r.role, r.definition ->> 'successor') OR r.role = :role
+ORDER BY r.role FOR UPDATE OF r
+""")
 
 PAUSE = text("""
 UPDATE celeriac.roles SET paused = :paused, updated_at = clock_timestamp(),
-    paused_until = clock_timestamp() + CAST(:seconds AS double precision) * interval '1 second'
-WHERE role = :role RETURNING paused_until
+    paused_until = statement_timestamp() + CAST(:seconds AS double precision) * interval '1 second'
+WHERE role = ANY (CAST(:roles AS text[])) RETURNING paused_until
 """)
 
 # Creates the row, so that there is one to lock.
@@ -110,7 +116,10 @@ class RoleLimits(TypedDict, total=False):
 def pause_role(
     connection: Connection, role: str, *, by: str, why: str = "", seconds: float | None = None
 ) -> Change:  # fmt: skip
-    """Pause the role: no pass claims its tasks until resumed, or for so many seconds. Raises Unknown and BadValue."""
+    """Pause the role and its former names: no pass claims its tasks until resumed, or for so many seconds.
+
+    Raises Unknown and BadValue.
+    """
     if seconds is not None and not 0 < seconds <= bounds.LONGEST_DELAY:
         raise BadValue(f"seconds={seconds!r:.50}: give more than 0, and at most {bounds.LONGEST_DELAY:,}")
     return _set_paused(connection, role, True, by=by, why=why, seconds=seconds)
@@ -199,12 +208,14 @@ def resume_account(connection: Connection, account: str, *, by: str, why: str = 
 def _set_paused(
     connection: Connection, role: str, paused: bool, *, by: str, why: str, seconds: float | None = None
 ) -> Change:  # fmt: skip
-    before = connection.execute(ROLE, {"role": role}).scalar_one_or_none()
-    if before is None:
+    before = {row.role: row.paused for row in connection.execute(ROLE, {"role": role})}
+    if role not in before:
         raise Unknown(_NO_ROLE.format(role=role))
-    until = connection.execute(PAUSE, {"role": role, "paused": paused, "seconds": seconds}).scalar_one()
-    change = Change(role, {"paused": before}, {"paused": paused} | ({"until": until.isoformat()} if until else {}))
-    audit.write(connection, "pause" if paused else "resume", "role", [change], by=by, why=why)
+    until = connection.execute(PAUSE, {"roles": list(before), "paused": paused, "seconds": seconds}).scalars().all()[0]
+    after = {"paused": paused} | ({"until": until.isoformat()} if until else {})
+    changes = {name: Change(name, {"paused": was}, after) for name, was in before.items()}
+    audit.write(connection, "pause" if paused else "resume", "role", [*changes.values()], by=by, why=why)
+    change = changes[role]
     event, message = f"role.{'paused' if paused else 'resumed'}", f"Role {role} is {'paused' if paused else 'resumed'}"
     logged.after_commit(connection, logger, logging.INFO, message, event=event, role=role, by=by, why=why or None)
     return change

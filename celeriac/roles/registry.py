@@ -18,19 +18,27 @@ PATIENCE = 0.5
 
 # INVARIANT: an older release never overwrites a newer one's definition, and a stub's release counts for nothing: who
 # serves the role overwrites it. What is as declared is not written, and not locked: a conflict locks its row even where
-# it changes nothing.
+# it changes nothing. A name that is new is paused as the role's other names are.
 REGISTER = text("""
-INSERT INTO celeriac.roles (role, definition, parameters, release)
-SELECT role, definition, parameters, CASE WHEN r.is_stub THEN -1 ELSE CAST(:release AS bigint) END
-FROM jsonb_to_recordset(CAST(:roles AS jsonb))
-    AS r (role text, definition jsonb, parameters jsonb, is_stub boolean, is_empty boolean)
+WITH declared AS (
+    SELECT * FROM jsonb_to_recordset(CAST(:roles AS jsonb))
+        AS r (role text, definition jsonb, parameters jsonb, is_stub boolean, is_empty boolean)
+)
+INSERT INTO celeriac.roles (role, definition, parameters, release, paused, paused_until)
+SELECT r.role, r.definition, r.parameters, CASE WHEN r.is_stub THEN -1 ELSE CAST(:release AS bigint) END,
+    coalesce(other.paused, false), other.paused_until
+FROM declared r LEFT JOIN LATERAL (
+    SELECT paused, paused_until FROM celeriac.roles named
+    WHERE named.paused AND (named.role = r.definition ->> 'successor' OR named.role IN (
+        SELECT role FROM declared former WHERE former.definition ->> 'successor' = r.role))
+    ORDER BY paused_until DESC NULLS FIRST LIMIT 1) AS other ON true
 WHERE NOT EXISTS (
     SELECT FROM celeriac.roles known WHERE known.role = r.role AND (known.release > :release OR r.is_stub
         OR r.is_empty AND EXISTS (
             SELECT FROM unnest(CAST(:keys AS text[])) AS key
             WHERE known.definition ->> key IS NOT NULL AND r.definition ->> key IS NULL)
         OR (known.definition, known.parameters, known.release) = (r.definition, r.parameters, :release)))
-ORDER BY role
+ORDER BY r.role
 ON CONFLICT (role) DO UPDATE
 SET definition = excluded.definition, parameters = excluded.parameters, release = excluded.release,
     otherwise = CASE WHEN roles.definition = excluded.definition THEN roles.otherwise ELSE jsonb_build_object(
@@ -56,7 +64,7 @@ LOOK_UP = text("SELECT definition, parameters, release FROM celeriac.roles WHERE
 OBSERVE = text("""
 UPDATE celeriac.batchers
 SET seconds_per_task = coalesce(seconds_per_task, CAST(:seconds AS double precision)) * 0.5 + :seconds * 0.5
-WHERE role = :role
+WHERE role = :role RETURNING true
 """)
 
 OBSERVE_FIRST = text("""
@@ -84,5 +92,5 @@ def look_up(connection: Connection, role: str) -> Registered | None:
 def observe(connection: Connection, role: str, seconds: float) -> None:
     """Write a recent mean run time, which sizes the tickets of `chunk="auto"`; called seldom, not per task."""
     observed = {"role": role, "seconds": seconds}
-    if not connection.execute(OBSERVE, observed).rowcount:
+    if connection.execute(OBSERVE, observed).first() is None:
         connection.execute(OBSERVE_FIRST, observed)

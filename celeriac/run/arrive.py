@@ -19,6 +19,7 @@ from celeriac.dispatch.passes import Dispatcher, Own
 from celeriac.roles.role import Role
 from celeriac.run import shared, start
 from celeriac.run.app import RunApp
+from celeriac.run.places import places
 from celeriac.run.shared import closed, worker_id
 from celeriac.run.start import FEW
 from celeriac.run.ticket import TicketRun, hand_back, look_after_stray
@@ -42,7 +43,7 @@ def run_ticket(app: RunApp, role_name: str, ids: list[int], token: str) -> dict[
     if declared is None:
         logger.error("Got a ticket for role %r, which this worker's code does not declare", role_name)
         return {"unknown_role": role_name}
-    if closed():
+    if closed() or (places.only is not None and places.only.stopping):
         with patient(PASS), app.database.transaction() as connection:
             return {"handed_back": len(hand_back(connection, [token] if token else [], started=False))}
     until = time.monotonic() + ON_FOR

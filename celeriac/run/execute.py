@@ -35,6 +35,7 @@ from celeriac.roles.priorities import Priorities
 from celeriac.roles.role import Role
 from celeriac.run import coroutines, originals, redaction
 from celeriac.run.app import Backend, HandlerApp, TaskApp
+from celeriac.run.outlets import LINES
 from celeriac.run.run import Run, enter, leave
 from celeriac.run.shared import node, worker_id
 from celeriac.store import states as row_states
@@ -103,12 +104,13 @@ class Direct:
     requests: Requests
     keeps: bool
     logs: bool
+    together: bool
 
 
 @contextmanager
-def directly(app: HandlerApp, role: str) -> Iterator[Direct | None]:
+def directly(app: HandlerApp, role: str, *, together: bool = False) -> Iterator[Direct | None]:
     """Set up Celery's stacks (`self.request`, `current_task`) for one ticket's direct calls.
-    None: trace the tasks instead.
+    None: trace the tasks instead. `together`: their lines are written with others.
     """
     task = app.tasks[role]
     if not is_plain(task):
@@ -118,7 +120,7 @@ def directly(app: HandlerApp, role: str) -> Iterator[Direct | None]:
     _task_stack.push(task)
     task.request_stack.push(context)
     try:
-        yield Direct(task, context, app.backend, Requests(app), not task.ignore_result, logs_success())
+        yield Direct(task, context, app.backend, Requests(app), not task.ignore_result, logs_success(), together)
     finally:
         task.request_stack.pop()
         _task_stack.pop()
@@ -280,7 +282,7 @@ def _call(direct: Direct, run: Run, args: Any, kwargs: Any, request: dict[str, A
         keeps = direct.keeps if request["ignore_result"] is None else not request["ignore_result"]
         direct.backend.succeed(run, result if keeps else None)
         if direct.logs:
-            _log_success(task, request, result, time.monotonic() - began)
+            _log_success(task, request, result, time.monotonic() - began, together=direct.together)
     except (Ignore, Reject) as error:
         return error
     except Retry as error:
@@ -291,14 +293,22 @@ def _call(direct: Direct, run: Run, args: Any, kwargs: Any, request: dict[str, A
     return None
 
 
-def _log_success(task: Any, request: dict[str, Any], result: Any, seconds: float) -> None:
-    """Celery's own line."""
+def _log_success(task: Any, request: dict[str, Any], result: Any, seconds: float, *, together: bool) -> None:
+    """Log Celery's own line."""
+    if together and trace.LOG_SUCCESS == _LOG_SUCCESS:
+        shown = repr(result) if result is None or type(result) is int else saferepr(result, task.resultrepr_maxsize)
+        LINES.add(f"Task {request.get('shadow') or task.name}[{request['id']}] succeeded in {seconds}s: {shown}")
+        return
     args, kwargs = request.get("argsrepr"), request.get("kwargsrepr")
     trace.info(trace.LOG_SUCCESS, {
         "id": request["id"], "name": request.get("shadow") or task.name, "runtime": seconds,
         "return_value": saferepr(result, task.resultrepr_maxsize), "args": args or safe_repr(request["args"]),
         "kwargs": kwargs or safe_repr(request["kwargs"]),
     })  # fmt: skip
+
+
+#: Celery's words, as they are written together with other lines; an application may have others.
+_LOG_SUCCESS = "Task %(name)s[%(id)s] succeeded in %(runtime)ss: %(return_value)s"
 
 
 def _handle(task: Any, context: Context, state: str, error: Exception) -> None:

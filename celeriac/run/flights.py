@@ -205,7 +205,9 @@ class Flights:
             place = places.take()
             place.current = (flight.ticket, flight.run)
             try:
-                with directly(self.app, flight.ticket.role.name) as direct:
+                reporter = flight.ticket.reporter
+                together = reporter is not None and reporter.together
+                with directly(self.app, flight.ticket.role.name, together=together) as direct:
                     self.app.execute(self.app, flight.run, direct)
             finally:
                 places.give_back(place)
@@ -237,7 +239,9 @@ class Flights:
         _task_stack.push(task)
         task.request_stack.push(context)
         try:
-            direct = Direct(task, context, self.app.backend, ticket.requests, not task.ignore_result, logs_success())
+            together = ticket.reporter is not None and ticket.reporter.together
+            keeps = not task.ignore_result
+            direct = Direct(task, context, self.app.backend, ticket.requests, keeps, logs_success(), together)
             self.app.execute(self.app, run, direct)
         finally:
             task.request_stack.pop()

@@ -79,7 +79,7 @@ WITH mine AS (
     WHERE token = CAST(:token AS uuid) AND :id = ANY (ids) RETURNING token
 )
 UPDATE celeriac.tasks t SET progress = CAST(:progress AS jsonb), updated_at = clock_timestamp()
-FROM mine WHERE t.id = :id
+FROM mine WHERE t.id = :id RETURNING true
 """)
 
 RUNNING = text(f"""
@@ -153,7 +153,7 @@ def progress(connection: Connection, task: int, token: str, value: Any) -> bool:
     It is tried twice: see `release.hold`.
     """
     wanted = {"id": task, "token": token, "progress": json.dumps(value)}
-    return any(connection.execute(PROGRESS, wanted).rowcount for _ in range(2))
+    return any(connection.execute(PROGRESS, wanted).scalar_one_or_none() for _ in range(2))
 
 
 def running(connection: Connection, task: int, worker_id: str, pid: int) -> Started | None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from celeriac import logged
 from celeriac.roles.role import Role
+from celeriac.run.outlets import LINES
 from celeriac.run.run import Run
 from celeriac.run.shared import worker_id
 from celeriac.run.sparing import Sparing
@@ -24,20 +25,26 @@ TOKEN_SHOWN = 8
 _sparing = Sparing()
 
 
-def claimed(task: Started, role: Role) -> None:
-    """Log which worker has the task now."""
+def claimed(task: Started, role: Role, *, together: bool = False) -> None:
+    """Log which worker has the task now; `together`: with other lines, by `LINES`."""
     about = _of(task, role)
     whose = "".join(f" for {what} {value}" for what, value in about.items())
     if task.account and not masked(task.headers) and task.account not in map(str, about.values()):
         whose += f" of account {task.account}"
-    _say("task.claimed", task, f"[TaskWorker] Claimed task {task.id} ({task.role}){whose}", about)
+    line = f"[TaskWorker] Claimed task {task.id} ({task.role}){whose}"
+    if together:
+        LINES.add(line)
+    else:
+        _say("task.claimed", task, line, about)
 
 
-def settled(run: Run, seconds: float | None) -> None:
+def settled(run: Run, seconds: float | None, *, together: bool = False) -> None:
     """Log what became of the task, once that is committed. An error that Celery itself logs is not repeated. Of tasks
     of a role that ended alike a few are logged each minute, with the number of those left out.
     """
-    if run.became == COMPLETED:
+    if run.became == COMPLETED and together:
+        LINES.add(f"[TaskWorker] Task {run.task.id} completed successfully")
+    elif run.became == COMPLETED:
         took = {} if seconds is None else {"seconds": round(seconds, 6)}
         _say("task.completed", run.task, f"[TaskWorker] Task {run.task.id} completed successfully", took)
     elif run.became is not None and run.became != LOST and run.outcome is not None:

@@ -13,9 +13,11 @@ import select
 import socket
 import stat
 import threading
+import time
 import weakref
 from collections import deque
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import cache, partial
 from logging.handlers import WatchedFileHandler
 from typing import Any, TextIO
@@ -186,11 +188,64 @@ def of(stream: TextIO) -> Outlet:
     return Outlet(stream)
 
 
+class Lines:
+    """Lines at INFO about tasks that are written together: a line by itself costs more than a small task. They are
+    written before any other line of the process, and with the outcomes of their tasks at the latest.
+    """
+
+    def __init__(self) -> None:
+        self._forget()
+        after_fork(self._forget)
+
+    def _forget(self) -> None:
+        self._waiting: deque[tuple[float, str]] = deque()
+        self._handler: PatientStream | PatientFile | None = None
+
+    def take(self, named: logging.Logger) -> bool:
+        """Return whether nobody could tell lines of this logger that are written together from others: all that hears
+        them is one handler over an outlet, in a form that shows nothing of a record but its time, level and process.
+        """
+        if type(named) is not logging.Logger or logging.getLogRecordFactory() is not logging.LogRecord:
+            return False
+        if logging.Logger.callHandlers.__code__.co_filename != logging.__file__:  # Sentry and similar tools replace it
+            return False
+        handlers: list[logging.Handler] = []
+        logger: logging.Logger | None = named
+        while logger is not None:
+            handlers += [handler for handler in logger.handlers if type(handler) is not logging.NullHandler]
+            logger = logger.parent if logger.propagate else None
+        if len(handlers) != 1 or not isinstance(handler := handlers[0], PatientStream | PatientFile):
+            return False
+        if handler.filters or handler.level > logging.INFO or not getattr(handler.formatter, "is_alike", False):
+            return False
+        self._handler = handler
+        return True
+
+    def add(self, message: str) -> None:
+        self._waiting.append((time.time(), message))
+
+    def write(self) -> None:
+        """Write what waits."""
+        if not self._waiting or (handler := self._handler) is None:
+            return
+        with handler.lock or nullcontext():
+            waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
+            handler.say(handler.formatter.many(waiting))  # type: ignore[union-attr]
+
+
 class PatientStream(logging.StreamHandler[Outlet]):
     """A handler over an outlet."""
 
     def flush(self) -> None:
         """Do nothing, which each line would pay for: an outlet keeps no line for later ones."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        LINES.write()
+        super().emit(record)
+
+    def say(self, lines: str) -> None:
+        """Write whole lines."""
+        self.stream.write(lines)
 
 
 class PatientFile(WatchedFileHandler):
@@ -207,11 +262,26 @@ class PatientFile(WatchedFileHandler):
         """Do nothing, as above."""
 
     def emit(self, record: logging.LogRecord) -> None:
+        LINES.write()
         try:
             super().emit(record)
         except OSError:
             if self.outlet:
                 self.outlet.dropped += 1
+
+    def say(self, lines: str) -> None:
+        """Write whole lines."""
+        try:
+            self.reopenIfNeeded()
+            if self.outlet:
+                self.outlet.write(lines)
+        except OSError:
+            if self.outlet:
+                self.outlet.dropped += lines.count("\n")
+
+
+#: The lines of this process that are written together.
+LINES = Lines()
 
 
 def patient(handler: logging.Handler) -> logging.Handler:
@@ -237,6 +307,7 @@ def patient(handler: logging.Handler) -> logging.Handler:
 
 def finish() -> None:
     """Give each outlet a moment for what it keeps; called as the process ends."""
+    LINES.write()
     for outlet in tuple(_open):
         outlet.finish()
 

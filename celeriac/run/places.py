@@ -45,6 +45,16 @@ class Place(ABC):
         awaited = run.awaited
         return self.interrupt(run, error) if awaited is None or awaited.stop(run, error) else True
 
+    def make_way(self) -> bool:
+        """Begin nothing more in this process, which then ends, so that another takes its place; return whether that
+        was to be done.
+        """
+        if self.stopping or places.end is None:
+            return False
+        self.stopping = True
+        places.end()
+        return True
+
     @abstractmethod
     def interrupt(self, run: Run, error: BaseException) -> bool:
         """Raise the error in the run's handler, if that is still under way; False: not now, try again."""
@@ -84,7 +94,7 @@ class Process(Place):
                 signal.signal(number, self._told_to_stop)
 
     def _told_to_stop(self, number: int, frame: Any) -> None:
-        if places.idle_since is None:
+        if places.idle_since is None or places.is_busy:
             self.stopping = True
         elif callable(before := self.before[number]):
             before(number, frame)
@@ -100,6 +110,12 @@ class Process(Place):
             os.kill(os.getpid(), signal.SIGUSR2)
         return True
 
+    def make_way(self) -> bool:
+        if not (self.hears and current_process().daemon):
+            return super().make_way()
+        before, self.stopping = self.stopping, True
+        return not before
+
     def leave(self) -> None:
         """End the process, unless it has got another ticket meanwhile."""
         self.leaving = True
@@ -107,7 +123,7 @@ class Process(Place):
 
     def _interrupted(self, *_: Any) -> None:
         """Raise in the handler, in the main thread, if it is still the one meant and has not ended."""
-        if self.leaving and places.idle_since is not None:
+        if self.leaving and places.idle_since is not None and not places.is_busy:
             sys.exit(EX_RECYCLE)
         self.leaving = False
         wanted, current = self.interrupting, self.current
@@ -131,12 +147,14 @@ class SharedPlace(Place):
 class Places:
     """The places of this process: one that is the process, or one of a shared kind for each ticket under way.
 
-    `idle_since`: when the last ticket was over, if there is none. `orphans`: tokens of tickets whose tasks could not be
-    released, in a process that goes on. `wake`: makes a process that fills its slots by its own passes check a role.
-    `alone`: Redis is away, and work is found by polls only.
+    `idle_since`: when the last ticket was over, if there is none; `is_busy`: there is one. `orphans`: tokens of tickets
+    whose tasks could not be released, in a process that goes on. `wake`: makes a process that fills its slots by its
+    own passes check a role. `alone`: Redis is away, and work is found by polls only. `end`: ends a worker whose own
+    process runs its tasks.
     """
 
-    alone = False
+    alone = is_busy = False
+    end: Callable[[], None] | None = None
 
     def __init__(self) -> None:
         self.kind: type[SharedPlace] | None = None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from celery import signals
+from celery.app import trace
 from celery.app.task import Context
 from celery.worker.request import Request
 from kombu.message import Message
@@ -16,6 +17,7 @@ from celeriac.run import journal, lines, redaction, shared
 from celeriac.run.app import ReporterApp, TaskApp
 from celeriac.run.execute import request_of
 from celeriac.run.journal import Event
+from celeriac.run.outlets import LINES
 from celeriac.run.run import Run
 from celeriac.store.encoding import legible
 from celeriac.store.started import Started
@@ -34,6 +36,7 @@ class Reporter:
         self.role = role
         self.secret = redaction.of_role(app.roles, role)
         self.logs = logs
+        self.together = logs and self.secret is None and all(map(_lets_together, (lines.logger, trace.logger)))
         self._seconds: dict[int, float | None] = {}
         self._left_out: set[int] = set()
 
@@ -42,14 +45,17 @@ class Reporter:
             self._seconds[task.id] = None
             if self.journal is not None and not self.journal.admits():
                 self._left_out.add(task.id)
-            self._write(task, lambda: journal.received(task, self.secret))  # noqa: B023
+            if self.journal is not None:
+                self._write(task, lambda: journal.received(task, self.secret))  # noqa: B023
             if self.logs:
-                lines.claimed(task, self.role)
+                lines.claimed(task, self.role, together=self.together)
             if not task.expired and signals.task_received.receivers:
                 tell(self.app, self.role, task)
+        LINES.write()
 
     def started(self, task: Started) -> None:
-        self._write(task, lambda: journal.about(task, "task-started"))
+        if self.journal is not None:
+            self._write(task, lambda: journal.about(task, "task-started"))
 
     def ran(self, task: Started, seconds: float) -> None:
         self._seconds[task.id] = seconds
@@ -67,15 +73,17 @@ class Reporter:
                 seconds = self._seconds.pop(run.task.id)
                 if run.became != COMPLETED:  # reported even if the task's other events were left out
                     self._left_out.discard(run.task.id)
-                self._write(run.task, lambda: journal.ended(run, seconds, self.secret))  # noqa: B023
+                if self.journal is not None:
+                    self._write(run.task, lambda: journal.ended(run, seconds, self.secret))  # noqa: B023
                 if self.logs:
-                    lines.settled(run, seconds)
+                    lines.settled(run, seconds, together=self.together)
                 if run.became == CANCELLED and signals.task_revoked.receivers:
                     self._revoked(run, began=seconds is not None)
                 for witness in witnesses:
                     witness(run)
 
     def flush(self) -> None:
+        LINES.write()
         if self.journal is not None:
             self.journal.flush()
 
@@ -89,6 +97,11 @@ class Reporter:
     def _write(self, task: Started, event: Callable[[], Event | None]) -> None:
         if self.journal is not None and task.id not in self._left_out and (made := event()) is not None:
             self.journal.write(made)
+
+
+def _lets_together(logger: logging.Logger) -> bool:
+    """Return whether lines of this logger may be written together; our own filter lets all without secrets pass."""
+    return all(type(one) is redaction.Redacting for one in logger.filters) and LINES.take(logger)
 
 
 def reporter(app: ReporterApp, role: Role) -> Reporter | None:

@@ -19,7 +19,7 @@ from celeriac.dispatch.publish import Ticket
 from celeriac.errors import NotSettled
 from celeriac.roles import registry
 from celeriac.roles.role import Role
-from celeriac.run import outlets, start
+from celeriac.run import descriptors, outlets, start
 from celeriac.run.app import RunApp
 from celeriac.run.execute import Direct, directly
 from celeriac.run.late import Delayed, late
@@ -112,6 +112,7 @@ class TicketRun:
             with watch.place() as self.place:
                 self.note, self.limit = noting(self.place.number), limiting(self.place.number)
                 self.begin = traces.opened(self.app.database, self.token)
+                watch.count_descriptors(self.place)
                 try:
                     started, expired = self._start()
                 except DBAPIError as error:
@@ -120,7 +121,8 @@ class TicketRun:
                     self._start_later()
                     return {"ran": 0}
                 try:
-                    with directly(self.app, self.role.name) as direct:
+                    together = self.reporter is not None and self.reporter.together
+                    with directly(self.app, self.role.name, together=together) as direct:
                         while (task := self._next()) is not None:
                             self._run_one(task, direct)
                             ran += 1
@@ -240,6 +242,8 @@ class TicketRun:
                 run.on_limit = None
                 self.limit(0, 0.0)
         self.seconds += (seconds := (now := time.monotonic()) - run.began)
+        if seconds > descriptors.BRIEF:
+            watch.count_descriptors(self.place)
         if self.reporter is not None:
             self.reporter.ran(task, seconds)
         with self.lock:

@@ -18,7 +18,7 @@ from billiard.process import current_process
 from celery.exceptions import SoftTimeLimitExceeded
 
 from celeriac.errors import LeaseLost, TaskCancelled
-from celeriac.run import children, lease, shared
+from celeriac.run import children, descriptors, lease, shared
 from celeriac.run.places import Place, places
 from celeriac.run.run import Run
 from celeriac.store.failures import log_error
@@ -86,6 +86,13 @@ class RunWatch:
         if place.current is not None and _limit_reached(run := place.current[1]):
             run.stopped = place.stop(run, SoftTimeLimitExceeded(run.timeout))
 
+    def count_descriptors(self, place: Place) -> None:
+        """Have another process take the place of one that has hardly any file descriptors left."""
+        if descriptors.are_short() and place.make_way():
+            logger.warning(
+                "Hardly a file descriptor is left: this process begins nothing more and makes way for another"
+            )
+
     def make_room(self) -> None:
         """End a pool's process that ran tasks and runs none, if such are to be replaced, or it was told to end.
 
@@ -126,9 +133,14 @@ watch = RunWatch()
 
 @contextmanager
 def at_work() -> Iterator[None]:
-    """Mark the process as not idle, for the whole of a ticket."""
-    places.idle_since = None
+    """Mark the process as not idle, for the whole of a ticket. One that makes way hands back what comes, and that does
+    not put off its end.
+    """
+    makes_way = places.only is not None and places.only.stopping and places.idle_since is not None
+    places.is_busy, places.idle_since = True, places.idle_since if makes_way else None
     try:
         yield
     finally:
-        places.idle_since = time.monotonic()
+        places.is_busy = False
+        if not makes_way:
+            places.idle_since = time.monotonic()

@@ -36,7 +36,8 @@ class RoleQueues(AMQP):
         """Its channel alone has tickets: a consumer of a user's own gets the messages of its queue."""
         channel = maybe_channel(channel)
         channel.carries_tickets = True
-        return super().TaskConsumer(channel, *args, **options)
+        with channel.declaring():
+            return super().TaskConsumer(channel, *args, **options)
 
     def _retry_publish(self, publish: Any, *args: Any, **kwargs: Any) -> Any:
         """A link's row commits with the outcome of its task, or both do not: there is nothing to publish again.

@@ -10,11 +10,13 @@ reconnecting succeeds only once Redis takes writes; a key of the wrong type is q
 
 from __future__ import annotations
 
+import inspect
 import logging
 import math
 import re
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from queue import Empty
 from typing import Any, TypeVar
 
@@ -24,6 +26,7 @@ from kombu.utils.encoding import bytes_to_str
 from kombu.utils.json import dumps
 from redis import Redis
 from redis.backoff import NoBackoff
+from redis.connection import AbstractConnection
 from redis.exceptions import InvalidResponse, NoPermissionError, OutOfMemoryError, ResponseError
 from redis.retry import Retry
 
@@ -53,6 +56,22 @@ return redis.call('LPUSH', KEYS[1], ARGV[1])
 """
 
 
+def _unsaid() -> dict[str, Any]:
+    """Return the options of this redis-py that keep it from telling Redis, in three round trips a connection, what it
+    is called and that it would like to hear of maintenance.
+    """
+    known = inspect.signature(AbstractConnection.__init__).parameters
+    names = {"driver_info": None} if "driver_info" in known else {"lib_name": None, "lib_version": None}
+    try:
+        from redis.maint_notifications import MaintNotificationsConfig
+    except ImportError:
+        return names
+    return names | {"maint_notifications_config": MaintNotificationsConfig(enabled=False)}
+
+
+UNSAID = _unsaid()
+
+
 class QoS(virtual.QoS):
     """Unacknowledged tickets, which may be lost: those that cannot be put back are issued again, not dumped."""
 
@@ -71,6 +90,9 @@ class Channel(stock.Channel):
 
     #: Whether the queues of tasks are those of tickets here: not where a user's own consumer or producer has it.
     carries_tickets = False
+
+    #: The bindings of the queues that are declared just now, if they are many.
+    declared: list[tuple[str, str, str, str]] | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -157,12 +179,45 @@ class Channel(stock.Channel):
         """Raise ResponseError unless Redis takes writes, by one that needs no memory."""
         self._create_client().delete("celeriac:probe")
 
+    def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
+        return super()._connparams(asynchronous) | UNSAID
+
+    @contextmanager
+    def declaring(self) -> Iterator[None]:
+        """Declare the queues within by one round trip in all, and ask for no length of theirs."""
+        declared: list[tuple[str, str, str, str]] = []
+        self.declared = declared
+        try:
+            yield
+        finally:
+            self.declared = None
+        if declared:
+            self._bind(declared)
+
+    def _bind(self, declared: list[tuple[str, str, str, str]]) -> None:
+        """Bind queues at once; where Redis refuses, one after the other."""
+        try:
+            with self.conn_or_acquire() as client, client.pipeline(transaction=False) as pipe:
+                for exchange, routing_key, pattern, queue in declared:
+                    member = self.sep.join([routing_key or "", pattern or "", queue or ""])
+                    pipe.sadd(self.keyprefix_queue % (exchange,), member)
+                    pipe.sadd(self.keyprefix_binding_permanent % (exchange,), member)
+                pipe.execute()
+        except ResponseError:
+            for one in declared:
+                self._queue_bind(*one)
+
     def _size(self, queue: str) -> int:
+        if self.declared is not None:
+            return 0
         size = super()._size
         return self._past_wrong_types(lambda: int(size(queue)), self._lists([queue]))
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str, queue: str) -> None:
         """Bind the queue, which a full Redis need not store: no ticket is sent through an exchange."""
+        if self.declared is not None and self.typeof(exchange).type == "direct" and queue not in self._expires:
+            self.declared.append((exchange, routing_key, pattern, queue))
+            return
         bind = super()._queue_bind
         keys = {
             self.keyprefix_queue % exchange: "set",

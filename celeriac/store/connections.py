@@ -25,8 +25,9 @@ from celeriac.store import addresses, attempts, awaited, look
 from celeriac.store.encoding import parsed
 from celeriac.store.failures import blame, quote_nothing, unquoted
 from celeriac.store.forks import after_fork
+from celeriac.store.greeting import NO_HSTORE, ask_nothing
 from celeriac.store.overdue import Watch
-from celeriac.store.patience import BRIEF, SETTLED_IN, in_ms, lock_timeout, settle_in
+from celeriac.store.patience import BRIEF, SETTLED_IN, UNSAID, in_ms, lock_timeout, settle_in
 from celeriac.store.plans import BY_LOOKUPS
 from celeriac.store.spare import Spare, refuse_dead
 
@@ -89,9 +90,10 @@ class Database:
 
     There a single statement costs one round trip instead of three, and BEGIN and COMMIT are said where they are meant.
     A connection that Postgres ended while it was idle is replaced.
+    A BEGIN goes with the first statement that follows it.
     `on_ready` hears which roles the looks after commits have given something to do. `answers_within`: how long
     (seconds) an enqueue waits for Postgres' answer: what is done by `cursor`, or is `limited`. `sessions`: how many
-    coroutines of one loop have a connection at once.
+    coroutines of one loop have a connection at once. `answered`: when Postgres answered last (`time.monotonic()`).
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class Database:
         answers_within: float = 10.0, sessions: int = 20,
     ) -> None:  # fmt: skip
         self.url = url
+        self.answered = 0.0
         self._sessions = sessions
         self._awaited: dict[type[QueuePool], AsyncEngine] = {}
         self.watch = Watch(answers_within)
@@ -121,8 +124,9 @@ class Database:
         self.engine = self._engine(size, isolation_level="READ COMMITTED", pool_pre_ping=True)
         self._verbs = self._engine(
             size, isolation_level="AUTOCOMMIT", pool_reset_on_return=None, json_deserializer=parsed,
-            pool_timeout=POOL_TIMEOUT,
+            pool_timeout=POOL_TIMEOUT, **NO_HSTORE,
         )  # fmt: skip
+        ask_nothing(self._verbs)
         event.listen(self._verbs, "connect", self._settle_in)
         event.listen(self._verbs, "checkout", refuse_dead)
         event.listen(self._verbs, "handle_error", quote_nothing)
@@ -149,6 +153,7 @@ class Database:
         self._attempts.begin(dialect.loaded_dbapi.OperationalError)
 
     def _connected(self, _: Any, record: Any) -> None:
+        self.answered = time.monotonic()
         self._attempts.succeeded()
         self._open.add(record.driver_connection)
 
@@ -167,20 +172,25 @@ class Database:
             self.watch.begun.pop(raw, None)
 
     def _begin_statement(
-        self, connection: Connection, cursor: Any, statement: str, parameters: Any, *_: Any
+        self, connection: Connection, cursor: Any, statement: str, parameters: Any, _: Any, many: bool
     ) -> tuple[str, Any]:
         """Add isolation and patience to a statement outside a transaction, unless its session has them; within a
-        transaction its BEGIN has set them.
+        transaction its BEGIN sets them, which goes with the first statement in one round trip.
         """
         raw = cursor.connection
         if raw in self._limited:
             self.watch.begin(raw)
+        if unsaid := connection.info.pop(UNSAID, None):
+            if not many:
+                return unsaid + statement, parameters
+            cursor.execute(unsaid)
         if raw.get_transaction_status() == TRANSACTION_STATUS_IDLE and not statement.startswith("BEGIN "):
             settled_in = SETTLED_IN in connection.info
             statement = f"{'' if settled_in else ISOLATE}{lock_timeout(settled_in=settled_in)}{statement}"
         return statement, parameters
 
     def _note_answer(self, _: Connection, cursor: Any, *__: Any) -> None:
+        self.answered = time.monotonic()
         self.watch.begun.pop(cursor.connection, None)
 
     def _blame_limit(self, context: ExceptionContext) -> BaseException | None:
@@ -350,14 +360,16 @@ class Database:
         raises NoAnswer if a statement has no answer within the time of an enqueue.
         """
         with self._limited_connection() if limited else self._verbs.connect() as connection:
-            connection.exec_driver_sql(self._begin(connection, patience).rstrip("; "))
-            look.begin(connection)
             try:
+                connection.info[UNSAID] = self._begin(connection, patience)
+                look.begin(connection)
                 yield connection
             except BaseException:
                 _roll_back(connection)
                 raise
-            connection.exec_driver_sql("COMMIT")
+            unsaid = str(connection.info.pop(UNSAID, ""))
+            if not unsaid.startswith("BEGIN"):
+                connection.exec_driver_sql(f"{unsaid}COMMIT")
             self._look(connection)
 
     def _begin(self, connection: Connection, patience: float | None = None) -> str:
@@ -383,8 +395,8 @@ class Database:
         rolled back, and planned by look-ups.
         """
         with self._verbs.connect() as connection:
-            connection.exec_driver_sql(f"{self._begin(connection)}{BY_LOOKUPS}")
             try:
+                connection.info[UNSAID] = f"{self._begin(connection)}{BY_LOOKUPS}; "
                 yield connection
             finally:
                 _roll_back(connection)
@@ -447,7 +459,7 @@ class Database:
 
 def _roll_back(connection: Connection) -> None:
     """Roll back. A connection that is gone, or cannot even roll back, is dropped; the server rolls back for it."""
-    if connection.invalidated:
+    if connection.invalidated or str(connection.info.pop(UNSAID, "")).startswith("BEGIN"):
         return
     try:
         connection.exec_driver_sql("ROLLBACK")

@@ -64,8 +64,8 @@ ADMIN = {
 EXISTS = text("SELECT true FROM pg_roles WHERE rolname = :name")
 
 RELATIONS = text("""
-SELECT relname FROM pg_class
-WHERE relnamespace = CAST(:space AS regnamespace) AND relkind IN ('r', 'p', 'v', 'm') ORDER BY relname
+SELECT relname, relkind = 'm' AND CAST(current_setting('server_version_num') AS integer) >= 170000 AS refreshes
+FROM pg_class WHERE relnamespace = CAST(:space AS regnamespace) AND relkind IN ('r', 'p', 'v', 'm') ORDER BY relname
 """)
 
 FUNCTIONS = text("""
@@ -109,9 +109,10 @@ def _statements(connection: Connection, enqueue: str, worker: str, admin: str) -
 
 def _on_tables(connection: Connection, space: str, ours: bool, worker: str, admin: str) -> Iterator[str]:
     quote = connection.dialect.identifier_preparer.quote
-    for name in connection.execute(RELATIONS, {"space": space}).scalars():
+    for name, refreshes in connection.execute(RELATIONS, {"space": space}):
         less = ({worker: WORKER, admin: ADMIN} if ours else {}).items()
-        usual = "SELECT" if name in VERSIONS and not ours else _ALL
+        # MAINTAIN: REFRESH MATERIALIZED VIEW, as a handler may have to.
+        usual = "SELECT" if name in VERSIONS and not ours else f"{_ALL}, MAINTAIN" if refreshes else _ALL
         rights = {worker: usual, admin: usual} | {role: table[name] for role, table in less if name in table}
         for role, may in rights.items():
             if may:

@@ -96,8 +96,8 @@ def migrate(
 
     The engine's part is committed before the application's begins, which may take long: meanwhile nobody waits for the
     engine's tables. A revision's `afterwards` come then, without a transaction; if they are killed, the next migrate
-    begins them again. Raises ConfigurationError for a database that is newer than this code, cannot hold every text, or
-    takes no writes.
+    begins them again. A newer schema on which this code runs stays as it is. Raises ConfigurationError for one on which
+    it does not, and for a database that cannot hold every text or takes no writes.
     """
     timeouts = (lock_timeout, statement_timeout)
     with engine.begin() as turn:
@@ -107,9 +107,10 @@ def migrate(
         with engine.begin() as connection:
             refuse_narrow(connection)
             new = unapplied(connection, application)
-            connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
-            _upgrade(connection, ENGINE, new, timeouts)
-            apply_routines(connection)
+            if not is_ahead(connection):
+                connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
+                _upgrade(connection, ENGINE, new, timeouts)
+                apply_routines(connection)
         if application is not None:
             with engine.begin() as connection:
                 _upgrade(connection, Branch(application, APPLICATION_TABLE), new, timeouts)
@@ -158,7 +159,8 @@ def apply_routines(connection: Connection) -> None:
 def unapplied(connection: Connection, application: Path | None = None) -> set[str]:
     """Return the revisions the code has and the database lacks.
 
-    Raises ConfigurationError if the database has some the code lacks, takes no writes, or its Postgres is too old.
+    Raises ConfigurationError if the database has some the code lacks, unless the engine's say that this code runs on
+    them; if it takes no writes, or its Postgres is too old.
     """
     refuse_old_postgres(connection)
     refuse_read_only(connection)
@@ -251,22 +253,33 @@ def _reached(connection: Connection, branch: Branch) -> frozenset[str]:
     return frozenset(connection.execute(text(f"SELECT version_num FROM {table}")).scalars())
 
 
+# A schema that was migrated before there was such a column has no mark.
+RUNS_FROM = text("SELECT to_jsonb(v) ->> 'runs_from' FROM celeriac.version v")
+
+
+def is_ahead(connection: Connection) -> bool:
+    """Return whether a later release has migrated the engine's schema, and this code runs on it."""
+    changed = ENGINE_VERSIONS.stat().st_mtime_ns
+    if not (reached := _reached(connection, ENGINE)) or reached == _heads(ENGINE_VERSIONS, changed):
+        return False
+    known = {r.revision for r in _script(ENGINE_VERSIONS, changed).walk_revisions()}
+    return not reached <= known and set(connection.execute(RUNS_FROM).scalars()) <= known
+
+
 def _unapplied(connection: Connection, branch: Branch) -> set[str]:
     """Return the missing revisions. Alembic is used only if the database is not current:
     importing it is a third of a worker's start.
     """
     changed = branch.versions.stat().st_mtime_ns
     heads = _heads(branch.versions, changed)
-    if heads and _reached(connection, branch) == heads:
+    reached = _reached(connection, branch)
+    if heads and reached == heads:
         return set()
-
-    from alembic.runtime.migration import MigrationContext
-
     script = _script(branch.versions, changed)
-    options = {"version_table": branch.table, "version_table_schema": branch.schema}
-    reached = MigrationContext.configure(connection, opts=options).get_current_heads()
     known = {r.revision for r in script.walk_revisions()}
-    if unknown := set(reached) - known:
+    if unknown := reached - known:
+        if branch is ENGINE and is_ahead(connection):
+            return set()
         table = f"{branch.schema}.{branch.table}" if branch.schema else branch.table
         raise ConfigurationError(
             f"the database is newer than this code, which does not know {', '.join(sorted(unknown))} of its table "

@@ -26,6 +26,9 @@ PATIENCE: ContextVar[float | None] = ContextVar("celeriac patience", default=DEF
 #: The key in a connection's `info` for a session that has `DEFAULT` and READ COMMITTED set.
 SETTLED_IN = "celeriac: has settled in"
 
+#: The key in a connection's `info` for what goes with its next statement: the BEGIN of its transaction, settings.
+UNSAID = "celeriac: begins"
+
 # Behind a pooler the ids differ, because it gives its clients process ids of its own.
 _SETTLE_IN = """
 SELECT set_config('lock_timeout', %(patience)s, false),

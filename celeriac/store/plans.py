@@ -11,6 +11,8 @@ from contextlib import contextmanager
 
 from sqlalchemy import Connection
 
+from celeriac.store.patience import UNSAID
+
 #: Settings to turn off. Up to Postgres 17 a plan that still needs one of these seems so expensive that it would be
 #: compiled, for seconds: so no jit.
 OTHERWISE = ("jit", "enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin")
@@ -51,11 +53,16 @@ def hashes(connection: Connection) -> Iterator[None]:
     """Allow hash joins within, in a pass: a CTE is joined with as many entries,
     and else each would be compared with each.
     """
-    connection.exec_driver_sql(BY_HASHES)
+    with_next(connection, BY_HASHES)
     yield
     in_order(connection)
 
 
 def in_order(connection: Connection) -> None:
     """Plan what follows in the transaction by look-ups and in index order."""
-    connection.exec_driver_sql(IN_ORDER)
+    with_next(connection, IN_ORDER)
+
+
+def with_next(connection: Connection, settings: str) -> None:
+    """Send settings of this transaction with its next statement, in one round trip."""
+    connection.info[UNSAID] = f"{connection.info.get(UNSAID, '')}{settings}; "

@@ -14,6 +14,7 @@ from sqlalchemy import Connection, TextClause
 from sqlalchemy.dialects.postgresql.psycopg2 import PGDialect_psycopg2
 from sqlalchemy.exc import DBAPIError
 
+from celeriac.store.patience import UNSAID
 from celeriac.store.plans import KEPT_PLAN
 
 
@@ -25,6 +26,8 @@ def for_cursor(statement: TextClause) -> str:
 
 def driver_rows(result: Any) -> list[tuple[Any, ...]]:
     """Return rows as the driver has them, where there are many and each task would feel the cost of more."""
+    if not hasattr(result, "cursor"):  # of somebody else's connection
+        return [tuple(row) for row in result]
     rows: list[tuple[Any, ...]] = result.cursor.fetchall()
     result.close()
     return rows
@@ -55,8 +58,10 @@ class Prepared:
 
         The plan is kept, and may be made while the queue is idle.
         """
+        if not isinstance(connection, Connection):  # somebody else's, in a transaction
+            return connection.exec_driver_sql(self.unprepared, dict(parameters))
         raw: Any = connection.connection.dbapi_connection
-        if raw.info.transaction_status != TRANSACTION_STATUS_IDLE:
+        if UNSAID in connection.info or raw.info.transaction_status != TRANSACTION_STATUS_IDLE:
             return connection.exec_driver_sql(self.unprepared, dict(parameters))
         if self.gives_up:
             return connection.exec_driver_sql(f"{KEPT_PLAN}; {self.unprepared}", dict(parameters))

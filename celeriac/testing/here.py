@@ -68,7 +68,7 @@ def here(app: Celeriac, *, enqueuer: type[Enqueuer] = Waiting, closed: bool = Fa
     """Keep the app's tickets in this process. One that is left at the end is handed back."""
     known = app.__dict__.get("publisher")
     publisher = known if isinstance(known, Here) and known.closed == closed else Here(app, closed=closed)
-    with _exchanged(app, publisher=publisher, enqueuer=enqueuer(app)):
+    with exchanged(app, publisher=publisher, enqueuer=enqueuer(app)):
         try:
             yield publisher
         finally:
@@ -79,14 +79,15 @@ def here(app: Celeriac, *, enqueuer: type[Enqueuer] = Waiting, closed: bool = Fa
 @contextmanager
 def as_usual(app: Celeriac) -> Iterator[None]:
     """Send tickets and wake-ups to Redis."""
-    with _exchanged(app, publisher=Publisher(app), enqueuer=Enqueuer(app)):
+    with exchanged(app, publisher=Publisher(app), enqueuer=Enqueuer(app)):
         yield
         app.enqueuer.kicker.flush()
         app.publisher.close()
 
 
 @contextmanager
-def _exchanged(app: Celeriac, **parts: Any) -> Iterator[None]:
+def exchanged(app: Celeriac, **parts: Any) -> Iterator[None]:
+    """Give the app these parts in the place of its own; it has its own again afterwards."""
     before = {name: app.__dict__[name] for name in parts if name in app.__dict__}
     app.__dict__.update(parts)
     try:

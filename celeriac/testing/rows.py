@@ -35,6 +35,7 @@ from celeriac.store.states import (
     WAITS_FOR_TIME,
 )
 from celeriac.testing.here import the_app
+from celeriac.testing.within import within
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -60,7 +61,7 @@ def enqueued(
     """Return the unfinished tasks, as rows of `worker_tasks`, the oldest first. Raises UnknownRole."""
     app = the_app(app)
     name = None if role is None else app.role_named(getattr(role, "name", role))[0].name
-    with app.database.reading() as connection:
+    with within(app), app.database.reading() as connection:
         rows = connection.execute(ENQUEUED, {"role": name, "account": account}).mappings().all()
     return [{**row, "args": revived(row["args"]), "kwargs": revived(row["kwargs"])} for row in rows]
 

@@ -29,6 +29,7 @@ from celeriac.store.connections import Database
 from celeriac.store.encoding import revived
 from celeriac.store.states import ALL, COMPLETED, FAILED, PENDING, WAITS_FOR_TIME
 from celeriac.testing.here import Here, here, the_app, turn
+from celeriac.testing.within import within
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -112,11 +113,18 @@ def run(task: Task[P, Any] | Call[P], /, *args: P.args, **kwargs: P.kwargs) -> R
         called = task.delay(*args, **kwargs)
         if called.row_id is None:
             raise CeleriacError(f"{called.id} has no row yet: this is a handler, or an open transaction has its key")
-        token, role = _claim(app, called.row_id)
-        run_ticket(app, role.name, [called.row_id], token)
-        settled = [run for run in witness.runs if run.task.id == called.row_id]
+        with within(app) as is_inside:
+            if is_inside:
+                _look(app.database, app.process_name)  # nothing was committed, after which a key is handed over
+            return _run(app, called.row_id, witness)
+
+
+def _run(app: Celeriac, row: int, witness: Witness) -> Ran:
+    token, role = _claim(app, row)
+    run_ticket(app, role.name, [row], token)
+    settled = [run for run in witness.runs if run.task.id == row]
     if not settled:
-        raise CeleriacError(f"task {called.row_id} of {role.name} cannot run: {_why(app.database, called.row_id)}")
+        raise CeleriacError(f"task {row} of {role.name} cannot run: {_why(app.database, row)}")
     return _ran(app.database, settled[-1], witness)
 
 
@@ -132,9 +140,9 @@ def drain(
     """
     app, too_many = the_app(app), ""
     name = None if role is None else app.role_named(getattr(role, "name", role))[0].name
-    database, by, planned = app.database, app.process_name, (with_scheduled, with_retries)
-    with turn, here(app) as publisher, Witness() as witness:
-        while _round(app, publisher, name, witness, raising) or _hasten(database, by, name, *planned):
+    by, planned = app.process_name, (with_scheduled, with_retries)
+    with turn, within(app), here(app) as publisher, Witness() as witness:
+        while _round(app, publisher, name, witness, raising) or _hasten(app.database, by, name, *planned):
             if too_many:
                 raise CeleriacError(too_many)
             if len(witness.runs) > limit:

@@ -70,7 +70,8 @@ class Governor(threading.Thread):
     def resources(self) -> dict[str, Any]:
         """Return the figures for the heartbeat."""
         reason = self.back_off.reason
-        fields = {"is_backing_off": reason is not None, "backoff_reason": reason}
+        fields = {"is_backing_off": reason is not None, "backoff_reason": reason,
+            "is_short_of_memory": self.back_off.stuck}  # fmt: skip
         return self.usage.described() | fields
 
 

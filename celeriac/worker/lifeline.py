@@ -25,7 +25,7 @@ from celeriac.counters import COUNTERS
 from celeriac.dispatch import parking
 from celeriac.dispatch.glance import glance
 from celeriac.roles.role import Role
-from celeriac.run import journal, redaction, shared
+from celeriac.run import descriptors, journal, redaction, shared
 from celeriac.run import lease as heartbeat
 from celeriac.run.late import HeldUp, late
 from celeriac.run.lease import WorkerState
@@ -157,6 +157,8 @@ class Lifeline(threading.Thread):
 
     def look(self) -> None:
         """Poll once. A lock that delays one part of it does not delay another."""
+        if self.owns_process and descriptors.are_short():
+            self.make_way()
         self._unless_locked(self.stop_overdue)
         self._unless_locked(self.release_lost)
         self._beat_if_due()
@@ -243,7 +245,7 @@ class Lifeline(threading.Thread):
 
     def _more_resources(self) -> dict[str, Any]:
         overdue = {"drain_overdue": round(seconds, 1)} if (seconds := PULSE.overdue()) else {}
-        return {"node": shared.node(), "processes": self.processes()} | overdue
+        return {"node": shared.node(), "processes": self.processes(), "clock": round(time.time(), 3)} | overdue
 
     def queues(self) -> set[str]:
         return set(self.app.amqp.queues.consume_from)
@@ -362,6 +364,13 @@ class Lifeline(threading.Thread):
         """End as SQL requests: by SIGTERM, which Celery answers by draining."""
         logger.warning("Worker %s is decommissioned: it finishes what it has and ends", shared.worker_id())
         os.kill(os.getpid(), signal.SIGTERM)
+
+    def make_way(self) -> None:
+        """End in good order for want of file descriptors, so that whoever started the worker starts it anew."""
+        if not self.is_stopping():
+            logger.critical("Worker %s has hardly a file descriptor left: it finishes what it has", shared.worker_id())
+            shared.drain()
+            os.kill(os.getpid(), signal.SIGTERM)
 
     def hand_back_running(self) -> None:
         """End the grace period: free the rows first, then end the processes; their late finish is refused."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from copy import copy
 from datetime import UTC, datetime
 from typing import Any
@@ -81,12 +81,20 @@ _CONTINUED = "\n    "
 _PLAIN = (logging.Formatter, ColorFormatter, TaskFormatter)
 
 
+#: What a line's form may show of its record where lines are written together.
+_ALIKE = frozenset({"asctime", "levelname", "levelno", "message", "msecs", "process", "processName"})
+_FIELD = re.compile(r"%\((\w+)\)")
+
+
 class AsText(logging.Formatter):
     """Formats as the formatter before it does, but with nothing that only looks like a line of the log."""
 
     def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()
         self.inner = inner
+        is_known = type(inner) in (logging.Formatter, ColorFormatter) and type(inner._style) is logging.PercentStyle
+        #: True if lines of equal time, level and process differ in nothing but their message.
+        self.is_alike = is_known and _ALIKE.issuperset(_FIELD.findall(inner._style._fmt))
 
     def format(self, record: logging.LogRecord) -> str:
         if not (record.exc_info or record.exc_text or _NEEDS_CARE.search(record.getMessage())):
@@ -96,6 +104,18 @@ class AsText(logging.Formatter):
         error = record.exc_text or (self.inner.formatException(record.exc_info) if record.exc_info else None)
         shown.exc_text = error and in_one_record(error)
         return self.inner.format(shown)
+
+    def many(self, said: Iterable[tuple[float, str]]) -> str:
+        """Return the lines at INFO with these times (seconds of the epoch) and messages, where they are alike."""
+        lines, last, before, after = [], -1, "", ""
+        for created, message in said:
+            if (now := int(created * 1000)) != last:
+                record = logging.LogRecord("", logging.INFO, "", 0, "\0", (), None)
+                record.created, record.msecs, last = created, float(now % 1000), now
+                before, _, after = self.inner.format(record).partition("\0")
+            shown = in_one_record(message) if _NEEDS_CARE.search(message) else message
+            lines.append(f"{before}{shown}{after}\n")
+        return "".join(lines)
 
 
 def in_one_record(said: str) -> str:

@@ -21,6 +21,7 @@ from celeriac.errors import ConfigurationError
 from celeriac.roles.declare import Roles
 from celeriac.roles.role import Role
 from celeriac.run import shared
+from celeriac.run.places import places
 from celeriac.run.traces import traces
 from celeriac.store.built_in import is_built_in
 from celeriac.store.connections import Database
@@ -79,6 +80,7 @@ class LifelineStep(bootsteps.StartStopStep):
         pools.guard(worker.app.tasks)
         self.lifeline = lifeline = Lifeline(worker.app, worker)
         lifeline.owns_process = threading.current_thread() is threading.main_thread()
+        places.end = lifeline.make_way if lifeline.owns_process else None
         PULSE.ends = math.inf
         port = [above.load(above.WORKER_PORT)(lifeline)] if worker.app.settings.metrics_address else []
         for thread in port:

@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 class Watchdog(threading.Thread):
     """Ends the lifeline's connection if there was no answer for half the shortest lease.
 
+    The limit is for one answer, not for a poll of many statements, which takes long where the server is far away.
     Heartbeats are a third of a lease apart: a hung one is ended at the latest when five sixths are over, and checks are
     so close together that another still comes in time.
     """
@@ -33,7 +34,7 @@ class Watchdog(threading.Thread):
         limit = self.lifeline.lease() / 2
         while not self.lifeline.over.wait(min(limit / 16, 5.0)):
             limit = self.lifeline.lease() / 2
-            if time.monotonic() - self.lifeline.answered > limit:
+            if time.monotonic() - max(self.lifeline.answered, self.lifeline.database.answered) > limit:
                 logger.error("Postgres has not answered for %g s; dropping the heartbeat's connection", limit)
                 self.lifeline.answered = time.monotonic()
                 shut_sockets(self.lifeline.database)

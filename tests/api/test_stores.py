@@ -110,3 +110,17 @@ def test_a_resync_behind_another_of_the_stores_tasks_says_so(api: Api) -> None:
     here = store(api)
     task(api, "running", role="elsewhere", lock_key=f"dispensary_id:{here}")
     assert api.post(f"/api/tasks/store/{here}/run-now")["waits_for"] == "lock"
+
+
+def test_tasks_of_a_store_are_asked_for_by_its_id(api: Api) -> None:
+    """As the column of `worker_tasks` is called; a name that no handler has is a slip, and `view` sees no arguments."""
+    here, there = store(api), store(api)
+    body = {"role": "product_resync"}
+    mine, _ = (api.post("/api/tasks", body | {"dispensary_id": one})["id"] for one in (here, there))
+    for query in (f"role=product_resync&dispensary_id={here}", f"dispensary_id={here}", f"arg.dispensary_id={here}"):
+        assert [one["id"] for one in api.get(f"/api/tasks?{query}")["tasks"]] == [mine], query
+    assert [one["id"] for one in api.get(f"/api/admin/jobs?role=product_resync&dispensary_id={here}")["jobs"]] == [mine]
+    assert api.refused(422, "GET", f"/api/tasks?dispensary_ids={here}")["errors"][0]["field"] == "dispensary_ids"
+    api.refused(422, "GET", f"/api/tasks?dispensary_id={here}&arg.dispensary_id={here}")
+    api.refused(422, "GET", f"/api/audit?dispensary_id={here}")
+    api.refused(403, "GET", f"/api/tasks?dispensary_id={here}", scope="view")

@@ -25,6 +25,17 @@ def test_ticked_tasks_are_retried_and_each_refusal_is_told(site: Site) -> None:
     assert str(over) in said
 
 
+def test_refusals_of_the_same_kind_are_one_line_with_a_count(site: Site) -> None:
+    failed = [task(site, "failed", "crawl", unique_key=f"store {n}") for n in range(5)]
+    holders = [task(site, "pending", "crawl", unique_key=f"store {n}") for n in range(5)]
+    over = task(site, "completed", "crawl")
+    said = site.told("tasks/retry", task=[*failed, over])
+    assert said.count("has its unique key") == 1
+    first = ", ".join(map(str, sorted(failed)[:3]))
+    assert f"6 were not changed (5 ({first}, …): task {holders[0]} has its unique key " in said
+    assert f" by now; {over}: " in said
+
+
 def test_ticked_tasks_are_cancelled_after_a_question(site: Site) -> None:
     waiting = [task(site, "pending", "crawl") for _ in range(2)]
     asked = site.post("tasks/cancel", task=waiting)

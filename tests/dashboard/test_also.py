@@ -16,7 +16,7 @@ from click.testing import CliRunner
 from celeriac.cli import within_celery
 from celeriac.dashboard import tasks, trail
 from celeriac.dashboard.also import LISTS, also
-from celeriac.dashboard.templates import ALSO, NAV
+from celeriac.dashboard.templates import ALSO, TABS
 from tests.api.works import task
 from tests.dashboard.site import Site, worker
 
@@ -45,7 +45,7 @@ def run(site: Site, said: dict[str, str]) -> None:
         assert done.exit_code in (0, 1), (said["CLI"], done.output)
 
 
-@pytest.mark.parametrize("page", [page for page, _, _ in NAV])
+@pytest.mark.parametrize("page", [path for pages in TABS.values() for path, _, _ in pages])
 def test_every_page_says_how_sql_tells_the_same(site: Site, page: str) -> None:
     assert LISTS.keys() == ALSO.keys()
     said = told(site, page)
@@ -74,8 +74,8 @@ def test_every_page_says_how_sql_tells_the_same(site: Site, page: str) -> None:
             {"move": "retry", "state": "failed", "role": "crawl"},
             "tasks list --status failed --role crawl",
         ),
-        ("locks", {"tab": "unique"}, "celeriac locks unique-keys"),
-        ("locks", {"tab": "unique", "role": "crawl"}, "celeriac locks unique-keys crawl"),
+        ("unique-keys", {}, "celeriac locks unique-keys"),
+        ("unique-keys", {"role": "crawl"}, "celeriac locks unique-keys crawl"),
     ],
 )
 def test_a_filter_is_said_in_each_way(site: Site, path: str, asked: dict[str, str], has: str | None) -> None:

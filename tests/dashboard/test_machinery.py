@@ -20,7 +20,7 @@ def test_a_beat_that_is_gone_is_told_with_the_command_that_starts_one(site: Site
     site.rows("""INSERT INTO celeriac.beats (beat_id, hostname, pid, last_tick_at)
         VALUES ('b', 'node-7', 3, now() - interval '90 seconds')""")
     assert "No beat ticks since" in site.html("schedules")
-    assert "celery -A shop beat" in site.html("schedules")
+    assert "celery -A dashboard beat" in site.html("schedules")
     assert "✕ none" in site.html("overview")
     site.rows("UPDATE celeriac.beats SET last_tick_at = now(), late_by = 0.4")
     assert "1 beat alive" in site.html("schedules")

@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy.exc import DataError
 
 from celeriac.dashboard import errors, reading
-from celeriac.dashboard.templates import ALSO, NAV
+from celeriac.dashboard.templates import ALSO, TABS
 from celeriac.store.connections import Database
 from tests.api.works import task
 from tests.dashboard.pages import FORMS, ONE, PAGES, filled
@@ -24,7 +24,22 @@ def headings(text: str) -> list[str]:
 
 
 def test_each_page_of_the_navigation_is_tried() -> None:
-    assert [path for path, _, _ in NAV] == list(PAGES)
+    assert [path for pages in TABS.values() for path, _, _ in pages] == list(PAGES)
+
+
+def test_each_page_is_under_one_of_five_tabs(site: Site, furnished: dict[str, int]) -> None:
+    assert list(TABS) == ["Now", "Tasks", "Who", "Fleet", "Record"]
+    for path in (*PAGES, *(filled(path, furnished) for path in (*ONE, *FORMS))):
+        header = site.html(path).partition("<header>")[2].partition("</header>")[0]
+        tabs, _, within = header.partition('<nav class="within"')
+        assert tabs.count("aria-current") == 1, path
+        assert ('aria-current="page"' in within) is (path != "overview"), path
+
+
+def test_the_former_address_of_unique_keys_leads_to_them(site: Site) -> None:
+    for suffix in ("", ".json"):
+        answer = site.get(f"locks{suffix}?tab=unique&role=crawl")
+        assert (answer.status_code, answer.headers["location"]) == (303, f"./unique-keys{suffix}?role=crawl")
 
 
 @pytest.mark.parametrize("path", PAGES)

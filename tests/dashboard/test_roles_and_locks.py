@@ -26,19 +26,19 @@ def test_a_lock_says_who_has_it_and_who_stands_behind(site: Site) -> None:
 
 
 def test_unique_keys_are_listed_with_the_task_that_has_each(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert "No unfinished task has a unique key" in site.html("locks?tab=unique")
+    assert "No unfinished task has a unique key" in site.html("unique-keys")
     monkeypatch.setattr(locks, "ROWS", 2)
     made = [task(site, "pending", "crawl", unique_key=f"store:{n}") for n in range(3)]
     running = task(site, "running", "resync", unique_key="store:9")
-    text = site.html("locks?tab=unique")
+    text = site.html("unique-keys")
     assert [f'id="unique-{n}"' in text for n in (*made, running)] == [True, True, False, False]
     following = html.unescape(re.findall(r'rel="next" href="([^"]+)"', text)[0])
-    text = site.html(f"locks{following}")
+    text = site.html(f"unique-keys{following}")
     assert [f'id="unique-{n}"' in text for n in (*made, running)] == [False, False, True, True]
     assert "▶</span> running" in text
-    assert [one["unique_key"] for one in site.get("locks.json?tab=unique&role=resync").json()["keys"]] == ["store:9"]
-    assert "No unfinished task of other" in site.html("locks?tab=unique&role=other")
-    assert f'id="unique-{made[0]}"' in site.html("locks?tab=unique&after=nonsense")
+    assert [one["unique_key"] for one in site.get("unique-keys.json?role=resync").json()["keys"]] == ["store:9"]
+    assert "No unfinished task of other" in site.html("unique-keys?role=other")
+    assert f'id="unique-{made[0]}"' in site.html("unique-keys?after=nonsense")
 
 
 def test_a_role_says_who_gets_how_much(site: Site) -> None:

@@ -8,8 +8,9 @@ import json
 import re
 import shutil
 import subprocess
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import cache
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -285,13 +286,88 @@ def test_each_worker_is_scaled_by_figures_of_the_roles_of_its_queues(rows: Rows)
         assert set(re.findall(r"'(\w+)'", query)) == _roles(_option(container, "-Q"))
 
 
-def test_pods_reach_what_compose_has_them_ask_and_nothing_of_the_platform() -> None:
-    (policy,) = read(HERE / "components" / "egress" / "policy.yaml")
-    assert complaints([policy]) == []
-    names, servers = policy["spec"]["egress"]
-    assert {one["port"] for one in names["ports"]} == {53}
-    ports = {one["port"] for one in servers["ports"]}
-    assert {5432, 6379, 443} <= ports
-    assert PORT not in ports, "figures and probes are the platform's to ask"
-    assert all(block["ipBlock"]["except"] for block in servers["to"])
-    assert policy["spec"]["podSelector"]["matchLabels"].items() <= _worker(base())["metadata"]["labels"].items()
+def pod_labels(name: str) -> dict[str, str]:
+    found: dict[str, str] = next(
+        one["spec"]["template"]["metadata"]["labels"] for one in base()
+        if one["kind"] in ("Deployment", "Job") and one["metadata"]["name"] == name
+    )  # fmt: skip
+    return found
+
+
+def selects(selector: Document, labels: Mapping[str, str]) -> bool:
+    among = {"In": True, "NotIn": False}
+    return all(labels.get(key) == value for key, value in selector.get("matchLabels", {}).items()) and all(
+        (labels.get(one["key"]) in one["values"]) is among[one["operator"]]
+        for one in selector.get("matchExpressions", ())
+    )
+
+
+def reaches(pod: str, address: str, port: int) -> bool:
+    """Whether the policies let that pod connect there by TCP: where one allows it, or anywhere if there is none."""
+    policies = [
+        one["spec"] for one in base() if one["kind"] == "NetworkPolicy" and "Egress" in one["spec"]["policyTypes"]
+    ]
+    ours = [one for one in policies if selects(one["podSelector"], pod_labels(pod))]
+    rules = [rule for one in ours for rule in one.get("egress", ())]
+    return not ours or any(_allows(rule, ip_address(address), port) for rule in rules)
+
+
+def _allows(rule: Document, address: IPv4Address | IPv6Address, port: int) -> bool:
+    blocks = [peer["ipBlock"] for peer in rule.get("to", ())]
+    return {"port": port, "protocol": "TCP"} in rule["ports"] and (not blocks or any(
+        address in ip_network(block["cidr"]) and not any(address in ip_network(one) for one in block.get("except", ()))
+        for block in blocks
+    ))  # fmt: skip
+
+
+#: Where a worker's servers are, a page, the machines beside it, and who tells a platform's secrets.
+SERVER, PAGE, BESIDE, PLATFORM = "10.0.3.4", "93.184.216.34", ("10.0.3.5", "192.168.7.1", "fd12::7"), "169.254.169.254"
+BROWSERS = ("worker-thumbnails", "worker-stores", "worker-product-resync")
+
+
+@pytest.mark.parametrize("pod", [f"worker-{name}" for name in WORKERS] + ["beat", "api", "migrate"])
+def test_pods_reach_their_servers_and_what_is_named_and_nothing_else(pod: str) -> None:
+    """Nothing is open that is not named; a pod that opens pages reaches no machine beside its servers' ports."""
+    assert all(reaches(pod, SERVER, port) for port in (5432, 6432, 6379, 26379))
+    assert reaches(pod, PAGE, 443)
+    assert [port for port in (22, 80, 443, 5432, 6379, PORT) if reaches(pod, PLATFORM, port)] == []
+    assert not reaches(pod, PAGE, 22)
+    assert not reaches(pod, SERVER, PORT), "figures and probes are the platform's to ask"
+    inside = [address for address in BESIDE for port in (80, 443, 25, 587) if reaches(pod, address, port)]
+    assert (inside == []) is (pod in BROWSERS)
+    assert reaches(pod, PAGE, 587) is not reaches(pod, PAGE, 80)
+
+
+def test_a_policy_that_is_taken_away_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the table above asserts can fail: without its own policy a browser's pod reaches no page."""
+    without = [one for one in base() if (one["kind"], one["metadata"]["name"]) != ("NetworkPolicy", "browser")]
+    monkeypatch.setattr("tests.deploy.test_kubernetes.base", lambda: without)
+    assert not reaches("worker-thumbnails", PAGE, 443)
+    monkeypatch.setattr(
+        "tests.deploy.test_kubernetes.base", lambda: [o for o in without if o["kind"] != "NetworkPolicy"]
+    )
+    assert reaches("worker-thumbnails", PLATFORM, 80)
+
+
+def secret_of(name: str) -> str:
+    spec = next(o for o in base() if o["kind"] in ("Deployment", "Job") and o["metadata"]["name"] == name)["spec"]
+    pod = spec["template"]["spec"]
+    (secret,) = (one["secretRef"]["name"] for one in pod["containers"][0]["envFrom"] if "secretRef" in one)
+    account = pod.get("serviceAccountName")
+    assert account == (None if name == "migrate" else secret)
+    return str(secret)
+
+
+def test_each_kind_of_pod_has_its_own_secret_and_account() -> None:
+    """Only what migrates has the owner's address; only the API what operators may; pages' pods nothing of others."""
+    names = [one["metadata"]["name"] for one in base() if one["kind"] in ("Deployment", "Job")]
+    by_secret: dict[str, set[str]] = {}
+    for name in names:
+        by_secret.setdefault(secret_of(name), set()).add(name)
+    assert by_secret["celeriac-migrate"] == {"migrate"}
+    assert by_secret["celeriac-api"] == {"api"}
+    assert by_secret["celeriac-browser"] == set(BROWSERS)
+    assert by_secret["celeriac-worker"] == {f"worker-{name}" for name in WORKERS} - set(BROWSERS) | {"beat"}
+    accounts = {one["metadata"]["name"] for one in base() if one["kind"] == "ServiceAccount"}
+    assert accounts == set(by_secret) - {"celeriac-migrate"}
+    assert all(f"`{name}`" in (HERE / "README.md").read_text() for name in by_secret)

@@ -59,6 +59,10 @@ def test_calls_belong_to_the_transaction_around_them_and_djangos_tasks_are_rows(
     assert f"Ran {40 + 4 * len(PERIODIC)} tests" in said
 
 
+def test_what_a_testcase_enqueues_runs_in_its_own_transaction(environ: dict[str, str]) -> None:
+    assert "Ran 10 tests" in manage(environ, "test", "shop.tests_within")
+
+
 SEND = """
 import django
 django.setup()

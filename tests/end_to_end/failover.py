@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -24,10 +25,18 @@ class Pair:
     """`url` names both, and whoever connects gets the one that takes writes."""
 
     def __init__(self, primary: local.PostgresServer, standby: Standby) -> None:
-        self.primary, self.standby = primary, standby
+        self.primary: local.PostgresServer = primary
+        self.standby = standby
         hosts = ",".join(str(server.socket_folder) for server in (primary, standby))
         where = f"host={hosts}&port={PORT},{PORT}&target_session_attrs=read-write"
         self.url = f"postgresql+psycopg2://postgres@/{DATABASE}?{where}"
+
+    def follow(self) -> None:
+        """Once the primary was killed and the standby promoted: the former becomes the new one's standby, made anew."""
+        folder = self.primary.folder
+        shutil.rmtree(folder / "data")
+        self.primary, self.standby = self.standby, Standby(folder, self.standby)
+        self.standby.start()
 
 
 @contextmanager
@@ -37,11 +46,18 @@ def pair(folder: Path) -> Iterator[Pair]:
         primary = stack.enter_context(shop_server(folder))
         standby = Standby(folder / "standby", primary)
         standby.start()
-        stack.callback(standby.stop)
-        yield Pair(primary, standby)
+        both = Pair(primary, standby)
+        stack.callback(lambda: (both.standby.stop(), both.primary.stop()))
+        yield both
 
 
-class Sentinel(local.ValkeyServer):
+class Open(local.ValkeyServer):
+    """A server without a password, as those who follow Sentinels by their addresses alone expect."""
+
+    password = ""
+
+
+class Sentinel(Open):
     """Watches a master with others of its kind, and has a replica take over."""
 
     def __init__(self, folder: Path, master: local.ValkeyServer) -> None:
@@ -92,7 +108,7 @@ def watched(folder: Path) -> Iterator[Watched]:
             stack.callback(server.stop)
             stack.callback(lambda: server.resume() if server.running else None)
 
-        master = local.ValkeyServer(folder / "master", free_port())
+        master = Open(folder / "master", free_port())
         started(master)
         replica = Replica(folder / "replica", master)
         started(replica)

@@ -19,3 +19,9 @@ def call(account: str, seconds: float) -> None:
 def batch(account: str, seconds: float) -> None:
     """The same, dispatched by beat alone."""
     time.sleep(seconds)
+
+
+@app.task(shared=False, role="often", fair_by="account", prompt=False, every=2)
+def often(account: str, seconds: float) -> None:
+    """The same, every two seconds."""
+    time.sleep(seconds)

@@ -30,6 +30,8 @@ def is_so(what: str) -> bool:
 def webhook(account: str = "") -> None:
     if is_so("down") or is_so(f"down for {account}"):
         raise HTTPError("503 for https://hooks.example/orders")
+    if is_so("slow"):
+        time.sleep(1.5)
 
 
 @app.task(shared=False, role="poisoned", autoretry_for=(TypeError,), max_retries=50, retry_backoff=3600)
@@ -43,3 +45,12 @@ def report(key: str | None = None, account: str = "") -> None:
     """Runs until nothing holds it up."""
     while is_so("hangs"):
         time.sleep(0.05)
+
+
+@app.task(shared=False, role="leaks", max_retries=0)
+def leaks() -> None:
+    """Grows by half a gigabyte, and keeps it."""
+    kept = bytearray(b"x") * 500_000_000
+    while is_so("hangs"):
+        time.sleep(0.05)
+    del kept

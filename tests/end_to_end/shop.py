@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import resource
 import signal
 import subprocess
 import sys
@@ -291,6 +292,15 @@ _kept: list[bytearray] = []
 def leaky(self: Task[..., Any], megabytes: int) -> int:
     """Leaves so much memory behind in its process."""
     _kept.append(bytearray(b"x") * (megabytes * 1024 * 1024))
+    return os.getpid()
+
+
+@app.task(shared=False, role="spiller", chunk=4)
+def spiller(files: int) -> int:
+    """Opens so many files and never closes them, in a process that may have 128."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, most))
+    _kept.extend(open(__file__) for _ in range(files))  # noqa: SIM115
     return os.getpid()
 
 

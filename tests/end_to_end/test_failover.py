@@ -144,6 +144,43 @@ def test_one_that_takes_longer_than_a_lease_takes_no_task_from_its_worker(
     assert rows("SELECT FROM celeriac.task_events WHERE kind = 'rescue'") == []
 
 
+@pytest.mark.timeout(900)
+@pytest.mark.nightly("ten failovers, each longer than a lease")
+def test_ten_in_a_row_cost_no_task_and_refuse_no_outcome(
+    postgres: Pair, redis_url: str, life: ExitStack, tmp_path: Path
+) -> None:
+    """Under load, each beside tasks that run on through it."""
+    producer = Producer(postgres.url, redis_url=redis_url)
+    life.callback(producer.close)
+    module = "tests.end_to_end.shop"
+    for name in ("one", "other"):
+        life.enter_context(processes.worker(module, postgres.url, redis_url, tmp_path / name, environ=QUICK))
+    life.enter_context(processes.beat(module, postgres.url, redis_url, tmp_path / "beat", QUICK))
+    ran_on = []
+    for _ in range(10):
+        synchronise(postgres.primary)
+        before = Rows(postgres.primary.url)
+        ran_on += [producer.app.send_task("slow", kwargs={"seconds": 1.5 * OUTAGE}).id for _ in range(2)]
+        running = "SELECT FROM worker_tasks WHERE status = 'running' AND task_id = ANY (:tasks)"
+        until(lambda: len(before(running, tasks=ran_on[-2:])) == 2, "the tasks to run")  # noqa: B023
+        before.close()
+        with producer.at_work():
+            producer.more()
+            postgres.primary.kill()
+            back = time.monotonic() + OUTAGE
+            until(lambda: time.monotonic() > back, "the lease to be over")  # noqa: B023
+            postgres.standby.promote()
+            producer.more()
+        postgres.follow()
+    rows = Rows(postgres.primary.url)
+    life.callback(rows.close)
+    until(lambda: finished(rows, producer), "all that was accepted to run")
+    ended = "SELECT status, losses FROM worker_tasks WHERE task_id = ANY (:tasks)"
+    until(lambda: {s for s, _ in rows(ended, tasks=ran_on)} <= {"completed", "failed"}, "what ran through it to end")
+    assert set(rows(ended, tasks=ran_on)) == {("completed", 0)}
+    assert rows("SELECT FROM celeriac.task_events WHERE kind IN ('rescue', 'late_finish')") == []
+
+
 def test_a_standby_that_is_named_alone_takes_no_worker(postgres: Pair, redis_url: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "celery", "-A", "tests.end_to_end.shop", "worker", "-c", "1"]
     urls = {"DATABASE_URL": postgres.standby.url, "REDIS_URL": redis_url, "PYTHONPATH": str(ROOT)}

@@ -1,194 +1,26 @@
-"""Staged incidents: each is the first thing that doctor, status, overview and alert name, and its cure ends it.
-
-One stack for all: servers, a worker and a beat of their own. What a rule waits for in seconds is made short by
-settings, or the note that it is above its threshold is made old.
-"""
+"""Staged incidents: each is the first thing that doctor, status, overview and alert name, and its cure ends it."""
 
 from __future__ import annotations
 
-import importlib
 import signal
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from contextlib import ExitStack
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
 
-import httpx
 import pytest
-import uvicorn
-from click.testing import CliRunner
 from redis import Redis
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
-from celeriac import Settings, local
-from celeriac.api.server import create
-from celeriac.cli import within_celery
-from celeriac.dashboard import reading
 from celeriac.doctor import examine
-from celeriac.local.valkey import free_port
-from celeriac.operate import tokens
-from celeriac.store.migrate import migrate
-from tests import processes
-from tests.api.server import signed_in
-from tests.end_to_end.conftest import QUICK
-from tests.end_to_end.incidents import OUTSIDE
-from tests.processes import Rows, Running, until
-
-MODULE = "tests.end_to_end.incidents"
-
-#: What has to be silent, or waits, for so long. A beat looks at alerts every half second.
-SHORT = QUICK | {
-    "CELERIAC_ALERT_BEAT_MS": "3000", "CELERIAC_ALERT_HEARTBEAT_MS": "3000", "CELERIAC_ALERT_QUEUE_DEPTH": "50",
-    "CELERIAC_TICKET_GRACE_MS": "5000",
-}  # fmt: skip
-
-#: Seconds within which an incident is named, and after its cure no more. A busy machine has some more.
-NAMED, GONE = 15.0 * 2, 30.0
-
-
-@dataclass
-class Staged:
-    """The stack, and what its surfaces say first."""
-
-    module: ModuleType
-    postgres: local.PostgresServer
-    valkey: local.ValkeyServer
-    rows: Rows
-    worker: Running
-    folder: Path
-    stack: ExitStack
-    browser: httpx.Client
-    beat: Running
-
-    def names(self, kind: str, subject: str, *words: str) -> None:
-        """It comes first everywhere, with these words; and fires once it has lasted."""
-        first_line = f"wrong     {kind} {subject}: "
-        try:
-            until(lambda: self.status().startswith(first_line), f"status to name {kind}", NAMED)
-        except AssertionError:
-            assert self.status(whole=True).startswith(first_line)
-        status = self.status()
-        assert all(word in status for word in words), status
-        first = examine(self.module.app)[0]
-        assert (first.ok, first.runbook) == (False, f"docs/runbooks/{kind}.md"), first
-        assert first.says.startswith(f"{subject}: ")
-        title = f"<h1>{kind.replace('_', ' ').capitalize()}: {subject}"
-        assert title in self.overview()
-        self.fires(kind, subject)
-
-    def fires(self, kind: str, subject: str) -> None:
-        """What has been above its threshold for a moment is made to have been for an hour."""
-
-        def is_firing() -> bool:
-            self.rows("UPDATE celeriac.alerts_pending SET since = since - interval '1 hour' WHERE name = :n", n=kind)
-            return bool(self.rows("SELECT FROM celeriac.alerts WHERE (name, subject) = (:n, :s)", n=kind, s=subject))
-
-        try:
-            until(is_firing, f"the alert {kind}", NAMED)
-        except AssertionError:
-            alerts = self.rows(
-                "SELECT name, subject FROM celeriac.alerts UNION ALL SELECT name, subject FROM celeriac.alerts_pending"
-            )
-            raise AssertionError(f"{alerts}\n{self.beat.printed()[-3000:]}") from None
-
-    def is_over(self, kind: str) -> None:
-        until(lambda: f"wrong     {kind} " not in self.status(whole=True), f"{kind} to leave", GONE)
-        until(lambda: not self.rows("SELECT FROM celeriac.alerts WHERE name = :n", n=kind), "the alert to end", GONE)
-
-    def is_well(self) -> None:
-        try:
-            until(lambda: not self.wrong(), "nothing to be wrong", GONE)
-        except AssertionError:
-            assert self.wrong() == []
-
-    def wrong(self) -> list[str]:
-        """But that this process alone knows shared tasks of other tests' applications."""
-        found = [finding for finding in examine(self.module.app) if not finding.ok]
-        return [one.says for one in found if "stands in the beat config alone" not in one.says]
-
-    def status(self, *, whole: bool = False) -> str:
-        told = CliRunner().invoke(within_celery, ["status"], obj=SimpleNamespace(app=self.module.app)).stdout
-        return told if whole else told.partition("\n")[0]
-
-    def overview(self) -> str:
-        return self.browser.get("/admin/overview").text
-
-    def tick(self) -> Running:
-        environ = SHORT | {"PYTHONPATH": str(processes.ROOT)}
-        log = self.folder / "beat.log"
-        beat = processes.beat(MODULE, self.postgres.url, self.valkey.url, log, environ)
-        return self.stack.enter_context(beat)
-
-    def broken(self, what: str) -> None:
-        self.rows("INSERT INTO outside VALUES (:what)", what=what)
-
-    def mended(self) -> None:
-        self.rows("DELETE FROM outside")
-
-    @contextmanager
-    def psql(self, *statements: str) -> Iterator[int]:
-        """Somebody's open transaction; the process of it."""
-        engine = create_engine(self.postgres.url, connect_args={"application_name": "psql"})
-        connection = engine.connect()
-        try:
-            for statement in statements:
-                connection.execute(text(statement))
-            yield connection.execute(text("SELECT pg_backend_pid()")).scalar_one()
-        finally:
-            connection.invalidate()
-            engine.dispose()
-
-
-@contextmanager
-def served(module: ModuleType) -> Iterator[str]:
-    port = free_port()
-    server = uvicorn.Server(uvicorn.Config(create(module.app), port=port, log_level="warning", lifespan="off"))
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    until(lambda: server.started, "the dashboard to listen")
-    yield f"http://127.0.0.1:{port}"
-    server.should_exit = True
-    thread.join(10)
+from tests.end_to_end.staging import Staged, clean, stage
+from tests.processes import until
 
 
 @pytest.fixture(scope="module")
 def staged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Staged]:
-    folder = tmp_path_factory.mktemp("incidents")
-    with ExitStack() as stack, pytest.MonkeyPatch.context() as patched:
-        patched.setattr(reading, "SERVES", -1.0)
-        patched.setattr(reading, "TIMES", 0.0)
-        postgres, valkey = local.PostgresServer(folder / "postgres"), local.ValkeyServer(folder / "valkey")
-        for server in (postgres, valkey):
-            server.start()
-            stack.callback(server.stop)
-        engine = create_engine(postgres.url)
-        migrate(engine)
-        engine.dispose()
-        rows = Rows(postgres.url)
-        stack.callback(rows.close)
-        rows(OUTSIDE)
-        environ = SHORT | {"DATABASE_URL": postgres.url, "REDIS_URL": valkey.url}
-        module: Any = importlib.import_module(MODULE)
-        module.app.settings = Settings.from_environ(environ)
-        module.app.conf.broker_url = valkey.url
-        module.app.register_roles()
-        stack.callback(module.app.database.dispose)
-        stack.callback(module.app.publisher.close)
-        worker = stack.enter_context(
-            processes.worker(MODULE, postgres.url, valkey.url, folder / "worker.log", "-c", "2", environ=SHORT)
-        )
-        with module.app.database.transaction() as connection:
-            token = tokens.create(connection, "admin", ["admin"], by="test")
-        cookie = {"Cookie": f"celeriac={signed_in(module.app.database, token)}"}
-        browser = httpx.Client(base_url=stack.enter_context(served(module)), headers=cookie, timeout=30)
-        stack.callback(browser.close)
-        made = Staged(module, postgres, valkey, rows, worker, folder, stack, browser, worker)
-        made.beat = made.tick()
-        until(lambda: rows("SELECT FROM celeriac.beats"), "a tick")
+    with stage(tmp_path_factory.mktemp("incidents")) as made:
         yield made
 
 
@@ -197,12 +29,7 @@ def well(staged: Staged) -> Iterator[None]:
     """Before each, so that what is named comes of it alone."""
     staged.is_well()
     yield
-    staged.mended()
-    under_way = "SELECT FROM celeriac.tickets UNION ALL SELECT FROM celeriac.ready WHERE role <> 'renamed'"
-    until(lambda: not staged.rows(under_way), "what may start to end")
-    staged.rows("DELETE FROM worker_tasks WHERE status = 'pending'")
-    staged.rows("DELETE FROM celeriac.history")
-    staged.rows("DELETE FROM celeriac.task_events")  # what failed of it is no past of the next
+    clean(staged)
 
 
 def test_a_healthy_system_under_mixed_load_names_nothing(staged: Staged) -> None:
@@ -346,3 +173,135 @@ def test_the_connections_of_postgres_are_used_up(staged: Staged) -> None:
             stack.enter_context(greedy.connect())
         staged.names("connections_full", "Postgres", " connections are in use", "greedy")
     staged.is_over("connections_full")
+
+
+FOR_LONG = "SELECT count(*) FROM generate_series(1, 1000000) AS a, generate_series(1, 1000000) AS b"
+
+
+def test_a_query_of_theirs_that_makes_postgres_slow(staged: Staged) -> None:
+    with staged.burners(FOR_LONG):
+        staged.names("slow_postgres", "Postgres", "psql) runs for ", "SELECT count(*)", " more run for over 5 s")
+        staged.cured("slow_postgres")
+
+
+def test_a_query_of_ours_that_makes_postgres_slow(staged: Staged) -> None:
+    with staged.burners(FOR_LONG, "celeriac api"):
+        staged.names("slow_postgres", "Postgres", "celeriac api) (the engine's own) runs for ")
+        staged.cured("slow_postgres")
+
+
+def test_a_vacuum_while_postgres_is_slow(staged: Staged) -> None:
+    """It is slowed down, as autovacuum is: what is named first is the queries beside it."""
+    staged.rows("CREATE TABLE public.dead WITH (autovacuum_enabled = off) AS SELECT generate_series(1, 500000) AS n")
+    staged.rows("DELETE FROM public.dead")
+    with staged.burners(FOR_LONG, first="VACUUM public.dead"):
+        staged.names("slow_postgres", "Postgres", "psql) runs for ", "; a vacuum of dead is under way (pid ")
+        staged.cured("slow_postgres")
+    staged.rows("DROP TABLE public.dead")
+
+
+def test_a_checkpoint_while_postgres_is_slow(staged: Staged) -> None:
+    ending = threading.Event()
+
+    def checkpoints() -> None:
+        while not ending.wait(0.05):
+            staged.rows("CREATE TABLE public.written AS SELECT repeat('x', 1000) FROM generate_series(1, 30000)")
+            staged.rows("CHECKPOINT")
+            staged.rows("DROP TABLE public.written")
+
+    thread = threading.Thread(target=checkpoints)
+    thread.start()
+    try:
+        with staged.burners(FOR_LONG):
+            staged.names("slow_postgres", "Postgres", "psql) runs for ")
+            until(lambda: "a checkpoint is under way" in staged.status(), "it to be named", 30)
+            staged.cured("slow_postgres")
+    finally:
+        ending.set()
+        thread.join()
+
+
+def test_redis_is_slow(staged: Staged) -> None:
+    """A script of somebody's keeps it busy."""
+    ending = threading.Event()
+    busy = "local n = 0 for i = 1, 4000000 do n = n + i end return n"
+    with Redis.from_url(staged.valkey.url, client_name="reports", socket_timeout=10) as client:
+
+        def scripts() -> None:
+            while not ending.is_set():
+                client.eval(busy, 0)
+
+        client.config_set("slowlog-log-slower-than", 10_000)
+        thread = threading.Thread(target=scripts)
+        thread.start()
+        try:
+            staged.names("slow_redis", "Redis", "an answer takes 0.", "EVAL of client 127.0.0.1:", "kept it busy")
+        finally:
+            ending.set()
+            thread.join()
+        staged.is_over("slow_redis")
+
+
+def test_an_endpoint_that_is_slow(staged: Staged) -> None:
+    staged.rows(
+        "INSERT INTO celeriac.minutes (role, minute, completed, runs) "
+        "SELECT 'webhook', date_trunc('minute', now()) - interval '2 hours', 200, "
+        "ARRAY[0, 0, 200] || array_fill(0, ARRAY[17])"
+    )
+    staged.broken("slow")
+    staged.module.webhook.bulk([{"account": f"a{n}"} for n in range(40)])
+    staged.names("slow_role", "webhook", "half of its newest ", "nine of ten took up to 0.0")
+    staged.mended()
+    staged.module.webhook.bulk([{"account": f"a{n}"} for n in range(30)])
+    staged.is_over("slow_role")
+
+
+def test_an_endpoint_that_is_down_for_one_account_while_others_go_on(staged: Staged) -> None:
+    everybody = [{"account": account} for account in ("acme", *(f"a{n}" for n in range(4)))]
+    staged.module.webhook.bulk(everybody * 20)
+    ended = "SELECT count(*) FROM worker_tasks WHERE role = 'webhook' AND status = 'completed'"
+    until(lambda: staged.rows.one(ended) == 100, "successes")
+    staged.broken("down for acme")
+    staged.module.webhook.bulk(everybody * 20)
+    staged.names("account_fails", "acme", "in webhook, all ", "HTTPError: # for")
+    staged.cured("account_fails")
+    staged.mended()
+    assert staged.command("accounts", "resume", "acme").exit_code == 0
+    staged.module.webhook.bulk([{"account": "acme"}] * 30)
+    staged.is_over("account_fails")
+
+
+def test_a_worker_that_leaks(staged: Staged) -> None:
+    """What it has grown by is not given back, as its task goes on."""
+    staged.broken("hangs")
+    limits = {"CELERIAC_MEMORY_LIMIT_MB": "500", "BACKOFF_DURATION_MS": "500"}
+    with staged.another_worker("leaks", "-Q", "leaks", "-c", "1", **limits) as leaking:
+        staged.module.leaks.delay()
+        staged.names("short_of_memory", "leaks", "takes nothing more: Memory at ", "waiting did not help")
+        leaking.kill()
+        staged.mended()
+        with staged.another_worker("leaks", "-Q", "leaks", "-c", "1", **limits):
+            staged.is_over("short_of_memory")
+            until(lambda: not staged.rows("SELECT FROM worker_tasks WHERE status = 'running'"), "its task to run again")
+
+
+def test_a_worker_that_is_too_old(staged: Staged) -> None:
+    """Its cure lets it end; the newer one has been there for longer than a deploy takes."""
+    with ExitStack() as stack:
+        for name, deployment in (("old", "1"), ("new", "2")):
+            stack.enter_context(staged.another_worker(name, "-Q", "aside", CELERIAC_DEPLOYMENT=deployment))
+        staged.rows("UPDATE celeriac.workers SET started_at = now() - interval '11 minutes' WHERE worker_id = 'new'")
+        staged.names(
+            "old_worker", "old", "(deployment 1), and ", "(deployment 2) has served one of its queues for 11 min"
+        )
+        staged.cured("old_worker")
+
+
+def test_a_workers_clock_that_is_wrong(staged: Staged, tmp_path: Path) -> None:
+    shifted = "import time\nreal = time.time\ntime.time = lambda: real() - 300\n"
+    (tmp_path / "sitecustomize.py").write_text(shifted)
+    path = f"{tmp_path}:{Path.cwd()}"
+    with staged.another_worker("behind", "-Q", "aside", PYTHONPATH=path):
+        staged.names("clocks_apart", "behind", "its clock is 5 min behind the database's")
+    with staged.another_worker("behind", "-Q", "aside"):
+        staged.is_over("clocks_apart")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -9,9 +10,12 @@ from typing import Any
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE
 from sqlalchemy import create_engine, event
 
-from celeriac.store.connections import ISOLATE, Database
+from celeriac.store.connections import Database
 
 HELD = "SELECT count(*) FROM pg_locks WHERE pid = pg_backend_pid() AND locktype = 'relation'"
+
+#: What goes before a statement, in the same round trip.
+SETTINGS = re.compile(r"^((BEGIN|SET)\s[^;]*;\s*)+")
 
 #: What is run once more where it is a transaction by itself, which is over when somebody could count.
 EXPLAINED = ("SELECT", "WITH", "INSERT", "UPDATE", "DELETE")
@@ -25,10 +29,10 @@ def counted(database: Database) -> Iterator[dict[str, int]]:
 
     def before(connection: Any, cursor: Any, statement: str, parameters: Any, context: Any, _: bool) -> None:
         raw = cursor.connection
-        if raw.get_transaction_status() != TRANSACTION_STATUS_IDLE:
+        if statement.startswith("BEGIN ") or raw.get_transaction_status() != TRANSACTION_STATUS_IDLE:
             context.held = _held(raw)
             return
-        statement = statement.removeprefix(ISOLATE).lstrip()
+        statement = SETTINGS.sub("", statement).lstrip()
         if statement.startswith(EXPLAINED):
             with aside.connect() as other:
                 own = other.connection.cursor()
@@ -60,5 +64,5 @@ def _held(raw: Any) -> int:
 
 
 def _note(taken: dict[str, int], statement: str, n: int) -> None:
-    key = " ".join(statement.split())[:200]
+    key = " ".join(SETTINGS.sub("", statement).split())[:200]
     taken[key] = max(n, taken.get(key, 0))

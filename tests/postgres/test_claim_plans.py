@@ -7,8 +7,9 @@ from contextlib import contextmanager
 from typing import Any
 
 import pytest
-from sqlalchemy import Engine, event
+from sqlalchemy import Connection, Engine, event
 
+from celeriac.store.patience import UNSAID
 from tests.postgres.passes import Passes, Waiting, policy, role
 from tests.postgres.plans import Plan
 from tests.processes import Rows
@@ -21,9 +22,9 @@ def claims_explained() -> Iterator[list[Plan]]:
     """Each claim is explained, and taken back, right before it is executed."""
     found: list[Plan] = []
 
-    def explain(_: Any, cursor: Any, statement: str, parameters: Any, *__: Any) -> None:
+    def explain(connection: Connection, cursor: Any, statement: str, parameters: Any, *__: Any) -> None:
         if "WITH taken AS" in statement and "FOR UPDATE SKIP LOCKED" in statement:
-            cursor.execute("SAVEPOINT explained")
+            cursor.execute(f"{connection.info.pop(UNSAID, '')}SAVEPOINT explained")
             cursor.execute(f"EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) {statement}", parameters)
             found.append(Plan(cursor.fetchone()[0][0]["Plan"], {}))
             cursor.execute("ROLLBACK TO explained")

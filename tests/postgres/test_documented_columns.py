@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from celeriac.store.connections import Database
+from tests.end_to_end.test_psql import psql
 from tests.postgres.conftest import new_task
 from tests.postgres.finished import finished
 from tests.postgres.stages import again, running, settled
@@ -92,3 +93,31 @@ def test_a_build_in_progress_says_since_when(rows: Rows, table: str) -> None:
     site = f"INSERT INTO {table} (account_id, thumbnail_build_in_progress) VALUES (:account, true)"
     with pytest.raises(IntegrityError, match=f"{table}_thumbnail_in_progress_has_time"):
         rows(site, account=account)
+
+
+#: Every statement that the documents write, as it stands there.
+STATEMENTS = (
+    "SELECT * FROM v_worker_capacity;",
+    "SELECT recover_stale_tasks(10); -- 10 minute threshold",
+    "SELECT generate_resync_tasks(6, '2025-01-10'); -- 6 batches = every 4 hours",
+    FAILED,
+    "UPDATE worker_tasks\nSET status = 'pending', retry_count = retry_count + 1\n"
+    "WHERE status = 'failed' AND retry_count < max_retries;",
+    "SELECT worker_id, role, COUNT(*), MAX(last_heartbeat_at)\nFROM worker_tasks\n"
+    "WHERE last_heartbeat_at > NOW() - INTERVAL '5 minutes'\nGROUP BY worker_id, role;",
+    "SELECT status, COUNT(*) FROM worker_tasks GROUP BY status;",
+    "SELECT role, status, COUNT(*) FROM worker_tasks GROUP BY role, status;",
+    "SELECT role, AVG(EXTRACT(EPOCH FROM (completed_at - started_at))) as avg_seconds\nFROM worker_tasks\n"
+    "WHERE status = 'completed' AND completed_at > NOW() - INTERVAL '24 hours'\nGROUP BY role;",
+)
+
+
+def test_the_documents_statements_run_in_psql_with_nothing_set(rows: Rows, database_url: str) -> None:
+    """Nor does a table that they name want a search path."""
+    assert psql(database_url, "SHOW search_path") == ['"$user", public']
+    tables = (f"SELECT {', '.join(names.split())} FROM {table};" for table, names in COLUMNS.items())
+    for statement in (*STATEMENTS, *tables):
+        psql(database_url, statement)
+    rows("""INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression) VALUES ('nightly', 'work', '@daily')""")
+    (told,) = psql(database_url, "UPDATE scheduled_jobs SET enabled = false RETURNING name, enabled")
+    assert told == "nightly|f"

@@ -185,7 +185,7 @@ def test_a_postgres_that_does_not_answer_in_time_is_told_and_nothing_else_of_it(
     other.dispose()
     assert at(found, "scrape_ok") == 0
     assert {name for name, _ in found} == {
-        "scrape_ok", "redis_memory_ratio", "redis_up", "build_info", "scrape_duration_seconds"
+        "scrape_ok", "redis_answer_seconds", "redis_memory_ratio", "redis_up", "build_info", "scrape_duration_seconds"
     }  # fmt: skip
     assert at(figures(app), "scrape_ok") == 1
 

@@ -11,6 +11,7 @@ from sqlalchemy import Connection, Engine, create_engine, text
 
 from celeriac.errors import ConfigurationError
 from celeriac.insights.tasks import counting
+from celeriac.store.drift import drift
 from celeriac.store.migrate import (
     APPLICATION_TABLE,
     ENGINE,
@@ -48,7 +49,10 @@ def declared(clone: Callable[[], str]) -> Iterator[Engine]:
 def documented() -> list[str]:
     """What the documents name, of which no model knows."""
     script = ScriptDirectory.from_config(configuration(APPLICATION))
-    names = {"app_0005": ("WORKER_TASKS", "CRAWL_JOBS", "CAPACITY", "RECOVER"), "app_0008": ("INSERTED", "TRIGGER")}
+    names = {
+        "app_0005": ("WORKER_TASKS", "CRAWL_JOBS", "CAPACITY", "RECOVER"), "app_0008": ("INSERTED", "TRIGGER"),
+        "app_0009": ("SCHEDULED_JOBS",),
+    }  # fmt: skip
     return [getattr(script.get_revision(one).module, name) for one, some in names.items() for name in some]
 
 
@@ -145,7 +149,8 @@ def test_what_is_not_applied_is_told(empty: Engine) -> None:
             "celeriac_0003",
             "celeriac_0004",
             "celeriac_0005",
-            *(f"app_{version:04}" for version in range(1, 9)),
+            "celeriac_0007",
+            *(f"app_{version:04}" for version in range(1, 10)),
         }
 
 
@@ -155,9 +160,37 @@ def test_the_timeouts_end_with_the_migration(migrated: Engine) -> None:
         assert connection.execute(text("SELECT current_setting('lock_timeout')")).scalar_one() == "0"
 
 
+#: What a later release's migrations leave, by the first revision that runs on them.
+LATER = "UPDATE celeriac.version SET version_num = 'later_0001', runs_from = %(runs_from)s"
+
+
+def test_a_release_runs_on_a_later_schema_that_says_so_and_leaves_it_alone(migrated: Engine) -> None:
+    with migrated.begin() as connection:
+        connection.exec_driver_sql(LATER, {"runs_from": "celeriac_0007"})
+        connection.exec_driver_sql("ALTER TABLE celeriac.tasks ADD later integer")
+        connection.exec_driver_sql(
+            "CREATE OR REPLACE FUNCTION celeriac.held_back(of_role text, of_account text) RETURNS SETOF boolean"
+            " LANGUAGE sql STABLE AS 'SELECT true WHERE false'"
+        )
+        before = catalog(connection)
+        assert unapplied(connection, APPLICATION) == set()
+        assert drift(connection) == []
+    migrate(migrated, APPLICATION)
+    with migrated.begin() as connection:
+        assert catalog(connection) == before
+
+
+def test_a_migration_that_this_code_cannot_run_on_says_so(migrated: Engine) -> None:
+    with migrated.begin() as connection:
+        connection.exec_driver_sql(LATER, {"runs_from": "later_0001"})
+        with pytest.raises(ConfigurationError, match="the database is newer than this code"):
+            unapplied(connection, APPLICATION)
+
+
 @pytest.mark.parametrize("table", ["celeriac.version", APPLICATION_TABLE])
 def test_a_database_that_is_newer_than_the_code_is_left_alone(migrated: Engine, table: str) -> None:
     with migrated.begin() as connection:
+        connection.exec_driver_sql("UPDATE celeriac.version SET runs_from = NULL")
         connection.exec_driver_sql(f"UPDATE {table} SET version_num = 'later_0001'")
         before = catalog(connection)
     says = f"the database is newer than this code, which does not know later_0001 of its table {table}"

@@ -86,6 +86,26 @@ def test_what_waits_under_a_former_name_is_run_by_its_handler(old: Any, app: Cel
     assert rows("SELECT DISTINCT status FROM worker_tasks") == [("completed",)]
 
 
+@pytest.mark.parametrize("name", ["hooks", "webhook"])
+@pytest.mark.parametrize("when", ["before the deploy", "after it"])
+def test_a_role_is_paused_under_all_its_names(old: Any, app: Celeriac, rows: Rows, name: str, when: str) -> None:
+    """Whichever of them is given; and a new name is paused if the former is."""
+    paused = "SELECT role FROM celeriac.roles WHERE paused ORDER BY role"
+    old.webhook.delay("a")
+    if when == "before the deploy":
+        assert run(old.app, "roles", "pause", "webhook").exit_code == 0
+    ran = renamed(app, aliases=("webhook",))
+    if when == "after it":
+        assert run(app, "roles", "pause", name).exit_code == 0
+    assert rows(paused) == [("hooks",), ("webhook",)]
+    run_all(app)
+    assert ran == []
+    assert run(app, "roles", "resume", name).exit_code == 0
+    assert rows(paused) == []
+    run_all(app)
+    assert ran == [("webhook", "a")]
+
+
 def test_calls_by_a_former_name_become_tasks_of_the_role(old: Any, app: Celeriac, rows: Rows) -> None:
     """Declared here or not: whoever enqueues by name learns of it from `roles`."""
     renamed(app, aliases=("webhook",))

@@ -23,6 +23,7 @@ from celeriac.roles.role import Role
 from celeriac.store.connections import Database
 from celeriac.store.grants import ADMIN, WORKER, grant
 from celeriac.worker.panel import Panel
+from models.stores import ANALYTICS
 from tests.conftest import Servers
 from tests.postgres import stages
 from tests.processes import Rows
@@ -277,6 +278,15 @@ def test_a_worker_login_deletes_a_subreddit_and_the_audit_trail_has_its_schedule
     assert rows("SELECT by, action, kind, why FROM celeriac.audit") == [
         (f"{PREFIX}_login_worker", "delete", "schedule", "r/python was deleted")
     ]
+
+
+def test_a_worker_login_refreshes_the_applications_views(login: Login, rows: Rows) -> None:
+    """As a handler does within its attempt; from Postgres 17 on that is a right of its own."""
+    database = login("worker").database
+    with database.transaction() as connection:
+        for view in ANALYTICS:
+            connection.exec_driver_sql(f"REFRESH MATERIALIZED VIEW {view}")
+    assert denied(database, f"DROP MATERIALIZED VIEW {ANALYTICS[0]}") == "42501"
 
 
 def test_an_admin_login_steers_and_only_adds_to_the_audit_trail(login: Login, rows: Rows, app: Celeriac) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, event
 
 from celeriac.operate import cancel, prioritise
 from celeriac.run import start
@@ -75,3 +75,19 @@ def test_an_old_transaction_is_waited_for_only_if_it_claims(
         holding(passes, database, rows)
         holding(passes, database, rows)
         assert (rows.one(SINCE) > before) is not claiming
+
+
+@pytest.mark.usefixtures("passed")
+def test_whether_it_claims_is_not_asked_in_each_pass(passes: Passes, database: Database, rows: Rows) -> None:
+    """To answer, Postgres reads every lock that is held, while passes may be made a hundred times a second."""
+    asked: list[str] = []
+    event.listen(
+        passes.dispatcher.database._verbs, "before_cursor_execute",
+        lambda *call: asked.append(call[2]) if "pg_locks" in call[2] else None,
+    )  # fmt: skip
+    with claims(database):
+        holding(passes, database, rows)
+        rows("UPDATE celeriac.batchers SET held_next = held_next - interval '3 minutes'")
+        for _ in range(5):
+            holding(passes, database, rows)
+    assert len(asked) == 1

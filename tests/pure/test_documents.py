@@ -47,7 +47,8 @@ def test_a_row_that_holds_has_nothing_wrong() -> None:
     "change",
     [
         {"here": "`tasks/no_such_file.py`"}, {"here": "`tasks/stores.py::no_such_function`"}, {"here": ""},
-        {"here": "`GET /api/no-such-path`"}, {"here": "`/admin/no-such-page`"}, {"here": "`NO_SUCH_VARIABLE`"},
+        {"here": "`GET /api/no-such-path`"}, {"here": "`/admin/no-such-page`"},
+        {"here": "`GET /api/tasks`"}, {"here": "`GET /api/tasks` (token: operate)"}, {"here": "`NO_SUCH_VARIABLE`"},
         {"here": "`no_such_table`"}, {"here": "`worker_tasks.no_such_column`"}, {"kind": "thingummy"}, {"thing": ""},
         {"held": ""}, {"held": "differs, because "}, {"held": "`tests/pure/test_documents.py::test_no_such`"},
         {"held": "`tests/pure/no_such_file.py::test_every_row_holds`"}, {"held": "being built"},

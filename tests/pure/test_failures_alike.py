@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from celeriac.insights.failures.fingerprints import own_frame
-from celeriac.store.alike import pattern_of
+from celeriac.store.alike import in_lines, pattern_of
 
 
 @pytest.mark.parametrize(
@@ -53,3 +53,10 @@ def test_the_innermost_of_ones_own_frames_is_told_without_its_line() -> None:
     assert own_frame(TRACEBACK) == "dutchie.py:fetch"
     assert own_frame(TRACEBACK.replace("/srv/shop", "/usr/lib/python3.12")) is None
     assert own_frame(None) is None
+
+
+def test_reasons_of_a_kind_are_one_line() -> None:
+    assert in_lines({}) == []
+    assert in_lines({7: "it is running"}) == ["7: it is running"]
+    reasons = {n: f"task {n + 10} has its unique key 'store {n}'" for n in range(5)} | {9: "it is running"}
+    assert in_lines(reasons) == ["5 (0, 1, 2, …): task 10 has its unique key 'store 0'", "9: it is running"]

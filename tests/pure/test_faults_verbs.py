@@ -46,6 +46,8 @@ def test_a_transaction_commits_its_verbs_at_its_end() -> None:
     assert session.committed(settles) == {"settle"}, "by itself"
     said = [session.committed(one) for one in (b"BEGIN\0", settles, insert.UNDO.text.encode(), b"COMMIT\0")]
     assert said == [set(), set(), set(), {"settle"}]
+    assert session.committed(b"BEGIN; " + settles) == set(), "in one message"
+    assert session.committed(b"COMMIT\0") == {"settle"}
     for one in (b"BEGIN\0", settles, b"ROLLBACK\0"):
         assert session.committed(one) == set()
     assert session.committed(b"COMMIT\0") == set()

@@ -62,6 +62,14 @@ CASES = {
         {'tasks_failing_now{role="work"}': 270}, {'tasks_failing_now{role="work"}': 0}, WORK,
         "work: far more of its attempts fail than before; 270 tasks are hit within the hour",
     ),
+    "account_fails": Case(
+        {'account_tasks_failing{role="work"}': 20}, {'account_tasks_failing{role="work"}': 0}, WORK,
+        "an account of work: all its attempts fail while others' do not; 20 tasks are hit within the hour",
+    ),
+    "slow_role": Case(
+        {'runs_slower_ratio{role="work"}': 4}, {'runs_slower_ratio{role="work"}': 3}, WORK,
+        "work: its tasks run 4 times as long as they did before",
+    ),
     "long_running": Case(
         {'running_oldest_seconds{role="work"}': 3601}, {'running_oldest_seconds{role="work"}': 3600}, WORK,
         "work: a task runs for 3601 s, over 3600 s",
@@ -93,6 +101,18 @@ CASES = {
         {'worker_silence_seconds{role="work"}': 121}, {'worker_silence_seconds{role="work"}': 120}, WORK,
         "a worker of work: has sent no heartbeat for 121 s, more than 120 s",
     ),
+    "short_of_memory": Case(
+        {"workers_short_of_memory": 1}, {"workers_short_of_memory": 0}, {},
+        "a worker: takes nothing more: its memory is short, and was so already when it last waited",
+    ),
+    "old_worker": Case(
+        {"worker_release_behind_seconds": 601}, {"worker_release_behind_seconds": 600}, {},
+        "a worker: a newer release has served one of its queues for 601 s, more than 600 s",
+    ),
+    "clocks_apart": Case(
+        {"worker_clock_seconds": 6}, {"worker_clock_seconds": 5}, {},
+        "a worker: its clock and the database's differ by 6 s, more than 5 s",
+    ),
     "drains_on": Case(
         {"worker_drain_overdue_seconds": 1}, {"worker_drain_overdue_seconds": 0}, {},
         "a worker: takes nothing more and should have ended 1 s ago",
@@ -107,9 +127,18 @@ CASES = {
         "work: an account that holds nothing waits while another got 2 slots; 1 is the bound",
     ),
     "redis_away": Case({"redis_up": 0}, {"redis_up": 1}, {}, "Redis: does not answer; what is enqueued waits"),
+    "slow_redis": Case(
+        {"redis_answer_seconds": 0.2}, {"redis_answer_seconds": 0.1}, {},
+        "Redis: an answer takes 0.2 s, more than 0.1 s",
+    ),
     "redis_full": Case(
         {"redis_memory_ratio": 0.96}, {"redis_memory_ratio": 0.95}, {},
         "Redis: has 96% of its `maxmemory` in use, more than 95.0%: it takes no more tickets",
+    ),
+    "disk_full": Case({"disk_full": 1}, {"disk_full": 0}, {}, "Postgres: its disk is full: nothing can be written"),
+    "slow_postgres": Case(
+        {"postgres_crowd_ratio": 4}, {"postgres_crowd_ratio": 3}, {},
+        "Postgres: statements run for long, and take 4.0 times as long as they need, more than 3",
     ),
     "connections_full": Case(
         {"connections_ratio": 0.92}, {"connections_ratio": 0.9}, {},

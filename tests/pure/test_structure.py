@@ -133,7 +133,7 @@ WITH_APP = {
     "celeriac.alerts.measure.read": "an entry of GROUPS, made of an application's rule",
     "celeriac.run.app.__call__": "a protocol: it has no body",
     "celeriac.schedules.listed.entry": "an entry of an application's `schedules`, which are called with their app",
-    "celeriac.testing.here._exchanged": "exchanges parts of the app itself",
+    "celeriac.testing.here.exchanged": "exchanges parts of the app itself",
     "celeriac.testing.servers._configured": "`conf` is another object once it was read; only that one has layers",
 }
 

@@ -9,8 +9,11 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
+
+import redis
 
 from celeriac import local
 from celeriac.local import Stack
@@ -40,7 +43,8 @@ def run(
     command += [f"-p{plugin}" for plugin in ("tests.stock.record", *plugins)]
     command += [f"--outcomes={outcomes}", f"--timeout={limit:g}"]
     command += [f"{FOLDER}{test}" for test in tests]
-    with local.join_temporary() as stack, log.open("wb") as output:
+    with local.join_temporary() as locked, log.open("wb") as output:
+        stack = opened(locked)
         migrated(stack)
         process = subprocess.Popen(
             command, cwd=suites, env=environment(suites, stack), stdout=output, stderr=output, start_new_session=True
@@ -55,6 +59,14 @@ def run(
     return {test.removeprefix(FOLDER): outcome for test, outcome in json.loads(outcomes.read_text()).items()}
 
 
+def opened(stack: Stack) -> Stack:
+    """The same, with a Redis that wants no password: some of the suites' tests connect by host and port."""
+    with redis.Redis.from_url(stack.redis_url) as client:
+        client.config_set("requirepass", "")
+    address = urlsplit(stack.redis_url)
+    return replace(stack, redis_url=f"redis://{address.hostname}:{address.port}/0")
+
+
 def migrated(stack: Stack) -> None:
     database = Database(stack.database_url)
     migrate(database.engine)
@@ -63,15 +75,15 @@ def migrated(stack: Stack) -> None:
 
 def environment(suites: Path, stack: Stack) -> dict[str, str]:
     """As Celery's own continuous integration has it, on Redis."""
-    redis = urlsplit(stack.redis_url)
+    address = urlsplit(stack.redis_url)
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(NAMING_SERVERS)}
     return inherited | {
         "PATH": f"{Path(sys.executable).parent}:{inherited['PATH']}",
         "PYTHONPATH": f"{suites}:{ROOT}",
         "TEST_BROKER": stack.redis_url,
         "TEST_BACKEND": stack.redis_url,
-        "REDIS_HOST": str(redis.hostname),
-        "REDIS_PORT": str(redis.port),
+        "REDIS_HOST": str(address.hostname),
+        "REDIS_PORT": str(address.port),
         "DATABASE_URL": stack.database_url,
         "REDIS_URL": stack.redis_url,
         "WORKER_LOGLEVEL": "INFO",

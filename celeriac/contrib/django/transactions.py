@@ -9,6 +9,7 @@ from typing import Any
 
 from django.conf import settings
 from django.db import connections, transaction
+from django.db.backends.postgresql.psycopg_any import is_psycopg3
 
 from celeriac.contrib.django.databases import alias_of
 from celeriac.store.drivers import Answer, Statements
@@ -27,6 +28,8 @@ class DjangoStatements(Statements):
     def fetch(self, statement: str, parameters: Mapping[str, Any]) -> Answer:
         with connections[self.alias].cursor() as cursor:
             cursor.execute(statement, parameters)
+            while is_psycopg3 and cursor.nextset():
+                pass  # psycopg 2 is at the last answer at once
             described = cursor.description or ()
             rows = cursor.fetchall() if described else []
         if texts := [place for place, column in enumerate(described) if column[1] in _JSON]:
@@ -62,15 +65,30 @@ class Atomic:
 class Ambient:
     """Finds the transaction Django has open in this thread, at each call, preferring the schema's database."""
 
-    def __init__(self, database_url: str | None) -> None:
-        """`database_url`: where the engine's schema lies, if not in the usual alias."""
+    def __init__(self, database_url: str | None, around: Mapping[str, int] | None = None) -> None:
+        """`database_url`: where the engine's schema lies, if not in the usual alias. `around`: how many blocks of each
+        alias are around all that is looked at, and count for nothing.
+        """
         self.database_url = database_url
+        self._around = around or {}
+
+    def inner(self) -> Ambient | None:
+        """Return one for which what is open now counts for nothing, if that is a TestCase's alone; None otherwise."""
+        opened = {one.alias: one.atomic_blocks for one in _in_atomic_blocks()}
+        if not all(block._from_testcase for blocks in opened.values() for block in blocks):
+            return None
+        return Ambient(self.database_url, {alias: len(blocks) for alias, blocks in opened.items()})
 
     def __call__(self) -> Atomic | None:
-        opened = [one.alias for one in connections.all(initialized_only=True) if one.in_atomic_block]
+        around = self._around
+        opened = [one.alias for one in _in_atomic_blocks() if len(one.atomic_blocks) > around.get(one.alias, 0)]
         if not opened or not getattr(settings, "CELERIAC_ATOMIC", True):
             return None
         with_schema = alias_of(self.database_url)
         if with_schema is not None and with_schema in opened:
             return Atomic(with_schema, has_schema=True)
         return Atomic(opened[0], has_schema=False)
+
+
+def _in_atomic_blocks() -> list[Any]:
+    return [one for one in connections.all(initialized_only=True) if one.in_atomic_block]

@@ -223,7 +223,7 @@ const KEYS = {
 document.addEventListener("keydown", (event) => {
   const field = event.target.closest?.("input:not([type=checkbox]), textarea, select, dialog")
   if (field || event.ctrlKey || event.metaKey || event.altKey || localStorage.getItem("celeriac-keys") === "off") return
-  const page = Date.now() - going < 1500 && document.querySelector(`nav a[data-key="${CSS.escape(event.key)}"]`)
+  const page = Date.now() - going < 1500 && document.querySelector(`a[data-key="${CSS.escape(event.key)}"]`)
   const act = page ? () => page.click() : KEYS[event.key]
   if (!act) return
   event.preventDefault()

@@ -1,6 +1,6 @@
 from asgiref.sync import sync_to_async
 from celery import shared_task
-from django.db import connection
+from django.db import connection, transaction
 from shop.models import Order, Ran
 
 
@@ -32,3 +32,20 @@ def pid() -> int:
 async def pid_of_coroutine() -> int:
     """The same, where the ORM runs in a thread beside the event loop's."""
     return await sync_to_async(_backend)()
+
+
+@shared_task
+def order(number: int) -> int:
+    """Enqueues two charges: one with its outcome, one with the block around it."""
+    charge.delay(number)
+    with transaction.atomic():
+        charge.delay(number + 1)
+    if number < 0:
+        raise ValueError(number)
+    return number
+
+
+@shared_task(bind=True, max_retries=1)
+def stubborn(self, number: int) -> None:
+    Ran.objects.create(number=number)
+    raise self.retry(countdown=60)

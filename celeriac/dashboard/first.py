@@ -1,0 +1,52 @@
+"""The first steps: what to do in a system where nothing has run yet, each with its command."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from sqlalchemy import Connection
+
+from celeriac.dashboard.page import Page
+from celeriac.dashboard.reading import Content
+from celeriac.insights.tasks.parameters import parameters, registered
+
+
+@dataclass(frozen=True, slots=True)
+class FirstStep:
+    """`does`: an imperative; `command`: how; `is_done`: whether it has been."""
+
+    does: str
+    command: str
+    is_done: bool
+
+
+def first_steps(page: Page, counts: Content, workers: Content) -> list[FirstStep]:
+    """Return the steps, none once a task was enqueued, or if that is unknown. `workers`: all that have reported."""
+    if counts.stopped or workers.stopped or any(count.n for count in counts.value.values()):
+        return []
+    served = page.panel(_parameters)
+    if served.stopped:
+        return []
+    return steps(page.celeriac.main or "tasks", served.value, has_worker=bool(workers.value))
+
+
+def steps(app: str, required: Mapping[str, Sequence[str]], *, has_worker: bool) -> list[FirstStep]:
+    """Return the steps of an app without tasks. `required`: what a task of each registered role has to be given."""
+    role = min(required, default="")
+    arguments = [f"{name}=1" for name in required.get(role, ())]
+    enqueue = shlex.join(["celeriac", "enqueue", role, *arguments])
+    return [
+        FirstStep("declare a role: put `@app.task` above a function", "celeriac migrate", bool(required)),
+        FirstStep("start a worker", f"celery -A {app} worker", has_worker),
+        FirstStep("enqueue a task", enqueue if role else "resync.delay(store_id=7)", False),
+    ]
+
+
+def _parameters(connection: Connection) -> dict[str, list[str]]:
+    """Return the required parameters of the first registered role, if there is one."""
+    return {
+        role: [one.name for one in parameters(connection, role) if one.required]
+        for role in registered(connection)[:1]
+    }  # fmt: skip

@@ -1,0 +1,98 @@
+"""Accounts whose attempts fail now, while the role goes on for others: a customer's own endpoint, mostly."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import dataclass
+from datetime import datetime
+
+from sqlalchemy import Connection, text
+
+from celeriac.insights.failures.burning import FEW, KINDS, MOST, OVER
+from celeriac.store.alike import pattern_of
+
+#: So many failed attempts of a role are looked up for their accounts, and so many of its newest successes are read.
+LOOKED_UP, SUCCESSES = 1_000, 10_000
+
+#: Most accounts that are returned.
+ACCOUNTS = 20
+
+# INVARIANT: an account is named that had successes within the hour, and has had none since its attempts fail: one
+# that has always failed is every day's state.
+FAILING = text("""
+WITH walked AS MATERIALIZED (
+    SELECT role, task, at, kind, from_status, left(split_part(why, chr(10), 1), 500) AS message
+    FROM celeriac.task_events WHERE at > statement_timestamp() - interval '1 hour' ORDER BY at DESC LIMIT :most
+), failed AS MATERIALIZED (
+    SELECT * FROM (
+        SELECT role, task, at, message, row_number() OVER (PARTITION BY role ORDER BY at DESC) AS n FROM walked
+        WHERE from_status = 'running' AND message IS NOT NULL AND kind = ANY (CAST(:kinds AS text[]))) AS f
+    WHERE n <= :looked_up
+), whose AS MATERIALIZED (
+    SELECT f.role, f.at, f.task, f.message, t.account FROM failed f, LATERAL (
+        (SELECT account FROM celeriac.tasks WHERE id = f.task LIMIT 1)
+        UNION ALL
+        (SELECT account FROM celeriac.history
+            WHERE id = f.task AND completed_at > statement_timestamp() - interval '1 hour' LIMIT 1)
+        LIMIT 1) AS t
+    WHERE t.account <> ''
+), suspects AS MATERIALIZED (
+    SELECT role, account, CAST(count(*) AS integer) AS attempts, CAST(count(DISTINCT task) AS integer) AS tasks,
+        max(at) AS last_at, mode() WITHIN GROUP (ORDER BY message) AS message
+    FROM whose GROUP BY role, account HAVING count(*) >= :few
+), succeeded AS MATERIALIZED (
+    SELECT s.role, h.account, max(h.completed_at) AS last_at FROM (SELECT DISTINCT role FROM suspects) AS s
+    CROSS JOIN LATERAL (
+        SELECT account, completed_at FROM celeriac.history
+        WHERE role = s.role AND completed_at > statement_timestamp() - interval '1 hour' AND status = 'completed'
+        ORDER BY completed_at DESC LIMIT :successes) AS h
+    GROUP BY s.role, h.account
+)
+SELECT s.role, s.account, s.message AS error, s.tasks, ok.last_at AS worked_until,
+    (SELECT CAST(count(*) AS integer) FROM whose w
+        WHERE (w.role, w.account) = (s.role, s.account) AND w.at > ok.last_at) AS attempts
+FROM suspects s JOIN succeeded ok USING (role, account)
+LEFT JOIN celeriac.roles r ON r.role = s.role
+LEFT JOIN celeriac.account_policies p ON p.account = s.account
+WHERE s.last_at > statement_timestamp() - :over * interval '1 second'
+    AND r.paused IS NOT TRUE AND p.paused IS NOT TRUE
+    AND (SELECT count(*) FROM whose w WHERE (w.role, w.account) = (s.role, s.account) AND w.at > ok.last_at) >= :few
+ORDER BY s.tasks DESC, s.role, s.account LIMIT :accounts
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class FailingAccount:
+    """An account of whose attempts in a role, `attempts` since it last worked, all failed; `tasks` are hit."""
+
+    role: str
+    account: str
+    error: str
+    tasks: int
+    worked_until: datetime
+    attempts: int
+
+    @property
+    def sentence(self) -> str:
+        since = f"{self.worked_until:%H:%M:%S %Z}".rstrip()
+        return (
+            f"all {self.attempts:,} attempts failed since it last worked at {since}: {pattern_of(self.error):.200}; "
+            f"{self.tasks:,} tasks are hit, and the role goes on for others"
+        )
+
+    @property
+    def cure(self) -> str:
+        account = shlex.quote(self.account)
+        return (
+            f"`celeriac accounts pause {account}` keeps its attempts from being used up until its endpoint is mended, "
+            f"then `celeriac accounts resume {account}`"
+        )
+
+
+def failing_accounts(connection: Connection) -> list[FailingAccount]:
+    """Return the accounts that fail in a role that neither is paused, the one with most tasks hit first."""
+    parameters = {
+        "most": MOST, "kinds": list(KINDS), "few": FEW, "over": OVER, "looked_up": LOOKED_UP, "successes": SUCCESSES,
+        "accounts": ACCOUNTS,
+    }  # fmt: skip
+    return [FailingAccount(**row) for row in connection.execute(FAILING, parameters).mappings()]

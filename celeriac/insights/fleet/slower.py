@@ -1,0 +1,99 @@
+"""Roles whose tasks run far longer now than they did before: an endpoint that is slow, mostly."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import median
+
+from sqlalchemy import Connection, text
+
+from celeriac.insights.history.histogram import quantile
+from celeriac.insights.why.spans import span
+
+#: So many newest runs of a role are read, those under way among them; with fewer than `FEW` there is no judgement.
+NEWEST, FEW = 20, 10
+
+#: A role is slower if half of them took so many times as long as nine of ten did before, and so many seconds more.
+TIMES, MORE = 3.0, 1.0
+
+#: So many runs make a past that can be compared with.
+PAST = 100
+
+# As the minutes have it, tasks that shared a ticket each count its mean. A ticket's run under way has taken at least
+# its age, shared by its tasks. The past is the day before this hour, or where a role is younger, this hour but its last
+# ten minutes.
+RUNS = text("""
+SELECT r.role, newest.runs, newest.under_way, past.day, past.hour FROM celeriac.roles r CROSS JOIN LATERAL (
+    SELECT array_agg(seconds ORDER BY at DESC) AS runs,
+        CAST(count(*) FILTER (WHERE is_under_way) AS integer) AS under_way
+    FROM (
+        (SELECT statement_timestamp() AS at, true AS is_under_way,
+            CAST(extract(epoch FROM statement_timestamp() - started_at) AS double precision)
+                / greatest(cardinality(ids), 1) AS seconds
+        FROM celeriac.tickets WHERE role = r.role AND started_at IS NOT NULL ORDER BY claimed_at LIMIT :newest)
+        UNION ALL
+        (SELECT completed_at, false,
+            CAST(extract(epoch FROM max(completed_at) OVER ticket - started_at) AS double precision)
+                / count(*) OVER ticket
+        FROM (
+            SELECT worker_id, worker_pid, started_at, completed_at FROM celeriac.history
+            WHERE role = r.role AND completed_at > statement_timestamp() - interval '5 minutes'
+                AND status IN ('completed', 'failed') AND started_at IS NOT NULL
+            ORDER BY completed_at DESC LIMIT 10 * :newest) AS h
+        WINDOW ticket AS (PARTITION BY worker_id, worker_pid, started_at))
+        ORDER BY at DESC LIMIT :newest
+    ) AS run
+) AS newest CROSS JOIN LATERAL (
+    SELECT
+        (SELECT array_agg(n ORDER BY place) FROM (
+            SELECT place, sum(n) AS n FROM celeriac.minutes, unnest(runs) WITH ORDINALITY AS u (n, place)
+            WHERE role = r.role AND minute >= statement_timestamp() - interval '25 hours'
+                AND minute < statement_timestamp() - interval '1 hour' GROUP BY place) AS d) AS day,
+        (SELECT array_agg(n ORDER BY place) FROM (
+            SELECT place, sum(n) AS n FROM celeriac.minutes, unnest(runs) WITH ORDINALITY AS u (n, place)
+            WHERE role = r.role AND minute >= statement_timestamp() - interval '1 hour'
+                AND minute < statement_timestamp() - interval '10 minutes' GROUP BY place) AS h) AS hour
+    WHERE cardinality(newest.runs) >= :few
+) AS past
+WHERE NOT r.paused
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Slower:
+    """A role of whose newest runs half took `now` seconds and more, where nine of ten took up to `usual` before.
+
+    `under_way`: how many of the newest `runs` have not ended.
+    """
+
+    role: str
+    now: float
+    usual: float
+    runs: int
+    under_way: int
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"half of its newest {self.runs} runs take {span(self.now)} and more, nine of ten took up to "
+            f"{self.usual:.3g} s before; {self.under_way} of them have not ended"
+        )
+
+
+def slower(connection: Connection) -> list[Slower]:
+    """Return the roles that are slower than in their own past, the slowest first."""
+    rows = connection.execute(RUNS, {"newest": NEWEST, "few": FEW}).all()
+    judged = [slower_of(row.role, row.runs, row.under_way, row.day, row.hour) for row in rows if row.runs]
+    return sorted((one for one in judged if one is not None), key=lambda one: -one.now / one.usual)
+
+
+def slower_of(
+    role: str, runs: list[float], under_way: int, day: list[int] | None, hour: list[int] | None
+) -> Slower | None:
+    """Judge a role by its newest runs (seconds) and the histograms of its past. Pure."""
+    past = next((numbers for numbers in (day, hour) if numbers and sum(numbers) >= PAST), None)
+    usual = None if past is None else quantile([int(n) for n in past], 0.9)
+    if usual is None or len(runs) < FEW:
+        return None
+    now = median(runs)
+    return Slower(role, now, usual, len(runs), under_way) if now > TIMES * usual and now > usual + MORE else None

@@ -1,0 +1,138 @@
+"""What makes Postgres slow: statements that run for long, while there are more of them than processors; a full disk."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from psycopg2.errors import DiskFull
+from sqlalchemy import Connection, text
+from sqlalchemy.exc import OperationalError
+
+from celeriac.insights.why.blockers import without_constants
+from celeriac.insights.why.spans import span
+
+#: A statement that runs for longer (seconds) is named where processors are short; the engine's own take milliseconds.
+LONG = 5.0
+
+#: So many pieces of work, of some 0.1 ms each, are timed.
+PIECES = 40
+
+#: Most statements that are returned.
+MOST = 20
+
+# What waits for a lock, for its client or for a time keeps no processor and no disk busy. A vacuum that pauses between
+# pages waits for a time. A session of another login tells neither state nor statement without pg_read_all_stats.
+LONG_STATEMENTS = text("""
+SELECT a.pid, coalesce(a.usename, '') AS login, coalesce(a.application_name, '') AS name,
+    CAST(extract(epoch FROM clock_timestamp() - a.query_start) AS double precision) AS seconds,
+    coalesce(a.query, '') AS runs, a.backend_type = 'autovacuum worker' AS is_automatic
+FROM pg_stat_activity a
+WHERE a.state = 'active' AND a.pid <> pg_backend_pid() AND a.backend_type IN ('client backend', 'autovacuum worker')
+    AND a.query_start < clock_timestamp() - :long * interval '1 second'
+    AND coalesce(a.wait_event_type, '') NOT IN ('Lock', 'Client', 'Timeout', 'Activity', 'Extension')
+ORDER BY a.query_start LIMIT :most
+""")
+
+# The checkpointer has no statement; it waits for its time, or is at work.
+UNDER_WAY = text("""
+SELECT 'a vacuum of ' || CAST(relid AS regclass) || ' is under way (pid ' || pid || ')'
+FROM pg_stat_progress_vacuum WHERE datname = current_database()
+UNION ALL
+SELECT 'a checkpoint is under way' FROM pg_stat_activity
+WHERE backend_type = 'checkpointer' AND coalesce(wait_event_type, '') <> 'Activity'
+    AND coalesce(wait_event, '') <> 'CheckpointWriteDelay'
+""")
+
+# INVARIANT: each piece is the same work, so the quickest tells what a processor needs for it.
+WORK = text("""
+SELECT clock_timestamp() FROM generate_series(0, :pieces) AS n
+WHERE (SELECT sum(i) FROM generate_series(1, 3000) AS i WHERE n IS NOT NULL) > 0
+""")
+
+# More than fits into `work_mem`: it is written to where temporary files are, mostly the disk of the tables.
+ROOM = text("SELECT count(*) FROM generate_series(1, 25000)")
+
+
+@dataclass(frozen=True, slots=True)
+class LongStatement:
+    """A statement that runs, without constants, for so many seconds. `is_automatic`: autovacuum's."""
+
+    pid: int
+    login: str
+    name: str
+    seconds: float
+    runs: str
+    is_automatic: bool
+
+    @property
+    def sentence(self) -> str:
+        who = ", ".join(filter(None, (f"login {self.login}" if self.login else "", self.name)))
+        whose = " (the engine's own)" if self.name.startswith("celeriac") else ""
+        return f"pid {self.pid} ({who or 'autovacuum'}){whose} runs for {span(self.seconds)}: {self.runs}"
+
+    @property
+    def cure(self) -> str:
+        if self.is_automatic:
+            return "let it run, or slow it down: raise autovacuum_vacuum_cost_delay"
+        return f"SELECT pg_cancel_backend({self.pid});"
+
+
+@dataclass(frozen=True, slots=True)
+class Slowness:
+    """`crowd`: how many times as long as its quickest piece a piece of work takes, about what wants each processor.
+
+    `longest`: what runs for long, the longest first. `beside`: vacuums and a checkpoint that are under way.
+    """
+
+    crowd: float
+    longest: Sequence[LongStatement]
+    beside: Sequence[str]
+
+    @property
+    def sentence(self) -> str:
+        more = f"; {len(self.longest) - 1} more run for over {LONG:.0f} s" if len(self.longest) > 1 else ""
+        crowd = f"its statements take {self.crowd:.1f} times as long as they need"
+        return "; ".join([f"{crowd}: {self.longest[0].sentence}{more}", *self.beside])
+
+    @property
+    def cure(self) -> str:
+        return self.longest[0].cure
+
+
+def slowness(connection: Connection) -> Slowness | None:
+    """Return how slow Postgres is where statements run for long; None where none does: then nothing is timed."""
+    rows = connection.execute(LONG_STATEMENTS, {"long": LONG, "most": MOST}).mappings()
+    longest = [LongStatement(**row | {"runs": without_constants(row["runs"])}) for row in map(dict, rows)]
+    if not longest:
+        return None
+    times = [at.timestamp() for at in connection.execute(WORK, {"pieces": PIECES}).scalars()]
+    return Slowness(crowd_of(times), longest, connection.execute(UNDER_WAY).scalars().all())
+
+
+def crowd_of(times: Sequence[float]) -> float:
+    """Return how many times as long as the quickest a piece took, given when each began (seconds). Pure.
+
+    The quickest is that of the fastest quarter: a single one may be a mistake of the clock.
+    """
+    took = sorted(after - before for before, after in pairwise(times))
+    quick = took[len(took) // 4]
+    return sum(took) / len(took) / quick if quick > 0 else 1.0
+
+
+def no_room(connection: Connection) -> str | None:
+    """Return what Postgres says where it cannot write a temporary file of 0.5 MB; None where it can, within a
+    transaction.
+    """
+    connection.exec_driver_sql("SAVEPOINT room; SET LOCAL work_mem = '64kB'")
+    try:
+        connection.execute(ROOM)
+    except OperationalError as error:
+        if not isinstance(error.orig, DiskFull):
+            raise
+        return str(error.orig).partition("\n")[0]
+    finally:
+        if not connection.invalidated:
+            connection.exec_driver_sql("ROLLBACK TO SAVEPOINT room; RELEASE SAVEPOINT room")
+    return None

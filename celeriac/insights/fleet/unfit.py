@@ -1,0 +1,76 @@
+"""Workers that report and still do not do as they should: short of memory, of an older release, with a wrong clock."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Row, text
+
+#: A worker not heard of for so long (seconds) is judged by its silence alone.
+HEARD_OF = 120.0
+
+#: Most workers of each kind that are returned.
+MOST = 20
+
+# The governor's back-off was over, and memory still short, so that waiting alone does not end it.
+SHORT = text("""
+SELECT worker_id, resources ->> 'backoff_reason' AS reason,
+    CAST(resources ->> 'memory_mb' AS double precision) AS megabytes,
+    (SELECT min(memory_percent) FROM celeriac.worker_samples s WHERE s.worker_id = w.worker_id) AS least,
+    (SELECT CAST(coalesce(sum(cardinality(ids)), 0) AS integer) FROM celeriac.tickets k
+        WHERE k.worker_id = w.worker_id) AS tasks
+FROM celeriac.workers w
+WHERE status = 'active' AND resources -> 'is_short_of_memory' = 'true'
+    AND last_heartbeat_at > statement_timestamp() - :heard * interval '1 second'
+ORDER BY last_heartbeat_at DESC LIMIT :most
+""")
+
+# A deployment's number, and before it the engine's version, each as numbers that can be compared.
+_RELEASE = """
+    CAST(string_to_array(substring({0} FROM '^[0-9.]*[0-9]'), '.') AS integer[])
+        || coalesce(CAST(substring({0} FROM '[(]deployment ([0-9]{{1,9}})[)]') AS integer), 0)
+"""
+
+# `since`: how long the first worker of a newer release has been there, which takes one of its queues.
+OLDER = text(f"""
+WITH active AS MATERIALIZED (
+    SELECT worker_id, version, queues, started_at, {_RELEASE.format("version")} AS release FROM celeriac.workers
+    WHERE status = 'active' AND version ~ '^[0-9]'
+        AND last_heartbeat_at > statement_timestamp() - :heard * interval '1 second'
+)
+SELECT old.worker_id, old.version, newer.version AS newer,
+    CAST(extract(epoch FROM statement_timestamp() - newer.started_at) AS double precision) AS seconds
+FROM active old CROSS JOIN LATERAL (
+    SELECT version, started_at FROM active new
+    WHERE new.release > old.release
+        AND EXISTS (SELECT FROM jsonb_array_elements_text(old.queues) AS q (queue) WHERE new.queues ? q.queue)
+    ORDER BY started_at LIMIT 1) AS newer
+ORDER BY newer.started_at, old.worker_id LIMIT :most
+""")
+
+CLOCKS = text("""
+SELECT worker_id,
+    CAST(resources ->> 'clock' AS double precision) - extract(epoch FROM last_heartbeat_at) AS ahead
+FROM celeriac.workers
+WHERE status <> 'stopped' AND jsonb_typeof(resources -> 'clock') = 'number'
+    AND last_heartbeat_at > statement_timestamp() - :heard * interval '1 second'
+ORDER BY abs(CAST(resources ->> 'clock' AS double precision) - extract(epoch FROM last_heartbeat_at)) DESC LIMIT :most
+""")
+
+
+def short_of_memory(connection: Connection) -> Sequence[Row[Any]]:
+    """Return worker, reason, megabytes in use, its least share (percent) within two hours, and the tasks it holds."""
+    return connection.execute(SHORT, {"heard": HEARD_OF, "most": MOST}).all()
+
+
+def older(connection: Connection) -> Sequence[Row[Any]]:
+    """Return worker and version of those beside which a newer release serves the same queue; that one's version, and
+    the seconds since its first worker started.
+    """
+    return connection.execute(OLDER, {"heard": HEARD_OF, "most": MOST}).all()
+
+
+def clocks(connection: Connection) -> Sequence[Row[Any]]:
+    """Return worker and the seconds its clock was ahead of the database's at its last heartbeat, the worst first."""
+    return connection.execute(CLOCKS, {"heard": HEARD_OF, "most": MOST}).all()
