@@ -162,8 +162,8 @@ def test_no_list_is_narrowed_by_a_secret(stack: Stack) -> None:
         told = stack.api.refused(422, "GET", path)
         assert told["detail"] == "arg.password: login keeps it secret, so no list can be narrowed by it"
     assert stack.api.get("/api/tasks?role=plain_login&arg.user=ann") == {"tasks": [], "next": None}
-    bulk = {"move": "cancel", "filter": {"role": "login", "arguments": {"password": CANARY}}}
-    assert "keeps it secret" in stack.api.refused(422, "POST", "/api/bulk", json=bulk)["detail"]
+    bulk = {"dry_run": False, "later": True, "filter": {"role": "login", "arguments": {"password": CANARY}}}
+    assert "keeps it secret" in stack.api.refused(422, "POST", "/api/tasks/cancel", json=bulk)["detail"]
     assert not stack.rows("SELECT FROM bulk_actions")
     page = httpx.Client(base_url=f"{stack.url}/admin", cookies={"celeriac": stack.api.session()})
     assert "keeps it secret" in page.get(f"/tasks?arg.password={CANARY}").text
