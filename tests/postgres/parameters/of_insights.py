@@ -29,6 +29,7 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
         "insights.rounds.LAST": [{"role": role, "most": SELECTED, "largest": 65_536} for role in (None, "work")],
         "insights.left_ready.LEFT": [{"patience": 60, "good": ["the window is full"], "most": SELECTED}],
         "doctor.deploying.WAITING": [{"most": SELECTED}],
+        "doctor.deploying.QUEUES": [work | {"most": SELECTED}],
         "doctor.deploying.SHAPES": [work | {"half": SELECTED // 2}],
         "doctor.deploying.LINKS": [work | {"half": SELECTED // 2, "links": SELECTED}],
         "insights.burning.SUSPECTS": [
