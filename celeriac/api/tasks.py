@@ -74,6 +74,7 @@ class TaskRecord(BaseModel):
     enqueued_by: str | None
     created_at: datetime
     updated_at: datetime
+    queue: str | None = Field(description="of those its role lists; null: the first")
 
 
 class WholeTask(TaskRecord):
@@ -184,6 +185,7 @@ class TaskFilter(BaseModel):
     error: Annotated[Text, Field(description=MEANS["error"])] | None = None
     priority: Annotated[str, Field(pattern=FORM, description=MEANS["priority"])] | None = None
     schedule: Annotated[Name, Field(description=MEANS["schedule"])] | None = None
+    queue: Annotated[Name, Field(description=MEANS["queue"])] | None = None
 
     def as_filter(self) -> Filter:
         return Filter.of(self.status, **self.model_dump(include={field.name for field in fields(Filter)}))

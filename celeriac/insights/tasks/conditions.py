@@ -45,6 +45,7 @@ CONDITIONS: Final = (
         "older_than", "older", "Enqueued at least so many seconds ago.",
         "created_at <= now() - {} * interval '1 second'",
     ),
+    Condition("queue", "queue", "Of this queue of its role.", "queue = {}"),
 )  # fmt: skip
 
 #: What a task may wait for; nothing: it may start now.
