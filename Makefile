@@ -12,7 +12,8 @@ help: ## What there is
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[local,systems,sandbox,solar,gevent,dashboard,otel,docs,test]'
+	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement constraints.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 SYSTEM ?= instasites
@@ -98,7 +99,6 @@ matrix: $(READY) ## The engine's tests on old and new servers and Pythons, as fa
 	$(BIN)/python -m tests.matrix $(T)
 
 dist: $(READY) ## What is released, made twice and tried: sdist, wheel, and what the wheel needs (CycloneDX)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[release]'
 	$(BIN)/python deploy/release.py
 
 image: $(READY) ## The container image of what is committed, made twice with buildah and tried: B=CHROMIUM=chromium

@@ -45,6 +45,7 @@ from celeriac.seam.task import Enqueued, Task, with_rows
 from celeriac.settings import Settings
 from celeriac.store.connections import Database
 from celeriac.store.ids import fresh_id
+from celeriac.store.lanes import parts_of_lane
 
 if TYPE_CHECKING:
     from celeriac.run.app import Backend
@@ -65,11 +66,10 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
     """Celery whose tasks are rows. `Celery(...)` → `Celeriac(...)` is the whole change to an existing code base.
 
     `settings` defaults to the environment. `migrations` is a folder of the application's own Alembic versions,
-    `schedules` a list of `celeriac.schedules.batcher`, `sweeping` and `enqueuing`; `hooks` names those of them that
-    may be triggered over HTTP, by path. `routers` ("module:list") are FastAPI routers of the application's own,
-    imported when the HTTP API is served; `alerts` ("module:list") are `celeriac.alerts.Rule`s of its own. `jobs` is the
-    role that `/api/admin/jobs` lists and counts where a request names none; without it, all. `adopt` lets every role
-    that does not say otherwise take the messages of plain Celery apps on the same Redis (`docs/adopting.md`).
+    `schedules` a list of `celeriac.schedules.batcher`, `sweeping` and `enqueuing`; `routers` ("module:list") are
+    FastAPI routers of the application's own, imported when the HTTP API is served; `alerts` ("module:list") are
+    `celeriac.alerts.Rule`s of its own. `adopt` lets every role that does not say otherwise take the messages of plain
+    Celery apps on the same Redis (`docs/adopting.md`).
     `priority_order`: which `priority=` goes first, "redis": the lowest, "rabbitmq" or "celeriac": the highest.
     """
 
@@ -83,18 +83,15 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
 
     def __init__(
         self, main: str | None = None, *, settings: Settings | None = None, migrations: Path | None = None,
-        schedules: Sequence[Any] = (), hooks: Mapping[str, str] | None = None, routers: str | None = None,
-        alerts: str | None = None, jobs: str | None = None, adopt: bool = False,
+        schedules: Sequence[Any] = (), routers: str | None = None, alerts: str | None = None, adopt: bool = False,
         priority_order: Order | None = None, **options: Any,
     ) -> None:  # fmt: skip
         self.settings = settings or Settings.from_environ()
         self.migrations = migrations
         self.roles = Roles(lambda: self.tasks, Priorities(priority_order), lambda: self._tasks.former)
         self.schedules = list(schedules)
-        self.hooks = dict(hooks or {})
         self.routers = routers
         self.alerts = alerts
-        self.jobs = jobs
         self.adopt = adopt
         if options.get("task_cls"):
             options["task_cls"] = with_rows(options["task_cls"])
@@ -288,14 +285,17 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         Raises DBAPIError (LockNotAvailable) where somebody's open transaction keeps one that changes for too long.
         """
         limit = {"max_argument_bytes": int(self.settings.max_argument_bytes)}
-        rows = [declared.row() for declared in self.roles.all()]
+        known = self.roles.all()
         rows = [
-            row | {"definition": row["definition"] | limit, "is_stub": served is not None and row["role"] not in served}
-            for row in rows
+            row
+            | {"definition": row["definition"] | limit}
+            | {"is_stub": served is not None and declared.role.name not in served}
+            for declared in known
+            for row in declared.rows()
         ]
         with self.database.transaction(patience=registry.PATIENCE) as connection:
             registry.register(connection, rows, int(self.settings.deployment))
-            limits.register(connection, [row["role"] for row in rows])
+            limits.register(connection, [declared.role.name for declared in known])
 
     # -- enqueue ---------------------------------------------------------------------------------------------------
 
@@ -305,6 +305,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
             options = self._own_options(name) | options_of_call(name, options)
         options |= self._queue_of_key(name, options)
         options["celeriac_named"] = options.get("task_id") is not None
+        options["celeriac_queued"] = options.get("queue") is not None
         options["task_id"] = options.get("task_id") or fresh_id()
         instants = times(name, options)
         clock = {option: time for option, time in instants.items() if not isinstance(time, datetime)}
@@ -394,9 +395,13 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
             return self.role_declared(name)
 
     def role_declared(self, name: str) -> tuple[Role, Signature]:
-        """Return the role as this code declares it, or else as SQL has it. Raises UnknownRole."""
+        """Return the role as this code declares it, or else as SQL has it; of a lane, the role within its queue.
+        Raises UnknownRole.
+        """
+        name, queue = parts_of_lane(name)
         declared = self.roles.current(name)
-        return (declared.role, declared.signature) if declared else self.by_name[name]
+        role, signature = (declared.role, declared.signature) if declared else self.by_name[name]
+        return role.within(queue), signature
 
     def kick(self, roles: Iterable[str]) -> None:
         """Wake up these prompt roles, after a commit that left them work.

@@ -116,20 +116,20 @@ class Filler:
         if not with_work and now < self.next_look:
             return
         self.next_look = now + self.app.settings.poll_interval
-        roles = [role for role in self.flights.served() if self._is_ours(role) and role.name not in self.hot]
+        roles = [role for role in self.flights.served() if self._is_ours(role) and role.lane not in self.hot]
         if not with_work and not SEEN.is_fresh():
             with self.app.database.statement() as connection:
-                with_work = glance(connection, (role.name for role in roles), 0.0).roles
+                with_work = glance(connection, (role.lane for role in roles), 0.0).roles
         for role in roles:
-            if role.name in with_work and self.app.dispatcher.has_work_and_room(role):
-                self.hot.add(role.name)
+            if role.lane in with_work and self.app.dispatcher.has_work_and_room(role):
+                self.hot.add(role.lane)
 
     def _is_ours(self, role: Role) -> bool:
         """Return whether the role's passes are run here; beat runs the others and sends tickets through Redis."""
         return role.prompt or places.alone
 
     def _fill(self) -> float:
-        roles = [role for role in self.flights.served() if self._is_ours(role) and role.name in self.hot]
+        roles = [role for role in self.flights.served() if self._is_ours(role) and role.lane in self.hot]
         self.turn += 1
         rest = max(0.0, self.next_look - time.monotonic())
         for role in roles[self.turn % len(roles) :] + roles[: self.turn % len(roles)] if roles else ():
@@ -137,19 +137,21 @@ class Filler:
             if most <= 0:
                 rest = min(rest, PATIENCE)
                 continue
-            self.hot.discard(role.name)
+            self.hot.discard(role.lane)
             began, is_busy = self._pass(role, most)
             if began or is_busy:
-                self.hot.add(role.name)
+                self.hot.add(role.lane)
                 rest = min(rest, SOON if is_busy else 0.0)
         return rest
 
     def _pass(self, role: Role, most: int) -> tuple[int, bool]:
-        """Run a pass; return how many tasks have begun, and whether another pass of the role was under way."""
+        """Start all of a few tasks, or run a pass; return how many have begun if more may be ready, and whether another
+        pass of the role was under way.
+        """
         self._limits(role)
 
         def read(connection: Connection, ticket: Held) -> list[Started]:
-            return start.own(connection, role.name, ticket.ids, ticket.token)
+            return start.own(connection, role.lane, ticket.ids, ticket.token)
 
         ask = Ask(role, fresh_token(), asked=True)
         own = Own(Holder(shared.worker_id(), os.getpid()), ask.token, read, is_whole=True)
@@ -157,6 +159,9 @@ class Filler:
         ask.begin = traces.opened(self.app.database, ask.token)
         try:
             with patient(PASS):
+                if (few := self._few(role, ask.token, most)) is not None:
+                    self._take(ask, few)
+                    return len(few) if places.alone else 0, False
                 done = self.app.dispatcher.run_pass(replace(role, batch_size=min(most, role.batch_size)), own)
         except DBAPIError as error:
             if not is_locked(error):
@@ -165,6 +170,19 @@ class Filler:
             return 0, True
         self._take(ask, done.started)
         return len(done.started), done.busy
+
+    def _few(self, role: Role, token: str, most: int) -> list[Started] | None:
+        """Start all that is ready of an idle role, usually a lone task; None: that takes a pass. What comes later
+        brings a wake-up.
+        """
+        most = min(most, start.most_without_pass(role))
+        if most <= 0 or len(self.flights.flights) >= start.FEW or not role.enabled():
+            return None
+        if self.heeded[role.name].tokens is not None:
+            return None
+        me, pid = shared.worker_id(), os.getpid()
+        with self.app.database.statement() as connection:
+            return start.start_few(connection, role.name, most, token, worker_id=me, pid=pid)
 
     def _begin_unless_locked(self, ask: Ask) -> None:
         """Begin this ticket. One whose rows somebody has locked stays in doubt, and does not delay the others."""
@@ -186,7 +204,7 @@ class Filler:
         with self.app.database.statement() as connection:
             started = start.start(
                 connection,
-                ask.role.name,
+                ask.role.lane,
                 ask.ids,
                 ask.token,
                 again=again,
@@ -199,11 +217,11 @@ class Filler:
 
     def _take(self, ask: Ask, started: Sequence[Started]) -> None:
         """Take over these tasks. From here on each one lands, whatever happens."""
-        limits = self.heeded[ask.role.name]
+        limits = self.heeded[ask.role.lane]
         task, role = self.app.tasks[ask.role.name], limits.role
         on_loop = self.flights.shares_loop(ask.role.name)
         ticket = SharedTicket(
-            role, ask, reporter(self.app, role), is_plain(task), Requests(self.app), left=len(started)
+            role, ask, reporter(self.app, role), is_plain(task), Requests(self.app), task, left=len(started)
         )
         flights = [Flight(Run(row, role, self.app.database), ticket) for row in started]
         for flight in flights:
@@ -243,11 +261,11 @@ class Filler:
 
     def _limits(self, role: Role) -> Heeded:
         """Return the role's limits, which have to be known before anything is claimed."""
-        known = self.heeded.get(role.name)
+        known = self.heeded.get(role.lane)
         if known is None or not known.let_all():
             settings = self.app.settings
             known = Heeded(self.app.limited, self.app.database, role, settings.time_limit_grace)
-            self.heeded[role.name] = known
+            self.heeded[role.lane] = known
         return known
 
     def _give_back(self) -> None:
