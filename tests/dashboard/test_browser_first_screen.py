@@ -82,8 +82,8 @@ def test_no_text_of_a_chart_is_cut_off_however_large_its_figures(site: Site, pag
     site.rows("""INSERT INTO celeriac.minutes (role, minute, enqueued, completed, failed)
         SELECT 'crawl', until - i * interval '1 minute', 52017365 / i ^ 4, 0, 0
         FROM celeriac.minutes_until, generate_series(1, 59) i""")
-    site.rows("INSERT INTO worker_tasks (task_id, role) SELECT i, 'crawl' FROM generate_series(1, 20000) i")
-    site.rows("INSERT INTO celeriac.batchers (role, cursor, seconds_per_task) VALUES ('crawl', '', 36)")
+    site.rows("INSERT INTO worker_tasks (task_id, role) SELECT i, 'crawl' FROM generate_series(1, 500) i")
+    site.rows("INSERT INTO celeriac.batchers (role, cursor, seconds_per_task) VALUES ('crawl', '', 14400)")
     for path in ("overview", "overview?span=7d", "roles/crawl", "capacity?role=crawl&workers=1"):
         page.goto(path)
         charts = page.locator("svg.chart")

@@ -14,6 +14,7 @@ from playwright.sync_api import Browser, expect
 
 from celeriac.cli import main
 from celeriac.cli.up import sign_in_code
+from celeriac.dashboard import session
 from celeriac.operate import tokens
 from tests.dashboard.conftest import silent
 from tests.dashboard.site import Site
@@ -56,15 +57,15 @@ def test_the_link_that_celeriac_up_prints_signs_in_once(up: Running, browser: Br
 
 
 def test_a_code_is_no_session_and_a_session_no_code_and_an_old_one_is_nothing(site: Site) -> None:
-    code, session = sign_in_code(site.app.database), site.session("read")
+    code, theirs = sign_in_code(site.app.database), site.session("read")
     assert site.get("tasks", None, headers={"Cookie": f"celeriac={code}"}).status_code == 303
-    assert site.post("sign-in", None, code=session).status_code == 401
+    assert site.post("sign-in", None, code=theirs).status_code == 401
     site.rows("UPDATE celeriac.dashboard_sessions SET expires_at = now() - interval '1 second'")
     assert site.post("sign-in", None, code=code).status_code == 401
 
 
 def test_a_code_works_on_this_machine_alone(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("celeriac.dashboard.session.LOOPBACK", ("::1",))
+    monkeypatch.setattr(session, "LOOPBACK", ("::1",))
     code = sign_in_code(site.app.database)
     assert site.post("sign-in", None, code=code).status_code == 401
     monkeypatch.undo()
