@@ -5,14 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from sqlalchemy.ext.asyncio import AsyncSession
 from sqlalchemy.util import greenlet_spawn
 
 from celeriac.run import coroutines
 from celeriac.run.run import Run
 from celeriac.run.sessions import HandlersSession
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncSession
 
 T = TypeVar("T")
 
@@ -38,6 +40,8 @@ def session(run: Run) -> AsyncSession:
     run.refuse_session()
     if run.opened is None:
         engine = run.database.for_coroutines(on_loop=run.on_loop)
+        from sqlalchemy.ext.asyncio import AsyncSession
+
         run.session_of_coroutine = AsyncSession(engine, sync_session_class=AwaitedSession)
         opened = run.opened = run.session_of_coroutine.sync_session
         if not run.on_loop:
@@ -48,6 +52,9 @@ def session(run: Run) -> AsyncSession:
 @asynccontextmanager
 async def early_commit(run: Run) -> AsyncIterator[AsyncSession]:
     """A transaction of its own. Raises LeaseLost, and nothing is written, if the row is no longer this run's."""
-    async with AsyncSession(run.database.for_coroutines(on_loop=run.on_loop)) as own, own.begin():
+    engine = run.database.for_coroutines(on_loop=run.on_loop)
+    from sqlalchemy.ext.asyncio import AsyncSession
+
+    async with AsyncSession(engine) as own, own.begin():
         yield own
         await own.run_sync(run.hold)

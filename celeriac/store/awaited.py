@@ -7,15 +7,17 @@ from collections import Counter
 from collections.abc import Callable
 from contextvars import ContextVar
 from importlib.util import find_spec
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import URL
-from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 from sqlalchemy.pool import AsyncAdaptedQueuePool, ConnectionPoolEntry, QueuePool
 from sqlalchemy.util import await_only
 from sqlalchemy.util.queue import Empty
 
 from celeriac.errors import ConfigurationError
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 #: Whose connections this context takes.
 holder: ContextVar[object] = ContextVar("celeriac holder of connections", default=None)
@@ -78,6 +80,7 @@ def engine(address: URL, pool: type[QueuePool], **options: Any) -> AsyncEngine:
                 f"self.session of an `async def` handler needs {needed}: pip install 'celeriac[asyncio]'"
             )
     from psycopg import AsyncClientCursor
+    from sqlalchemy.ext.asyncio import create_async_engine
 
     connect = {**options.pop("connect_args"), "cursor_factory": AsyncClientCursor, "prepare_threshold": None}
     url = address.set(drivername="postgresql+psycopg")

@@ -9,7 +9,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from threading import get_ident
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import psycopg2
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE
@@ -17,7 +17,6 @@ from sqlalchemy import Connection, Dialect, Engine, create_engine, event
 from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as NoConnection
-from sqlalchemy.ext.asyncio import AsyncEngine
 from sqlalchemy.pool import QueuePool
 
 from celeriac import logged
@@ -30,6 +29,9 @@ from celeriac.store.overdue import Watch
 from celeriac.store.patience import BRIEF, SETTLED_IN, UNSAID, in_ms, lock_timeout, settle_in
 from celeriac.store.plans import BY_LOOKUPS
 from celeriac.store.spare import Spare, refuse_dead
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 logger = logging.getLogger(__name__)
 

@@ -78,10 +78,7 @@ class Prepared:
 
     def rows(self, connection: Connection, parameters: Mapping[str, Any]) -> list[tuple[Any, ...]]:
         """Execute as `on` does and return the driver's rows."""
-        result = self.on(connection, parameters)
-        rows: list[tuple[Any, ...]] = result.cursor.fetchall()
-        result.close()
-        return rows
+        return driver_rows(self.on(connection, parameters))
 
     def execute(self, cursor: Any, parameters: Mapping[str, Any], *, before: str = "") -> None:
         """Execute on `Database.cursor`. `before`: statements for the same trip and transaction."""
