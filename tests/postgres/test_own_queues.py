@@ -14,8 +14,9 @@ from sqlalchemy.exc import DBAPIError
 from celeriac import Celeriac, Settings, Task, insights
 from celeriac.dispatch.passes import Dispatcher
 from celeriac.doctor.deploying import against_database
-from celeriac.errors import BadArguments, ConfigurationError, UnknownRole
+from celeriac.errors import BadArguments, BadValue, ConfigurationError, UnknownRole
 from celeriac.insights import why
+from celeriac.insights.tasks.parameters import registered
 from celeriac.operate import policies, steer
 from celeriac.schedules.beat import Scheduler
 from celeriac.settle import release
@@ -350,6 +351,13 @@ def test_a_rate_is_one_for_all_queues_of_a_role(app: Celeriac, rows: Rows) -> No
         rated.delay()
         rated.apply_async(queue="rated-slow")
     assert drain(app=app) == {"completed": 3}
+
+
+def test_limits_of_one_queue_are_refused(index: Task[..., Any], database: Database) -> None:
+    with database.transaction() as connection, pytest.raises(BadValue, match="one for all its queues: give 'index'"):
+        policies.set_limits(connection, SLOW, by="test", rate_limit="1/s")
+    with database.reading() as connection:
+        assert SLOW not in registered(connection)
 
 
 # -- from elsewhere ----------------------------------------------------------------------------------------------------
