@@ -12,7 +12,8 @@ help: ## What there is
 
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[local,systems,sandbox,solar,gevent,dashboard,otel,docs,test]'
+	$(BIN)/python -m pip install --quiet --no-deps --require-hashes --requirement constraints.txt
+	$(BIN)/python -m pip install --quiet --no-deps --no-build-isolation --editable .
 	@touch $@
 
 SYSTEM ?= instasites
@@ -73,9 +74,7 @@ up: FLOWER_PORT ?= 5555
 up: $(READY) ## Run the whole stack in the foreground: servers, sandbox, worker, beat, API, Flower
 	@echo "sandbox   http://127.0.0.1:$(SANDBOX_HTTP_PORT)/_sandbox/state"
 	@echo "api       http://127.0.0.1:$(CELERIAC_API_PORT) (a token: $(BIN)/celeriac tokens create NAME --scope operate)"
-	@echo "dashboard http://127.0.0.1:$(CELERIAC_API_PORT)/admin (sign in with such a token)"
-	@$(BIN)/celeriac up --flower-port $(FLOWER_PORT) --with sandbox="$(BIN)/python -m sandbox" \
-		--with api="$(BIN)/celeriac serve"
+	@$(BIN)/celeriac up --flower-port $(FLOWER_PORT) --with sandbox="$(BIN)/python -m sandbox"
 
 bench: $(READY) ## Measure against plain Celery, side by side
 	$(BIN)/python -m bench
@@ -100,7 +99,6 @@ matrix: $(READY) ## The engine's tests on old and new servers and Pythons, as fa
 	$(BIN)/python -m tests.matrix $(T)
 
 dist: $(READY) ## What is released, made twice and tried: sdist, wheel, and what the wheel needs (CycloneDX)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[release]'
 	$(BIN)/python deploy/release.py
 
 image: $(READY) ## The container image of what is committed, made twice with buildah and tried: B=CHROMIUM=chromium

@@ -6,9 +6,8 @@ Nothing else is named in this way (`tests/pure/test_named_above.py`).
 
 from __future__ import annotations
 
+from pkgutil import resolve_name
 from typing import Any
-
-from kombu.utils.imports import symbol_by_name
 
 #: A worker's: the thread that checks alerts where no beat does, its port for figures, its repairs.
 ALERT_WATCH = "celeriac.alerts.review:AlertWatch"
@@ -23,4 +22,4 @@ BEAT_PORT = "celeriac.metrics.process:of_beat"
 
 def load(name: str) -> Any:
     """Import the part at the first call, and return it."""
-    return symbol_by_name(name)
+    return resolve_name(name)

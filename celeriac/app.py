@@ -66,11 +66,10 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
     """Celery whose tasks are rows. `Celery(...)` → `Celeriac(...)` is the whole change to an existing code base.
 
     `settings` defaults to the environment. `migrations` is a folder of the application's own Alembic versions,
-    `schedules` a list of `celeriac.schedules.batcher`, `sweeping` and `enqueuing`; `hooks` names those of them that
-    may be triggered over HTTP, by path. `routers` ("module:list") are FastAPI routers of the application's own,
-    imported when the HTTP API is served; `alerts` ("module:list") are `celeriac.alerts.Rule`s of its own. `jobs` is the
-    role that `/api/admin/jobs` lists and counts where a request names none; without it, all. `adopt` lets every role
-    that does not say otherwise take the messages of plain Celery apps on the same Redis (`docs/adopting.md`).
+    `schedules` a list of `celeriac.schedules.batcher`, `sweeping` and `enqueuing`; `routers` ("module:list") are
+    FastAPI routers of the application's own, imported when the HTTP API is served; `alerts` ("module:list") are
+    `celeriac.alerts.Rule`s of its own. `adopt` lets every role that does not say otherwise take the messages of plain
+    Celery apps on the same Redis (`docs/adopting.md`).
     `priority_order`: which `priority=` goes first, "redis": the lowest, "rabbitmq" or "celeriac": the highest.
     """
 
@@ -84,18 +83,15 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
 
     def __init__(
         self, main: str | None = None, *, settings: Settings | None = None, migrations: Path | None = None,
-        schedules: Sequence[Any] = (), hooks: Mapping[str, str] | None = None, routers: str | None = None,
-        alerts: str | None = None, jobs: str | None = None, adopt: bool = False,
+        schedules: Sequence[Any] = (), routers: str | None = None, alerts: str | None = None, adopt: bool = False,
         priority_order: Order | None = None, **options: Any,
     ) -> None:  # fmt: skip
         self.settings = settings or Settings.from_environ()
         self.migrations = migrations
         self.roles = Roles(lambda: self.tasks, Priorities(priority_order), lambda: self._tasks.former)
         self.schedules = list(schedules)
-        self.hooks = dict(hooks or {})
         self.routers = routers
         self.alerts = alerts
-        self.jobs = jobs
         self.adopt = adopt
         if options.get("task_cls"):
             options["task_cls"] = with_rows(options["task_cls"])

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import resource
 import signal
 import sys
 import time
@@ -37,6 +38,7 @@ LEASE = sized(4.0, 3.0)
 
 _number = itertools.count()
 _leaked: list[bytearray] = []
+_spilled: list[int] = []
 
 
 class Hiccup(Exception):
@@ -181,4 +183,14 @@ def _forked(act: Callable[[], object]) -> int:
 def leaky(self: Task[..., Any], megabytes: int) -> str:
     with noted(self) as run:
         _leaked.append(bytearray(b"x") * (megabytes * 2**20))
+        return run
+
+
+@app.task(role="spilling", bind=True, stale_after=LEASE)
+def spilling(self: Task[..., Any]) -> str:
+    """Leaves files open, in a process that may have 128."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (128, most))
+    with noted(self) as run:
+        _spilled.extend(os.open(os.devnull, os.O_RDONLY) for _ in range(8))
         return run

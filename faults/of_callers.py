@@ -97,6 +97,20 @@ def rows_locked(stack: Stack) -> None:
             time.sleep(OPEN / 3)
 
 
+def table_locked(stack: Stack) -> None:
+    """Somebody has locked what each start and settle needs, as VACUUM FULL does."""
+    with transaction(stack) as connection:
+        connection.execute(text("LOCK TABLE celeriac.tickets IN ACCESS EXCLUSIVE MODE"))
+        time.sleep(4 * OPEN)
+
+
+def pending_open(stack: Stack) -> None:
+    """A statement in psql that nobody commits: what waits has another priority in it, and belongs to it."""
+    with transaction(stack) as connection:
+        connection.execute(text("UPDATE celeriac.worker_tasks SET priority = priority + 1 WHERE status = 'pending'"))
+        time.sleep(12 * OPEN)
+
+
 def ring_turned(stack: Stack) -> None:
     """The ring of `ready` turns several times a second, as if dead entries piled up."""
     until = time.monotonic() + OPEN
@@ -154,6 +168,8 @@ FAULTS = [
     Fault("unique-keys-open", "an open transaction has every unique key, 5 s", unique_keys_open),
     Fault("task-ids-open", "an open transaction has task ids, 5 s", task_ids_open),
     Fault("rows-locked", "an open transaction has rows of every room locked, 5 s", rows_locked),
+    Fault("table-locked", "the table of tickets is locked for 20 s", table_locked),
+    Fault("pending-open", "an open transaction has updated all that waits, 60 s", pending_open),
     Fault("ring-turned", "the ring turns three times a second, 5 s", ring_turned),
     Fault("partitions-changed", "days of the history come and go, 5 s", partitions_changed),
     Fault("migrated", "celeriac migrate runs twice under load", migrated),

@@ -25,6 +25,9 @@ from faults.standby import Standby, synchronise
 
 AWAY = 4.0
 
+#: Longer than a lease (seconds).
+LEASE_OVER = 8.0
+
 #: Sessions of the application; the harness's own have no name.
 TERMINATE = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name LIKE 'celeriac%'"
 
@@ -42,7 +45,7 @@ def crashed(stack: Stack) -> None:
         time.sleep(1.0)
 
 
-def failed_over(stack: Stack) -> None:
+def failed_over(stack: Stack, away: float = 0.0) -> None:
     """Killed, and a standby of whom each commit has waited takes over at the same address."""
     standby = Standby(Path(tempfile.mkdtemp(prefix="standby-", dir=stack.folder)), stack.postgres)
     standby.start()
@@ -50,8 +53,40 @@ def failed_over(stack: Stack) -> None:
     synchronise(stack.postgres)
     time.sleep(AWAY)  # in which commits wait for it
     stack.postgres.kill()
+    time.sleep(away)
     standby.promote()
     stack.hand_over(standby)
+
+
+def failed_over_late(stack: Stack) -> None:
+    """The same, later than leases last: nobody could renew them, and the standby has answered for long."""
+    failed_over(stack, LEASE_OVER)
+
+
+def refused(stack: Stack) -> None:
+    """New connections are refused, open ones live: a login revoked, a proxy, an expired certificate. Some have to be
+    made anew, as they are lost.
+    """
+    allow = "ALTER DATABASE celeriac ALLOW_CONNECTIONS {}"
+    with psycopg2.connect(stack.postgres.url.replace("+psycopg2", "").replace("/celeriac?", "/postgres?")) as aside:
+        aside.autocommit = True
+        with aside.cursor() as cursor:
+            cursor.execute(allow.format("false"))
+            try:
+                stack.sql(f"{TERMINATE} AND pid % 4 = 0")
+                time.sleep(AWAY)
+            finally:
+                cursor.execute(allow.format("true"))
+    aside.close()
+
+
+def far_away(stack: Stack) -> None:
+    """A region away: 80 ms there and back, to Postgres and to Redis, and some pieces reset their connection."""
+    for server in ("postgres", "redis"):
+        stack.spoil(server, "reset", seconds=0.04, share=0.01)
+    time.sleep(5 * AWAY)
+    for server in ("postgres", "redis"):
+        stack.spoil(server, "pass")
 
 
 def gone(stack: Stack) -> None:
@@ -214,6 +249,9 @@ FAULTS = [
     Fault("postgres-restarted", "Postgres is restarted in good order", restarted),
     Fault("postgres-crashed", "Postgres is killed and recovers, twice", crashed),
     Fault("postgres-failed-over", "Postgres is killed and a synchronous standby takes over", failed_over),
+    Fault("postgres-failed-over-late", "the same, and it takes two leases", failed_over_late),
+    Fault("postgres-refuses", "new connections are refused for 4 s, and a quarter of the open ones is lost", refused),
+    Fault("far-away", "80 ms to Postgres and Redis, and one piece in a hundred resets its connection, 20 s", far_away),
     Fault("postgres-gone", "Postgres is away for 6 s", gone),
     Fault("postgres-frozen", "Postgres is frozen for two leases", frozen),
     Fault("backends-frozen", "idle sessions hang for two leases, as behind a cut network", backend_frozen),

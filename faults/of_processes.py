@@ -230,6 +230,12 @@ def leak(stack: Stack) -> None:
     time.sleep(2.0)
 
 
+def spill(stack: Stack) -> None:
+    """Handlers that leave files open, in processes that may have 128 of them; others share their tickets."""
+    stack.enqueue("spilling", 40, "{}")
+    must(lambda: not stack.sql("SELECT FROM celeriac.tasks WHERE role = 'spilling'"), 40.0, "each of them to be over")
+
+
 FAULTS = [
     Fault("none", "nothing: the load alone", lambda _: time.sleep(2.0)),
     Fault("kill-children", "a child of a worker is killed every 0.4 s", kill_children),
@@ -257,4 +263,10 @@ FAULTS = [
         allows=("worker-threads-0 ended by itself",),
     ),
     Fault("leak", "handlers leave 160 MB behind in their processes", leak),
+    Fault(
+        "spill",
+        "handlers use up the file descriptors of their processes",
+        spill,
+        allows=("worker-threads-0 ended by itself",),
+    ),
 ]

@@ -19,7 +19,7 @@ from celeriac.api.problems import invalid, not_found
 from celeriac.api.tasks import WholeTask
 from celeriac.operate import audit
 from celeriac.operate.audit import Change
-from tasks import legacy, stores
+from tasks import crawl_jobs, legacy, stores, triggers
 from tasks.platforms import PLATFORMS
 
 generating = APIRouter(prefix="/api/tasks/generate", tags=["stores"])
@@ -175,4 +175,4 @@ def _audited(app: App, action: str, target: str, by: str, act: Callable[[Session
 
 
 #: For `Celeriac(routers=…)`.
-routers = (generating, migrating, of_a_store)
+routers = (generating, migrating, of_a_store, crawl_jobs.router, triggers.router)

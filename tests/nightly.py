@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+from tests.matrix import SHORT
 from tests.parts import Part, python, run
 from tests.processes import ROOT
 
@@ -12,12 +13,6 @@ from tests.processes import ROOT
 EXAMPLES = 2_000
 
 CONTRACT = "tests/faults/test_api_contract.py"
-
-#: The engine on other Pythons: what an enqueue, a pass, a start, a settle and a worker need.
-SHORT_MATRIX = (
-    "tests/postgres/enqueue", "tests/postgres/test_passes.py", "tests/postgres/test_settle.py",
-    "tests/postgres/test_locks.py", "tests/postgres/test_migrations.py", "tests/end_to_end/test_worker.py",
-)  # fmt: skip
 
 #: All that may be installed, by what is known of it; of what nothing is known is no success.
 AUDITED = ("--strict", "--no-deps", "--disable-pip", "--requirement", "constraints.txt")
@@ -27,7 +22,10 @@ PARTS = (
     Part("properties", python("pytest", "-n", "2", "-m", "hypothesis", "tests"), {"EXAMPLES": str(EXAMPLES)}),
     Part("calls drawn from the API's document", python("pytest", "-n", "2", "--full", CONTRACT)),
     Part("known vulnerabilities", python("pip_audit", *AUDITED)),
-    Part("the short matrix", python("tests.matrix", *SHORT_MATRIX)),
+    Part("the short matrix", python("tests.matrix", *SHORT)),
+    Part("other releases of packages", python("tests.matrix.packages")),
+    Part("packages around Celery", python("tests.matrix.around")),
+    Part("a failover by Patroni", python("tests.matrix.patroni")),
     Part("Django's newer releases", python("tests.matrix.django")),
 )
 

@@ -14,6 +14,7 @@ from functools import cache
 from celeriac.cli import main
 from celeriac.dashboard import app as dashboard
 from celeriac.dashboard.guard import May
+from celeriac.insights.tasks.conditions import CONDITIONS
 from celeriac.operate.bulks import MOVES
 from tests.api.scopes import operations as of_api
 from tests.deploy.written import names
@@ -44,9 +45,9 @@ count by status; GET /api/tasks/counts; status; GET /overview  GET /; SELECT sta
 show one, with its events; GET /api/tasks/{task}  GET /api/tasks/{task}/history; tasks show; GET /tasks/{task}  GET /tasks/{task:path}; SELECT * FROM celeriac.task_events WHERE task = 7;
 read its log; GET /api/tasks/{task}/log; tasks log; GET /tasks/{task}; ;
 explain why it has not started; GET /api/tasks/{task}/why; why; GET /tasks/{task}; ;
-retry; POST /api/tasks/{task}/retry  POST /api/tasks/bulk/retry  POST /api/tasks/matching/retry  POST /api/bulk; tasks retry  failures retry  bulks ask; POST /tasks/{task}/retry  POST /tasks/retry  POST /bulk/retry; UPDATE celeriac.worker_tasks SET status = 'pending' WHERE id = 7; retry task  bulk retry bulk
-cancel; POST /api/tasks/{task}/cancel  POST /api/tasks/bulk/cancel  POST /api/tasks/matching/cancel  POST /api/bulk; tasks cancel  bulks ask; POST /tasks/{task}/cancel  POST /tasks/cancel  POST /bulk/cancel; UPDATE celeriac.worker_tasks SET status = 'cancelled' WHERE id = 7; cancel task  bulk cancel bulk
-give another priority; PUT /api/tasks/{task}/priority  POST /api/bulk; tasks prioritise  bulks ask; POST /tasks/{task}/priority  POST /tasks/prioritise  POST /bulk/prioritise; UPDATE celeriac.worker_tasks SET priority = 50 WHERE id = 7; priority task  bulk prioritise bulk
+retry; POST /api/tasks/retry; tasks retry; POST /tasks/{task}/retry  POST /tasks/retry  POST /bulk/retry; UPDATE celeriac.worker_tasks SET status = 'pending' WHERE id = 7; retry task  bulk retry bulk
+cancel; POST /api/tasks/cancel; tasks cancel; POST /tasks/{task}/cancel  POST /tasks/cancel  POST /bulk/cancel; UPDATE celeriac.worker_tasks SET status = 'cancelled' WHERE id = 7; cancel task  bulk cancel bulk
+give another priority; POST /api/tasks/prioritise; tasks prioritise; POST /tasks/{task}/priority  POST /tasks/prioritise  POST /bulk/prioritise; UPDATE celeriac.worker_tasks SET priority = 50 WHERE id = 7; priority task  bulk prioritise bulk
 raise its priority; ; ; POST /tasks/{task}/boost  POST /tasks/boost; UPDATE celeriac.worker_tasks SET priority = priority + 20 WHERE id = 7; boost task
 make due now; POST /api/tasks/{task}/hasten; tasks hasten; POST /tasks/{task}/now  POST /tasks/hasten; UPDATE celeriac.worker_tasks SET scheduled_for = now() WHERE id = 7; hasten task
 change arguments; PUT /api/tasks/{task}/arguments; tasks edit; POST /tasks/{task}/arguments; ; edit task
@@ -163,7 +164,7 @@ class Operation:
     @property
     def scopes(self) -> set[str]:
         """The scopes that its routes ask for. Of several a caller needs the one of the route that he calls."""
-        return {of_routes()[route] for route in (*self.api, *self.dashboard) if of_routes().get(route)}
+        return {scope for route in (*self.api, *self.dashboard) if (scope := of_routes().get(route))}
 
     def row(self) -> str:
         permission = ", ".join(f"`{scope}`" for scope in sorted(self.scopes)) or (LOGIN if self.command else "")
@@ -190,13 +191,13 @@ def of_routes() -> dict[str, str | None]:
     """Return the scope of each route of the API and of the dashboard; None: it is open."""
     scopes: dict[str, str | None] = {f"{method} {path}": scope for method, path, scope in of_api()}
     for route in (route for router in dashboard.ROUTERS for route in router.routes):
-        scope = next((one.call.scope for one in route.dependant.dependencies if isinstance(one.call, May)), None)  # type: ignore[attr-defined]
-        scopes |= {f"{method} {route.path}": scope for method in route.methods - {"HEAD"}}  # type: ignore[attr-defined]
+        scope = next((one.call.scope for one in route.dependant.dependencies if isinstance(one.call, May)), None)
+        scopes |= {f"{method} {route.path}": scope for method in route.methods - {"HEAD"}}
     return scopes
 
 
 def commands() -> set[str]:
-    return names(main)
+    return {*names(main)}
 
 
 def audited() -> set[str]:
@@ -240,6 +241,18 @@ def _texts(node: ast.expr) -> list[str]:
     return []
 
 
+def conditions() -> str:
+    """Return the table of what narrows a list of tasks."""
+    rows = (
+        f"| `{one.name}` | `{one.option}` | `{one.page}:` | `{one.sql}` | {one.help} |".replace("||", "\\|\\|")
+        for one in CONDITIONS
+    )
+    header = (
+        "| API | command | dashboard | SQL, on `celeriac.worker_tasks` | meaning |\n| --- | --- | --- | --- | --- |\n"
+    )
+    return f"\n## What narrows a list of tasks\n\n{header}{''.join(f'{row}{chr(10)}' for row in rows)}"
+
+
 def page() -> str:
     lines, section = [], ""
     for one in operations():
@@ -248,7 +261,7 @@ def page() -> str:
             header = [f"| {' | '.join(COLUMNS)} |", f"|{' --- |' * len(COLUMNS)}"]
             lines += ["", f"## {section}", "", *header]
         lines.append(one.row())
-    return HEAD.rstrip("\n") + "\n" + "\n".join(lines) + "\n"
+    return HEAD.rstrip("\n") + "\n" + "\n".join(lines) + "\n" + conditions()
 
 
 if __name__ == "__main__":

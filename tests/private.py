@@ -16,7 +16,13 @@ from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 from celeriac.seam.private import RELIED_ON
-from tests.pure.test_structure import MODULES
+from tests.processes import ROOT
+
+#: The engine's modules by their names.
+MODULES = {
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__"): path
+    for path in sorted((ROOT / "celeriac").rglob("*.py"))
+}
 
 FOREIGN = {"amqp", "billiard", "celery", "concurrent", "gevent", "kombu", "vine"}
 
@@ -129,7 +135,11 @@ def overridden() -> Iterator[Use]:
     """Find private methods of those packages' classes that classes of ours replace, and all of undocumented ones."""
     for module in MODULES:
         if APART.isdisjoint(module.split(".")) and module != ALEMBICS:
-            made = [one for one in vars(import_module(module)).values() if isinstance(one, type)]
+            try:
+                made = [one for one in vars(import_module(module)).values() if isinstance(one, type)]
+            except ImportError as error:
+                yield Use(f"{error}", module)
+                continue
             yield from (Use(name, module) for one in made if one.__module__ == module for name in replaced(one))
 
 
@@ -190,7 +200,10 @@ def found() -> Mapping[str, set[str]]:
 
 def shape(name: str) -> str:
     """Return what the installed release has under this name, in the words of `Relied`; "gone" if nothing."""
-    owner, part = None, module_of(name)
+    try:
+        owner, part = None, module_of(name)
+    except ModuleNotFoundError:
+        return "gone"
     for attribute in name.removeprefix(part.__name__).strip(".").split("."):
         owner, part = part, part_of(part, attribute)
     if part is None:
@@ -201,9 +214,12 @@ def shape(name: str) -> str:
 
 
 def module_of(name: str) -> Any:
-    while not is_module(name):
-        name = name.rpartition(".")[0]
-    return import_module(name)
+    """Import the module that a name begins with. Raises ModuleNotFoundError if its package is not installed."""
+    package, _, rest = name.partition(".")
+    module = import_module(package)
+    while is_module(f"{module.__name__}.{(part := rest.partition('.'))[0]}"):
+        module, rest = import_module(f"{module.__name__}.{part[0]}"), part[2]
+    return module
 
 
 def part_of(owner: Any, attribute: str) -> Any:

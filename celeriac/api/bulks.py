@@ -1,4 +1,4 @@
-"""`/api/bulk`: one move of all tasks that a filter selects now, however many; the servers work on it."""
+"""`/api/bulk`: moves of all that a filter matched, which the servers work on. `moves` has what begins one."""
 
 from __future__ import annotations
 
@@ -8,36 +8,19 @@ from operator import itemgetter
 from typing import Any, Literal
 
 from fastapi import APIRouter
-from pydantic import BaseModel, ConfigDict, Field
-from sqlalchemy import Connection
+from pydantic import BaseModel, Field
 
 from celeriac import insights
-from celeriac.api.app import App, write
+from celeriac.api.app import App
 from celeriac.api.callers import Operator, Reader
-from celeriac.api.changes import Because, Changed, Reason, change
-from celeriac.api.fields import IdInPath, Priority
-from celeriac.api.matching import BoundFilter
+from celeriac.api.changes import Changed, Reason, change
+from celeriac.api.fields import IdInPath
 from celeriac.api.paging import Paged, PageOfIds
 from celeriac.operate import bulks
-from celeriac.repair import bulks as works
 
 router = APIRouter(prefix="/api/bulk", tags=["bulk"])
 
 BulkMove = Literal["retry", "cancel", "prioritise"]
-
-
-class NewBulk(Because):
-    model_config = ConfigDict(
-        json_schema_extra={"anyOf": [
-            {"properties": {"move": {"const": "prioritise"}, "priority": {"type": "integer"}},
-             "required": ["priority"]},
-            {"properties": {"move": {"enum": ["retry", "cancel"]}, "priority": {"type": "null"}}},
-        ]}
-    )  # fmt: skip
-
-    move: BulkMove
-    filter: BoundFilter = Field(examples=[{"role": "product_resync", "status": ["failed"]}])
-    priority: Priority | None = Field(default=None, description="of prioritise, and only there", examples=[None])
 
 
 class Skipped(BaseModel):
@@ -81,19 +64,6 @@ def list_bulks(query: PageOfIds, app: App, _: Reader) -> Bulks:
     with app.database.reading() as connection:
         rows, more = query.read(lambda n: insights.bulks(connection, limit=n, before=before), itemgetter("id"))
     return Bulks.model_validate({"bulks": rows, "next": more})
-
-
-@router.post("", status_code=202)
-def create_bulk(body: NewBulk, app: App, caller: Operator) -> Bulk:
-    """Create a bulk of the tasks the filter matches now, none that come later. `/api/tasks/matching` counts them."""
-    wanted = body.filter.as_filter()
-
-    def ask(connection: Connection) -> int:
-        return works.ask(connection, body.move, wanted, priority=body.priority, by=caller.name, why=body.why)
-
-    number = write(app, ask)
-    works.start(app.database)
-    return get_bulk(number, app, caller)
 
 
 @router.get("/{number}")

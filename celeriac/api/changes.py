@@ -11,7 +11,7 @@ from sqlalchemy import Connection
 
 from celeriac import insights
 from celeriac.api.app import write
-from celeriac.api.fields import Ids, Priority, Text
+from celeriac.api.fields import Priority, Text
 from celeriac.app import Celeriac
 from celeriac.operate import PATIENCE, steer
 from celeriac.operate.audit import Change
@@ -30,10 +30,6 @@ Reason = Annotated[Because, Body(default_factory=Because)]
 
 class ToPriority(Because):
     priority: Priority = Field(examples=[50])
-
-
-class Many(Because):
-    ids: Ids
 
 
 class Changed(BaseModel):

@@ -35,10 +35,9 @@ from celeriac.api import (
     enqueue,
     failures,
     health,
-    jobs,
     locks,
-    matching,
     metrics,
+    moves,
     policies,
     rates,
     scheduled_jobs,
@@ -47,7 +46,6 @@ from celeriac.api import (
     system,
     tasks,
     ticks,
-    trigger,
     workers,
     workflows,
 )
@@ -81,8 +79,8 @@ if TYPE_CHECKING:
 ROUTERS = tuple(
     module.router
     for module in (
-        health, document, enqueue, matching, bulks, capacity, rates, steering, tasks, jobs, ticks, scheduled_jobs,
-        trigger, system, policies, workers, dead_letters, workflows, failures, shares, locks, alerts,
+        health, document, enqueue, moves, bulks, capacity, rates, steering, tasks, ticks, scheduled_jobs,
+        system, policies, workers, dead_letters, workflows, failures, shares, locks, alerts,
         metrics, doctor,
     )
 )  # fmt: skip
@@ -127,7 +125,7 @@ def serve(app: Celeriac, host: str, port: int, proxies: str | None = None) -> No
     Raises ConfigurationError if migrations are missing, a server's address cannot be read, or a switch is neither on
     nor off.
     """
-    trigger.hooks_are_on()
+    _of_the_application(app)
     _ = app.enqueuer
     if app.settings.log_format == "json":
         logs.configure()

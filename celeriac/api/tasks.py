@@ -18,6 +18,8 @@ from celeriac.api.parameters import WITH_ARGUMENTS, Arguments
 from celeriac.api.shared import SharedRoute
 from celeriac.insights import Filter
 from celeriac.insights.fleet.condition import silent_workers
+from celeriac.insights.tasks.conditions import MEANS, Waits
+from celeriac.insights.tasks.lists import OLDEST
 from celeriac.insights.tasks.log import log_of
 from celeriac.insights.tasks.ranges import FORM
 from celeriac.insights.why.checks import Outcome, Reason
@@ -171,19 +173,19 @@ HowStale = Annotated[Staleness, Body(default_factory=Staleness)]
 class TaskFilter(BaseModel):
     """A filter of tasks; fields not given match anything."""
 
-    status: list[Word] = []
-    role: Name | None = None
-    account: Text | None = None
-    lock_key: Text | None = None
-    unique_key: Text | None = None
-    worker_id: Text | None = None
-    waits_for: Literal["time", "lock", "account", "members", "nothing"] | None = None
-    older_than: Annotated[float, Field(ge=0, le=1e9, description="seconds since it was enqueued")] | None = None
-    newer_than: Annotated[float, Field(ge=0, le=1e9, description="seconds since it was enqueued")] | None = None
-    error: Annotated[Text, Field(description="what its last error says somewhere")] | None = None
-    priority: Annotated[str, Field(pattern=FORM, description="50.., ..10, 50..70, or one number")] | None = None
-    schedule: Annotated[Name, Field(description="whose ticks made it")] | None = None
-    queue: Annotated[Name, Field(description="of those its role lists")] | None = None
+    status: list[Word] = Field(default=[], description=MEANS["status"])
+    role: Annotated[Name, Field(description=MEANS["role"])] | None = None
+    account: Annotated[Text, Field(description=MEANS["account"])] | None = None
+    lock_key: Annotated[Text, Field(description=MEANS["lock_key"])] | None = None
+    unique_key: Annotated[Text, Field(description=MEANS["unique_key"])] | None = None
+    worker_id: Annotated[Text, Field(description=MEANS["worker_id"])] | None = None
+    waits_for: Annotated[Waits, Field(description=MEANS["waits_for"])] | None = None
+    older_than: Annotated[float, Field(ge=0, le=OLDEST, description=MEANS["older_than"])] | None = None
+    newer_than: Annotated[float, Field(ge=0, le=OLDEST, description=MEANS["newer_than"])] | None = None
+    error: Annotated[Text, Field(description=MEANS["error"])] | None = None
+    priority: Annotated[str, Field(pattern=FORM, description=MEANS["priority"])] | None = None
+    schedule: Annotated[Name, Field(description=MEANS["schedule"])] | None = None
+    queue: Annotated[Name, Field(description=MEANS["queue"])] | None = None
 
     def as_filter(self) -> Filter:
         return Filter.of(self.status, **self.model_dump(include={field.name for field in fields(Filter)}))

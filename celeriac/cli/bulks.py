@@ -1,4 +1,4 @@
-"""Bulks: one move of all tasks that a filter selects now, which goes on even if this command ends."""
+"""Bulks: what `tasks retry --later` and its like began, which API servers go on with."""
 
 from __future__ import annotations
 
@@ -9,35 +9,12 @@ import click
 
 from celeriac import insights
 from celeriac.app import Celeriac
-from celeriac.cli import choice, output
+from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp
-from celeriac.insights import Filter
 from celeriac.operate import PATIENCE, bulks
 from celeriac.repair import bulks as works
 
 _COLUMNS = ("id", "state", "move", "asked", "done", "skipped", "left", "filter", "by", "created_at", "trouble")
-
-
-@click.command(cls=Command)
-@click.argument("move", type=click.Choice(list(bulks.MOVES)))
-@choice.filtering
-@click.option("--to", type=int, metavar="PRIORITY", help="Of prioritise.")
-@click.option("--later", is_flag=True, help="Leave the work to an API server.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--why", default="", help="For the events and the audit trail.")
-@click.pass_obj
-def ask(
-    find: FindApp, /, move: str, to: int | None, later: bool, yes: bool, why: str, **options: Any
-) -> None:  # fmt: skip
-    """MOVE all tasks that the filter means now, and none that comes later."""
-    app, wanted = find(), Filter.of(**options)
-    if not yes:
-        output.ask(f"{move} all tasks of {', '.join(f'{n} {v}' for n, v in works.conditions(wanted).items())}?")
-    with app.database.transaction(patience=PATIENCE) as connection:
-        number = works.ask(connection, move, wanted, by=output.by(), why=why, priority=to)
-    if not later:
-        works.work(app.database)
-    _tell(app, number)
 
 
 @click.command(cls=Command)
@@ -56,7 +33,7 @@ def list_(find: FindApp, /, limit: int, before: int | None) -> None:
 @click.pass_obj
 def show(find: FindApp, /, number: int) -> None:
     """Show one: what it means, how far it is, and what it skipped."""
-    _tell(find(), number)
+    tell(find(), number)
 
 
 @click.command(cls=Command)
@@ -76,10 +53,11 @@ def stop(find: FindApp, /, number: int, why: str) -> None:
     app = find()
     with app.database.transaction(patience=PATIENCE) as connection:
         bulks.stop(connection, number, by=output.by(), why=why)
-    _tell(app, number)
+    tell(app, number)
 
 
-def _tell(app: Celeriac, number: int) -> None:
+def tell(app: Celeriac, number: int) -> None:
+    """Print a bulk."""
     with app.database.reading() as connection:
         row = insights.bulk(connection, number)
     output.tell(row, _lines(row))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +13,7 @@ from celeriac.app import Celeriac
 from celeriac.cli import output
 from celeriac.errors import BadValue
 from celeriac.insights import Filter, as_argument
+from celeriac.insights.tasks.conditions import CONDITIONS, WAITS
 from celeriac.store.states import WORDS
 
 #: No bound: a bulk is never cut short by itself.
@@ -40,21 +41,22 @@ def _arguments(_: click.Context, __: click.Parameter, arguments: Sequence[str]) 
     return named(arguments) or None
 
 
+#: How an option is read that is no text.
+_READ: Mapping[str, Mapping[str, Any]] = {
+    "status": {"multiple": True, "type": click.Choice([*WORDS])},
+    "waits_for": {"type": click.Choice(WAITS)},
+    "priority": {"metavar": "RANGE"},
+    "newer_than": {"type": float, "metavar": "SECONDS"},
+    "older_than": {"type": float, "metavar": "SECONDS"},
+}
+
 _OPTIONS = (
-    click.option(
-        "--status", "words", multiple=True, type=click.Choice([*WORDS]), help="Ours, or another system's word."
+    *(
+        click.option(
+            one.option, "words" if one.name == "status" else one.name, help=one.help, **_READ.get(one.name, {})
+        )
+        for one in CONDITIONS
     ),
-    click.option("--role", help="Of this role."),
-    click.option("--queue", help="Of this queue of its role."),
-    click.option("--account", help="Of this account."),
-    click.option("--lock-key", help="With this lock key."),
-    click.option("--unique-key", help="With this unique key."),
-    click.option("--worker", "worker_id", help="Held by this worker."),
-    click.option("--older-than", type=float, metavar="SECONDS", help="Enqueued at least so long ago."),
-    click.option("--newer-than", type=float, metavar="SECONDS", help="Enqueued at most so long ago."),
-    click.option("--error", metavar="TEXT", help="Whose last error has this in it."),
-    click.option("--priority", metavar="RANGE", help="50.., ..10, 50..70, or one number."),
-    click.option("--schedule", metavar="NAME", help="Made by this schedule's ticks."),
     click.option(
         "--arg",
         "arguments",
@@ -98,10 +100,14 @@ class Chosen:
         )
 
 
-def chosen(app: Celeriac, tasks: Sequence[str], wanted: Filter, *, most: int | None, sure: bool, verb: str) -> Chosen:
-    """Return the chosen tasks. Those that a filter matches are counted, and confirmed unless `sure`."""
-    has_filter = wanted != Filter()
-    if bool(tasks) == has_filter:
+def chosen(
+    app: Celeriac, tasks: Sequence[str], wanted: Filter, *, failure: str | None = None, most: int | None, sure: bool,
+    verb: str,
+) -> Chosen:  # fmt: skip
+    """Return the chosen tasks. Those that a filter matches are counted, and confirmed unless `sure`. `failure`: the
+    fingerprint of those that are meant, of which a role and a time narrow the group.
+    """
+    if bool(tasks) == (wanted != Filter() or failure is not None):
         raise click.UsageError("name tasks, or give a filter (--status, --role, --account, …), one of both")
     if tasks:
         ids = row_ids(app, tasks)
@@ -109,7 +115,10 @@ def chosen(app: Celeriac, tasks: Sequence[str], wanted: Filter, *, most: int | N
     if most is not None and most < 1:
         raise BadValue(f"most={most}: give 1 or more")
     with app.database.reading() as connection:
-        ids = insights.matching(connection, wanted, most=EVERY).ids
+        if failure is not None:
+            ids = insights.failed_of(connection, failure, role=wanted.role, since=wanted.newer_than)
+        else:
+            ids = insights.matching(connection, wanted, most=EVERY).ids
     selection = Chosen(ids[:most], len(ids))
     if not sure and ids:
         output.ask(f"{verb} {selection}?")

@@ -1,4 +1,4 @@
-"""Failures, grouped: show them, and make a whole group wait again."""
+"""Failures, grouped: show them, and say what a group is. `tasks retry --failure` makes it wait again."""
 
 from __future__ import annotations
 
@@ -10,12 +10,9 @@ from celeriac import insights
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp
 from celeriac.cli.seconds import Seconds
-from celeriac.cli.steering import steer_all
 from celeriac.insights import Failures
 from celeriac.insights.failures.failures import OLDEST
 from celeriac.operate import failures as verb
-from celeriac.operate import steer
-from celeriac.operate.audit import AuditedTogether
 
 _COLUMNS = (
     "fingerprint",
@@ -63,30 +60,6 @@ def tasks(find: FindApp, /, fingerprint: str, role: str | None, limit: int, befo
         page = insights.failed_tasks(connection, fingerprint, role=role, limit=limit, after=before)
     more = [f"there may be more with --before {page.next}"] if page.next else []
     output.tell(page, [*output.table(page.items, _TASKS), *more])
-
-
-@click.command(cls=Command)
-@click.argument("fingerprint")
-@_ROLE
-@_SINCE
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--preview", is_flag=True, help="Count them, and change nothing.")
-@click.option("--why", default="", help="For the events and the audit trail.")
-@click.pass_obj
-def retry(
-    find: FindApp, /, fingerprint: str, role: str | None, since: float | None, yes: bool, preview: bool, why: str
-) -> None:
-    """Let all failures of a group wait again, as far back as they are kept."""
-    app = find()
-    with app.database.reading() as connection:
-        ids = insights.failed_of(connection, fingerprint, role=role, since=since)
-    if preview:
-        output.tell({"tasks": len(ids)}, f"{len(ids):,} tasks")
-        return
-    if not yes:
-        output.ask(f"retry {len(ids):,} tasks?")
-    many = AuditedTogether({"fingerprint": fingerprint} | ({"role": role} if role else {}), len(ids))
-    steer_all(app, "retry", ids, lambda c, some: steer.retry(c, some, by=output.by(), why=why), many=many)
 
 
 @click.command(cls=Command)

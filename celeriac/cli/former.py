@@ -9,6 +9,7 @@ _TABLE = """
 account         accounts set
 alert           alerts
 alerts          alerts list
+bulk ask        tasks retry --later | tasks cancel --later | tasks prioritise --later
 bulk            bulks
 cancel          tasks cancel
 capacity        roles capacity
@@ -17,6 +18,7 @@ dispatch        roles dispatch
 edit            tasks edit
 enqueue         tasks enqueue
 enqueuer        logins
+failures retry  tasks retry --failure
 failures        failures list
 hasten          tasks hasten
 limit           roles limit

@@ -122,17 +122,28 @@ def check(find: FindApp, /, deep: bool, against_database: bool, others: tuple[st
 
 @click.command(cls=Command)
 @click.option("--with", "others", multiple=True, metavar="NAME=COMMAND", help="Another process to run beside them.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65_535),
+    envvar="CELERIAC_API_PORT",
+    default=6002,
+    show_default=True,
+    help="Of the dashboard; another one if it is taken.",
+)
 @click.option("--flower-port", envvar="FLOWER_PORT", default=5555, show_default=True)
 @click.option("-c", "--concurrency", default=2, show_default=True, help="Processes of the worker.")
 @click.pass_context
-def up(context: click.Context, others: tuple[str, ...], flower_port: int, concurrency: int) -> None:
-    """Run the whole stack in the foreground: servers where none are given, worker, beat and Flower."""
+def up(context: click.Context, others: tuple[str, ...], port: int, flower_port: int, concurrency: int) -> None:
+    """Run the whole stack in the foreground: servers where none are given, worker, beat, dashboard and Flower.
+
+    A link that signs in to the dashboard is printed once it serves: it works once, within an hour, on this machine.
+    """
     from celeriac.cli.up import run
 
     app = context.obj()
     name = context.parent.params.get("name") or app.main if context.parent else "tasks"
     context.invoke(migrate)
-    raise click.exceptions.Exit(run(app, name, others, flower_port, concurrency))
+    raise click.exceptions.Exit(run(app, name, others, port, flower_port, concurrency))
 
 
 @click.command(cls=Command)

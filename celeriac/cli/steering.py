@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import click
 
 from celeriac.app import Celeriac
-from celeriac.cli import choice, output
+from celeriac.cli import bulks, choice, output
 from celeriac.cli.group import REFUSED, Command, FindApp
 from celeriac.insights import Filter
+from celeriac.operate import PATIENCE, steer
 from celeriac.operate import move as moving
-from celeriac.operate import steer
 from celeriac.operate.audit import AuditedTogether
 from celeriac.operate.steer import Move, Steered
-from celeriac.repair.bulks import conditions
+from celeriac.repair import bulks as works
 from celeriac.store.alike import in_lines
 from celeriac.store.states import MOVES, WAITS_FOR_TIME
 
@@ -34,34 +36,44 @@ def _bulk(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
+_LATER = click.option(
+    "--later", is_flag=True, help="Leave what the filter means to API servers, as a bulk, however many they are."
+)
+
+
 @click.command(cls=Command)
 @_bulk
+@click.option("--failure", metavar="FINGERPRINT", help="All of this kind of failure, as far back as they are kept.")
 @click.option("--go-on", "goes_on", is_flag=True, help="Their progress stays, and their attempts count on.")
+@_LATER
 @click.pass_obj
-def retry(find: FindApp, /, why: str, goes_on: bool, **options: Any) -> None:
+def retry(find: FindApp, /, why: str, goes_on: bool, later: bool, **options: Any) -> None:
     """Let TASKs (ids or task ids, or all that a filter means) that failed or were cancelled wait again."""
-    _steer(find(), "retry", lambda c, ids: steer.retry(c, ids, by=output.by(), why=why, goes_on=goes_on), **options)
+    if goes_on and later:
+        raise click.UsageError("a bulk retries with all attempts: give --go-on or --later, one of both")
+    move = partial(steer.retry, by=output.by(), why=why, goes_on=goes_on)
+    _steer(find(), "retry", move, later=Later(why) if later else None, **options)
 
 
 @click.command(cls=Command)
 @_bulk
+@_LATER
 @click.pass_obj
-def cancel(find: FindApp, /, why: str, **options: Any) -> None:
+def cancel(find: FindApp, /, why: str, later: bool, **options: Any) -> None:
     """Cancel TASKs; one that runs is told to stop."""
-    _steer(find(), "cancel", lambda c, ids: steer.cancel(c, ids, by=output.by(), why=why), **options)
+    move = partial(steer.cancel, by=output.by(), why=why)
+    _steer(find(), "cancel", move, later=Later(why) if later else None, **options)
 
 
 @click.command(cls=Command)
 @click.argument("to", metavar="PRIORITY", type=int)
 @_bulk
+@_LATER
 @click.pass_obj
-def prioritise(find: FindApp, /, to: int, why: str, **options: Any) -> None:
+def prioritise(find: FindApp, /, to: int, why: str, later: bool, **options: Any) -> None:
     """Give TASKs that are not finished another PRIORITY. Write `-- -5` for one below 0."""
-
-    def move(connection: Any, ids: Sequence[int]) -> Steered:
-        return steer.set_priority(connection, ids, to, by=output.by(), why=why)
-
-    _steer(find(), "prioritise", move, **options)
+    move = partial(steer.set_priority, priority=to, by=output.by(), why=why)
+    _steer(find(), "prioritise", move, later=Later(why, to) if later else None, **options)
 
 
 @click.command(cls=Command)
@@ -69,7 +81,7 @@ def prioritise(find: FindApp, /, to: int, why: str, **options: Any) -> None:
 @click.pass_obj
 def hasten(find: FindApp, /, why: str, **options: Any) -> None:
     """Let TASKs that wait for their time, planned or between two attempts, be due now."""
-    _steer(find(), "hasten", lambda c, ids: steer.hasten(c, ids, by=output.by(), why=why), **options)
+    _steer(find(), "hasten", partial(steer.hasten, by=output.by(), why=why), **options)
 
 
 @click.command(cls=Command)
@@ -107,39 +119,53 @@ def move(find: FindApp, /, old: str, new: str, why: str, **options: Any) -> None
             app.kick([new])
 
 
+@dataclass(frozen=True, slots=True)
+class Later:
+    """What a bulk needs beside its filter."""
+
+    why: str
+    priority: int | None = None
+
+
 def _steer(
     app: Celeriac, verb: str, move: Move, *, tasks: tuple[str, ...], most: int | None, yes: bool, preview: bool,
-    words: Sequence[str], **options: Any,
+    words: Sequence[str], failure: str | None = None, later: Later | None = None, **options: Any,
 ) -> None:  # fmt: skip
-    has_filter = bool(words) or any(value is not None for value in options.values())
-    waits_for = WAITS_FOR_TIME if has_filter and verb == "hasten" else None
-    wanted = Filter.of(words or (MOVES[verb] if has_filter else ()), waits_for=waits_for, **options)
-    selection = choice.chosen(app, tasks, wanted, most=most, sure=yes or preview, verb=verb)
+    asked = Filter.of(words, **options)
+    has_filter = asked != Filter()
+    if failure is not None and asked != Filter(role=asked.role, newer_than=asked.newer_than):
+        raise click.UsageError("--failure goes with --role and --newer-than, and no other filter")
+    if later and (tasks or most is not None):
+        raise click.UsageError("--later is of all that a filter means: name no tasks, and give no --most")
+    waits_for = WAITS_FOR_TIME if has_filter and verb == "hasten" else asked.waits_for
+    statuses = asked.statuses or (MOVES[verb] if has_filter else None)
+    wanted = replace(asked, statuses=statuses, waits_for=waits_for)
+    sure = yes or preview
+    selection = choice.chosen(app, tasks, wanted, failure=failure, most=most, sure=sure, verb=verb)
     if preview:
         output.tell({"tasks": len(selection.ids), "in_all": selection.in_all}, str(selection))
         return
-    many = AuditedTogether(conditions(wanted), len(selection.ids)) if has_filter and not tasks else None
-    steer_all(app, verb, selection.ids, move, in_all=selection.in_all, many=many)
+    if later:
+        with app.database.transaction(patience=PATIENCE) as connection:
+            number = works.ask(
+                connection, verb, failure or asked, role=asked.role, by=output.by(), why=later.why,
+                priority=later.priority,
+            )  # fmt: skip
+        bulks.tell(app, number)
+        return
+    meant = {works.FINGERPRINT: failure} | ({"role": asked.role} if asked.role else {}) if failure else None
+    together = None if tasks else AuditedTogether(meant or works.conditions(wanted), len(selection.ids))
+    _in_batches(app, verb, selection, move, together)
 
 
-def steer_all(
-    app: Celeriac,
-    verb: str,
-    ids: Sequence[int],
-    move: Move,
-    *,
-    in_all: int | None = None,
-    many: AuditedTogether | None = None,
-) -> None:
-    """Steer tasks, a bounded transaction at a time, with progress. `in_all`: how many match, if not all are steered.
-    `many`: as for `in_batches`.
-    """
-    done, left = Steered(), (in_all or len(ids)) - len(ids)
-    with output.progress(len(ids), verb) as bar:
-        for some in steer.in_batches(app.database, ids, move, many=many):
+def _in_batches(app: Celeriac, verb: str, chosen: choice.Chosen, move: Move, together: AuditedTogether | None) -> None:
+    """Steer tasks, a bounded transaction at a time, with progress."""
+    done = Steered()
+    with output.progress(len(chosen.ids), verb) as bar:
+        for some in steer.in_batches(app.database, chosen.ids, move, many=together):
             done += some
             bar.update(len(some.changed) + len(some.refused) + len(some.missing))
-    _tell(done, left)
+    _tell(done, chosen.in_all - len(chosen.ids))
 
 
 def _tell(done: Steered, left: int) -> None:

@@ -56,8 +56,8 @@ SECTIONS: Final[Mapping[str, Mapping[str, click.Command]]] = {
             list=alerts.list_, silence=alerts.silence, unsilence=alerts.unsilence,
         ),
         "failures": _group(
-            "Show what fails, in groups of the same; retry or mark a group.",
-            list=failures.list_, tasks=failures.tasks, retry=failures.retry, mark=failures.mark,
+            "Show what fails, in groups of the same; mark a group.",
+            list=failures.list_, tasks=failures.tasks, mark=failures.mark,
         ),
         "report": report.report,
     },
@@ -69,8 +69,8 @@ SECTIONS: Final[Mapping[str, Mapping[str, click.Command]]] = {
             edit=steering.edit,
         ),
         "bulks": _group(
-            "Ask for a bulk, see how far bulks are, go on with them, stop one.",
-            ask=bulks.ask, list=bulks.list_, show=bulks.show, work=bulks.work, stop=bulks.stop,
+            "See how far bulks are, go on with them, stop one.",
+            list=bulks.list_, show=bulks.show, work=bulks.work, stop=bulks.stop,
         ),
         "workflows": _group(
             "Show a workflow, list its parts, cancel it: by its id, or that of any of its parts.",

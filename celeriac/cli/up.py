@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -14,45 +15,74 @@ from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
 from celeriac.cli import output
+from celeriac.operate import audit, sessions, tokens
+from celeriac.operate.audit import Change
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
+    from celeriac.store.connections import Database
 
 #: How long (seconds) a process may take to end before it is killed.
 PATIENCE = 30.0
+
+HOST = "127.0.0.1"
+
+#: The name of the token whose sessions the printed links begin. Nobody has its secret.
+BY_LINK = "celeriac up"
 
 
 def has_flower() -> bool:
     return find_spec("flower") is not None
 
 
+def has_dashboard() -> bool:
+    return all(map(find_spec, ("fastapi", "jinja2", "uvicorn")))
+
+
+def free_port(wanted: int) -> int:
+    """Return the port, or any free one if it is taken."""
+    for port in (wanted, 0):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((HOST, port))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    raise OSError(f"{HOST} has no free port")
+
+
 def commands(
-    name: str, others: Sequence[str], flower_port: int, concurrency: int, *, has_redis: bool
+    name: str, others: Sequence[str], port: int, flower_port: int, concurrency: int, *, has_redis: bool
 ) -> dict[str, list[str]]:
-    """Return the commands to run, by name. `others`: `NAME=COMMAND` each."""
+    """Return the commands to run, by name. `others`: `NAME=COMMAND` each. `port`: the dashboard's."""
     celery = [sys.executable, "-m", "celery", "-A", name]
     stack = {
         "worker": [*celery, "worker", "-c", str(concurrency), "-E", "-l", "INFO"],
         "beat": [*celery, "beat", "-l", "INFO"],
     }
+    if has_dashboard():
+        stack["dashboard"] = [*celery, "celeriac", "serve", f"--host={HOST}", f"--port={port}"]
     if has_flower() and has_redis:
         stack["flower"] = [*celery, "flower", f"--port={flower_port}", "--address=127.0.0.1"]
     others_by_name = dict(other.partition("=")[::2] for other in others)
     return {key: shlex.split(command) for key, command in others_by_name.items()} | stack
 
 
-def run(app: Celeriac, name: str, others: Sequence[str], flower_port: int, concurrency: int) -> int:
+def run(app: Celeriac, name: str, others: Sequence[str], port: int, flower_port: int, concurrency: int) -> int:
     """Run until Ctrl-C, SIGTERM or the end of one of them; return that one's exit status."""
     environ = dict(os.environ) | {"DATABASE_URL": app.database_url, "REDIS_URL": app.redis_url}
-    has_redis = app.settings.has_redis
+    has_redis, port, flower_port = app.settings.has_redis, free_port(port), free_port(flower_port)
     _tell_addresses(app, flower_port)
     processes = {
         key: _start(key, command, environ)
-        for key, command in commands(name, others, flower_port, concurrency, has_redis=has_redis).items()
+        for key, command in commands(name, others, port, flower_port, concurrency, has_redis=has_redis).items()
     }
     ended = threading.Event()
     _watch(processes, ended)
     _end_on_signals(ended)
+    if "dashboard" in processes:
+        threading.Thread(target=_tell_link, args=(app.database, port, ended), daemon=True).start()
     ended.wait()
     return _stop(processes)
 
@@ -60,10 +90,31 @@ def run(app: Celeriac, name: str, others: Sequence[str], flower_port: int, concu
 def _tell_addresses(app: Celeriac, flower_port: int) -> None:
     output.say(f"postgres  {output.without_password(app.database_url)}")
     output.say(f"redis     {output.without_password(app.redis_url)}")
+    if not has_dashboard():
+        output.say("dashboard is not installed: pip install 'celeriac[dashboard]'")
     if not app.settings.has_redis:
         return
     where = f"http://127.0.0.1:{flower_port}" if has_flower() else "is not installed: pip install flower"
     output.say(f"flower    {where}")
+
+
+def _tell_link(database: Database, port: int, ended: threading.Event) -> None:
+    """Print the link once the dashboard listens."""
+    while not ended.wait(0.1):
+        with socket.socket() as probe:
+            if probe.connect_ex((HOST, port)) == 0:
+                output.say(f"dashboard http://{HOST}:{port}/admin/sign-in?code={sign_in_code(database)}")
+                output.say(f"dashboard  ↑ signs in once, within {sessions.CODE_LASTS // 60} minutes, on this machine")
+                return
+
+
+def sign_in_code(database: Database) -> str:
+    """Return a code that begins an admin's session, once; the session's token lasts as long as it may need."""
+    with database.transaction() as connection:
+        token = tokens.renew(connection, BY_LINK, tokens.ADMIN, seconds=sessions.CODE_LASTS + sessions.LONGEST)
+        change = Change(BY_LINK, None, {"scopes": [tokens.ADMIN], "by_link": True})
+        audit.write(connection, "create", "token", [change], by=output.by())
+        return sessions.make_code(connection, token)
 
 
 def _start(name: str, command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[str]:

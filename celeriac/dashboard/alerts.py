@@ -10,6 +10,7 @@ from fastapi import APIRouter, Depends, Response
 
 from celeriac import insights
 from celeriac.alerts.review import rules_there_are
+from celeriac.alerts.rules import Rule
 from celeriac.dashboard import acts, words
 from celeriac.dashboard.forms import Sent
 from celeriac.dashboard.guard import May
@@ -42,10 +43,20 @@ def _rules(app: Celeriac) -> list[dict[str, Any]]:
     """Return the rules, with the limits in force."""
     rules = [rule for some in rules_there_are(app).values() for rule in some]
     return [
-        {"name": r.name, "of": r.of, "limit": r.limit(app.settings), "lasts": r.lasts, "severity": r.severity,
+        {"name": r.name, "of": r.of, "limit": r.limit(app.settings), "shown": _limit(r, r.limit(app.settings)),
+         "lasts": r.lasts, "severity": r.severity,
          "variable": _VARIABLES.get(r.threshold) if isinstance(r.threshold, str) else None}
         for r in rules
     ]  # fmt: skip
+
+
+def _limit(rule: Rule, limit: float) -> str:
+    """Format a rule's limit in its unit."""
+    if "{threshold:.1%}" in rule.says:
+        return words.rate(limit)
+    variable = _VARIABLES.get(rule.threshold) if isinstance(rule.threshold, str) else None
+    is_time = "{threshold:g} s" in rule.says or (variable or "").endswith("_MS")
+    return words.took(limit) if is_time else words.figure(limit)
 
 
 @router.post("/alerts/silence")

@@ -11,6 +11,7 @@ from urllib.parse import quote, urlencode
 from celeriac.dashboard import words
 from celeriac.errors import BadValue
 from celeriac.insights import ARGUMENT, as_argument
+from celeriac.insights.tasks.conditions import CONDITIONS
 from celeriac.insights.tasks.ranges import ends
 from celeriac.store.states import WORDS
 
@@ -52,7 +53,7 @@ ONE: Final = {
         "SELECT * FROM celeriac.behind WHERE lock_key = {} ORDER BY priority DESC, due_at, id",
     ),
     "workers": (
-        "celeriac tasks list --worker {}", "/api/tasks?worker_id={}",
+        "celeriac tasks list --worker-id {}", "/api/tasks?worker_id={}",
         "SELECT * FROM celeriac.workers WHERE worker_id = {}",
     ),
     "schedules": (
@@ -71,19 +72,7 @@ ONE: Final = {
 
 #: Filters of a list: the command's option, the path's parameter, the query's condition. None: it has none.
 FILTERS: Final[Mapping[str, Mapping[str, tuple[str | None, str | None, str | None]]]] = {
-    "tasks": {
-        "state": ("--status", "status", "status IN {}"), "role": ("--role", "role", "role = {}"),
-        "account": ("--account", "account", "account = {}"), "lock": ("--lock-key", "lock_key", "lock_key = {}"),
-        "queue": ("--queue", "queue", "queue = {}"),
-        "unique": ("--unique-key", "unique_key", "unique_key = {}"),
-        "worker": ("--worker", "worker_id", "worker_id = {}"),
-        "waits": (None, "waits_for", "waits_for IS NOT DISTINCT FROM nullif({}, 'nothing')"),
-        "priority": ("--priority", "priority", "int4range({}) @> priority"),
-        "schedule": ("--schedule", "schedule", "starts_with(task_id, {} || '@')"),
-        "error": ("--error", "error", "strpos(error_message, {}) > 0"),
-        "newer": ("--newer-than", "newer_than", "created_at >= now() - {} * interval '1 second'"),
-        "older": ("--older-than", "older_than", "created_at <= now() - {} * interval '1 second'"),
-    },
+    "tasks": {one.page: (one.option, one.name, one.sql) for one in CONDITIONS},
     "failures": {
         "role": ("--role", "role", "role = {}"),
         "since": ("--since", "since", "completed_at > now() - {} * interval '1 second'"),

@@ -232,5 +232,5 @@ def curve(points: Sequence[tuple[float, float]]) -> Curve:
     height, width = HEIGHT - TOP - BOTTOM, WIDTH - LEFT
     places = [(LEFT + width * at / last, TOP + height * (1 - n / most)) for at, n in points]
     line = "M" + "L".join(f"{x:.1f} {y:.1f}" for x, y in places)
-    times = [(LEFT + (width - BOTTOM) * n / TIMES, last * n / TIMES) for n in range(TIMES + 1)]
+    times = [(LEFT + width * n / TIMES, last * n / TIMES) for n in range(TIMES + 1)]
     return Curve(line, [(TOP, most), (TOP + height, 0.0)], times)

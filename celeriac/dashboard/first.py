@@ -36,7 +36,7 @@ def steps(app: str, required: Mapping[str, Sequence[str]], *, has_worker: bool) 
     """Return the steps of an app without tasks. `required`: what a task of each registered role has to be given."""
     role = min(required, default="")
     arguments = [f"{name}=1" for name in required.get(role, ())]
-    enqueue = shlex.join(["celeriac", "enqueue", role, *arguments])
+    enqueue = shlex.join(["celeriac", "tasks", "enqueue", role, *arguments])
     return [
         FirstStep("declare a role: put `@app.task` above a function", "celeriac migrate", bool(required)),
         FirstStep("start a worker", f"celery -A {app} worker", has_worker),

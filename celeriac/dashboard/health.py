@@ -14,13 +14,14 @@ PASSES = 3
 #: The meaning of each word, the worst first.
 MEANS: Final = {
     "stuck": "tasks have been ready for three passes' time, and nothing is claimed or runs",
-    "no workers": "tasks wait, and no worker takes its queue",
+    "no workers": "tasks could run, and no worker takes its queue",
     "failing": "far more of its attempts fail than before",
     "behind": "more comes than begins, or a task has been ready for longer than it should",
     "stale": "a task's worker fell silent",
     "paused": "nothing is claimed until it is resumed",
     "full": "its window is used up",
     "ok": "work is flowing",
+    "waits": "nothing is due yet: what waits has a time to come, or stands behind other tasks",
     "idle": "nothing waits or runs",
 }
 
@@ -37,8 +38,8 @@ def health(
         return "paused"
     if burns:
         return "failing"
-    if not held and not depth.pending.n:
-        return "idle"
+    if not held and not depth.ready.n:
+        return "waits" if depth.pending.n else "idle"
     if capacity is not None and not capacity["active_workers"]:
         return "no workers"
     if depth.stale:

@@ -19,36 +19,52 @@ from celeriac.store.connections import Database
 
 router = APIRouter()
 
+LOOPBACK = ("127.0.0.1", "::1")
+
+USED = "This link has been used, or is too old. It signs in once, on its own machine: `celeriac up` prints another."
+
 #: How long (seconds) a browser keeps preferences.
 YEAR = 365 * 86_400
 
 
 @router.get("/sign-in")
-def form(request: Request, to: str = "") -> Response:
-    return _form(request, to)
+def form(request: Request, to: str = "", code: str = "") -> Response:
+    """Show the form. With a code it sends itself: following the link alone changes nothing."""
+    return _form(request, to, code=code)
 
 
 @router.post("/sign-in")
 def sign_in(request: Request, sent: SentUnknown) -> Response:
     """Sign in: the only form without a permission; an address may present so many wrong tokens a minute."""
+    if sent["code"]:
+        token = _token_of_code(request, sent["code"])
+        return _refuse(request, sent["to"], USED) if token is None else _let_in(request, sent["to"], token)
     bearer = _verify(request, sent["token"]) if tokens.has_form(sent["token"]) else None
     if bearer is None:
-        seconds = failed(request)
-        if seconds > 0:
-            said = f"Too many wrong tokens came from this address. Wait {math.ceil(seconds)} s."
-            answer = _form(request, sent["to"], said, 429)
-            answer.headers["Retry-After"] = str(math.ceil(seconds))
-            return answer
-        return _form(request, sent["to"], "This token is not valid, or no longer.", 401)
+        return _refuse(request, sent["to"], "This token is not valid, or no longer.")
     if tokens.READ not in bearer.may:
         return _form(request, sent["to"], "This token only enqueues: it opens no page.", 403)
+    return _let_in(request, sent["to"], bearer.id)
+
+
+def _refuse(request: Request, to: str, why: str) -> Response:
+    """Refuse a wrong token or code, and count it."""
+    seconds = failed(request)
+    if seconds <= 0:
+        return _form(request, to, why, 401)
+    answer = _form(request, to, f"Too many wrong tokens came from this address. Wait {math.ceil(seconds)} s.", 429)
+    answer.headers["Retry-After"] = str(math.ceil(seconds))
+    return answer
+
+
+def _let_in(request: Request, to: str, token: str) -> Response:
     # Always relative, so that it leads nowhere but here.
-    answer = RedirectResponse("./" + sent["to"].lstrip("/"), 303)
+    answer = RedirectResponse("./" + to.lstrip("/"), 303)
     name = cookie_of(request)
     _forget(request, answer, *(other for other in COOKIES if other != name))
     with _database(request).transaction() as connection:
         _end_all(request, connection)
-        keep(request, answer, name, sessions.begin(connection, bearer), sessions.LONGEST)
+        keep(request, answer, name, sessions.begin(connection, token), sessions.LONGEST)
     return answer
 
 
@@ -70,6 +86,14 @@ def looks(page: Annotated[Page, Depends(May("view"))], sent: Sent) -> Response:
     if zone_of(sent["zone"]):
         keep(page.request, answer, "celeriac-zone", quote(sent["zone"], safe=""), YEAR)
     return answer
+
+
+def _token_of_code(request: Request, code: str) -> str | None:
+    """Return the id of the code's token; a code is for a browser on this machine."""
+    if request.client is None or request.client.host not in LOOPBACK or not sessions.has_form(code):
+        return None
+    with _database(request).transaction() as connection:
+        return sessions.use_code(connection, code)
 
 
 def _database(request: Request) -> Database:
@@ -96,7 +120,7 @@ def _forget(request: Request, answer: Response, *names: str) -> None:
             keep(request, answer, name, "", None)
 
 
-def _form(request: Request, to: str, said: str = "", status: int = 200) -> Response:
-    site = request.app.state.site
-    html = site.templates.get_template("pages/sign-in.html").render(site=site, root=root_of(request), to=to, said=said)
+def _form(request: Request, to: str, said: str = "", status: int = 200, *, code: str = "") -> Response:
+    site, root = request.app.state.site, root_of(request)
+    html = site.templates.get_template("pages/sign-in.html").render(site=site, root=root, to=to, said=said, code=code)
     return HTMLResponse(html, status)

@@ -23,6 +23,7 @@ from celeriac.dashboard.reading import Content, bound
 from celeriac.errors import BadValue
 from celeriac.insights import ARGUMENT, Filter
 from celeriac.insights.tasks import exports, lists
+from celeriac.insights.tasks.conditions import CONDITIONS, WAITS
 from celeriac.insights.tasks.veil import veiled
 from celeriac.operate import steer
 from celeriac.store.failures import log_error
@@ -35,10 +36,7 @@ Viewer = Annotated[Page, Depends(May("view"))]
 Task = Annotated[int, Path(ge=1, le=2**63 - 1)]
 
 #: Filters of the list, in the order of its address.
-FILTERS = (
-    "state", "role", "account", "lock", "unique", "worker", "waits", "priority", "schedule", "error", "newer", "older",
-    "queue",
-)  # fmt: skip
+FILTERS = tuple(one.page for one in CONDITIONS)
 
 #: Rows on a page.
 ROWS = 50
@@ -152,15 +150,13 @@ def _whole(kind: exports.Kind, lines: Iterator[str]) -> Iterator[str]:
 def wanted(asked: Mapping[str, str]) -> Filter:
     """Return the query's filter. Raises BadValue."""
     asked = {**asked, "account": ""} if asked.get("account") == words.NOBODY else asked
-    if asked.get("waits") not in (None, "time", "lock", "account", "members", "nothing"):
-        raise BadValue(f"waits={asked['waits']!r:.50}: give time, lock, account, members or nothing")
-    meant = Filter.of(
-        asked.get("state", "").replace(",", " ").split(), role=asked.get("role"), account=asked.get("account"),
-        lock_key=asked.get("lock"), unique_key=asked.get("unique"), worker_id=asked.get("worker"),
-        waits_for=asked.get("waits"), priority=asked.get("priority"), schedule=asked.get("schedule"),
-        error=asked.get("error"), newer_than=_seconds(asked, "newer"), older_than=_seconds(asked, "older"),
-        arguments=_arguments(asked) or None, queue=asked.get("queue"),
-    )  # fmt: skip
+    if asked.get("waits") not in (None, *WAITS):
+        raise BadValue(f"waits={asked['waits']!r:.50}: give {', '.join(WAITS[:-1])} or {WAITS[-1]}")
+    values: dict[str, Any] = {
+        one.name: _seconds(asked, one.page) if one.name.endswith("_than") else asked.get(one.page) for one in CONDITIONS
+    }
+    words_of = str(values.pop("status") or "").replace(",", " ").split()
+    meant = Filter.of(words_of, **values, arguments=_arguments(asked) or None)
     insights.check(meant)
     return meant
 

@@ -81,6 +81,14 @@ def figure(value: Any) -> str:
     return f"{int(value):,}".replace(",", "\u202f")
 
 
+def short(value: float) -> str:
+    """Format for an axis, in a place of its own size: `1 000`, `50k`, `2.5M`."""
+    for least, size, unit in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
+        if value >= least:
+            return f"{value / size:.3g}{unit}"
+    return figure(round(value))
+
+
 def mean(value: float | None) -> str:
     """Format a mean-based value, with three digits: more are not known."""
     return figure(value if value is None or value < 100 else float(f"{value:.3g}"))

@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Protocol, TypeVar
+from uuid import uuid4
 
 from kombu.exceptions import KombuError
 from kombu.messaging import Producer
@@ -266,9 +267,7 @@ class Publisher:
         return bool(producer.channel.put_first(ticket.queue, prepared))
 
     def _message(self, ticket: Ticket) -> Any:
-        from celery.utils import uuid
-
-        ticket_id = uuid()
+        ticket_id = str(uuid4())
         name = f"{ticket.role} ×{len(ticket.ids)}" if ticket.token else f"{ticket.role} kick"
         args = [ticket.role, list(ticket.ids), ticket.token]
         return self.app.amqp.as_task_v2(

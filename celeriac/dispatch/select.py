@@ -250,11 +250,11 @@ _claiming: weakref.WeakKeyDictionary[Engine, dict[str, float]] = weakref.WeakKey
 
 
 def _is_claiming(connection: Connection, role: str, held_xid: str) -> bool:
-    found, now = _claiming.setdefault(connection.engine, {}), time.monotonic()
-    if now - found.get(role, -CLAIMS_ON) < CLAIMS_ON:
+    by_role, now = _claiming.setdefault(connection.engine, {}), time.monotonic()
+    if now - by_role.get(role, -CLAIMS_ON) < CLAIMS_ON:
         return True
     is_claiming = bool(connection.execute(CLAIMING, {"held_xid": held_xid}).scalar_one())
-    found[role] = now if is_claiming else -CLAIMS_ON
+    by_role[role] = now if is_claiming else -CLAIMS_ON
     return is_claiming
 
 

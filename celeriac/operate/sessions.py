@@ -1,5 +1,8 @@
 """Sessions of the dashboard: the browser has a random id, Postgres its hash. The token stays with whoever signed in.
 
+A code begins one session, once: `celeriac up` prints it as a link. It is kept beside the sessions, hashed otherwise, so
+that neither is taken for the other.
+
 A session ends when its user signs out, with its token (revoked, expired), or after `LONGEST` seconds.
 """
 
@@ -18,6 +21,9 @@ from celeriac.operate.tokens import Bearer
 #: The longest session (seconds).
 LONGEST: Final = 12 * 3600
 
+#: How long (seconds) a code may be used.
+CODE_LASTS: Final = 3600
+
 _FORM = re.compile(r"[\w-]{43}", re.ASCII)
 
 BEGIN = text("""
@@ -27,6 +33,11 @@ VALUES (:hash, :token, statement_timestamp() + CAST(:seconds AS double precision
 """)
 
 END = text("DELETE FROM celeriac.dashboard_sessions WHERE hash = :hash")
+
+# Of two who present it at once, one finds its row.
+USE = text("""
+DELETE FROM celeriac.dashboard_sessions WHERE hash = :hash AND expires_at > statement_timestamp() RETURNING token
+""")
 
 # A session that has ended has no row, like one that never existed, and costs no more to check.
 FIND = text("""
@@ -38,11 +49,24 @@ WHERE s.hash = :hash AND s.expires_at > statement_timestamp() AND t.revoked_at I
 """)
 
 
-def begin(connection: Connection, bearer: Bearer) -> str:
-    """Begin a session and return its id, which is stored nowhere. Deletes sessions that are over."""
+def begin(connection: Connection, token: str) -> str:
+    """Begin a session of the token with this id. Return its own id, which is stored nowhere. Deletes what is over."""
     session = secrets.token_urlsafe(32)
-    connection.execute(BEGIN, {"hash": _hash(session), "token": bearer.id, "seconds": LONGEST})
+    connection.execute(BEGIN, {"hash": _hash(session), "token": token, "seconds": LONGEST})
     return session
+
+
+def make_code(connection: Connection, token: str) -> str:
+    """Return a code that begins a session of the token with this id, once, within `CODE_LASTS`. It is not stored."""
+    code = secrets.token_urlsafe(32)
+    connection.execute(BEGIN, {"hash": _hash_of_code(code), "token": token, "seconds": CODE_LASTS})
+    return code
+
+
+def use_code(connection: Connection, code: str) -> str | None:
+    """Return the id of the token whose session the code begins; None if it was used, has expired or never was."""
+    token: str | None = connection.execute(USE, {"hash": _hash_of_code(code)}).scalar_one_or_none()
+    return token
 
 
 def end(connection: Connection, session: str) -> None:
@@ -58,6 +82,10 @@ def verify(connection: Connection, presented: str) -> Bearer | None:
     """Return the bearer of the session's token, None if invalid or over. Records its use, at most once a minute."""
     row = connection.execute(FIND, {"hash": _hash(presented)}).one_or_none()
     return None if row is None else tokens.bearer_of(connection, row)
+
+
+def _hash_of_code(code: str) -> bytes:
+    return _hash(f"code {code}")
 
 
 def _hash(session: str) -> bytes:

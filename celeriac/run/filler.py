@@ -145,7 +145,9 @@ class Filler:
         return rest
 
     def _pass(self, role: Role, most: int) -> tuple[int, bool]:
-        """Run a pass; return how many tasks have begun, and whether another pass of the role was under way."""
+        """Start all of a few tasks, or run a pass; return how many have begun if more may be ready, and whether another
+        pass of the role was under way.
+        """
         self._limits(role)
 
         def read(connection: Connection, ticket: Held) -> list[Started]:
@@ -157,6 +159,9 @@ class Filler:
         ask.begin = traces.opened(self.app.database, ask.token)
         try:
             with patient(PASS):
+                if (few := self._few(role, ask.token, most)) is not None:
+                    self._take(ask, few)
+                    return len(few) if places.alone else 0, False
                 done = self.app.dispatcher.run_pass(replace(role, batch_size=min(most, role.batch_size)), own)
         except DBAPIError as error:
             if not is_locked(error):
@@ -165,6 +170,19 @@ class Filler:
             return 0, True
         self._take(ask, done.started)
         return len(done.started), done.busy
+
+    def _few(self, role: Role, token: str, most: int) -> list[Started] | None:
+        """Start all that is ready of an idle role, usually a lone task; None: that takes a pass. What comes later
+        brings a wake-up.
+        """
+        most = min(most, start.most_without_pass(role))
+        if most <= 0 or len(self.flights.flights) >= start.FEW or not role.enabled():
+            return None
+        if self.heeded[role.name].tokens is not None:
+            return None
+        me, pid = shared.worker_id(), os.getpid()
+        with self.app.database.statement() as connection:
+            return start.start_few(connection, role.name, most, token, worker_id=me, pid=pid)
 
     def _begin_unless_locked(self, ask: Ask) -> None:
         """Begin this ticket. One whose rows somebody has locked stays in doubt, and does not delay the others."""
@@ -203,7 +221,7 @@ class Filler:
         task, role = self.app.tasks[ask.role.name], limits.role
         on_loop = self.flights.shares_loop(ask.role.name)
         ticket = SharedTicket(
-            role, ask, reporter(self.app, role), is_plain(task), Requests(self.app), left=len(started)
+            role, ask, reporter(self.app, role), is_plain(task), Requests(self.app), task, left=len(started)
         )
         flights = [Flight(Run(row, role, self.app.database), ticket) for row in started]
         for flight in flights:

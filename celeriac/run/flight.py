@@ -55,6 +55,7 @@ class SharedTicket:
     reporter: Reporter | None
     direct: bool
     requests: Requests
+    task: Any
     started_at: float = field(default_factory=time.monotonic)
     left: int = 0
     ran: int = 0

@@ -187,7 +187,7 @@ class Flights:
     async def _fly_on_loop(self, flight: Flight) -> None:
         run = flight.run
         with self._flying(flight):
-            run.awaited = coroutines.Awaited(self.loop, asyncio.current_task())  # type: ignore[arg-type]
+            run.awaited = coroutines.Awaited(self.loop, flight.task)  # type: ignore[arg-type]
             try:
                 coroutines.begin_apart()
                 holder.set(run)
@@ -235,9 +235,9 @@ class Flights:
         if not ticket.direct:
             self.app.execute(self.app, run, None)
             return
-        task, context = self.app.tasks[ticket.role.name], Context()
-        _task_stack.push(task)
-        task.request_stack.push(context)
+        task, context = ticket.task, Context.__new__(Context)  # what `__init__` sets comes with the request
+        coroutines.begin_stack(_task_stack, task)
+        coroutines.begin_stack(task.request_stack, context)
         try:
             together = ticket.reporter is not None and ticket.reporter.together
             keeps = not task.ignore_result
@@ -250,7 +250,8 @@ class Flights:
     def land(self, flights: Iterable[Flight]) -> None:
         with self.lock:
             self.landed.extend(flights)
-        self.landing.set()
+        if not self.landing.is_set():  # to set it takes its lock
+            self.landing.set()
 
     # -- settle ----------------------------------------------------------------------------------------------------
 

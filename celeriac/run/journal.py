@@ -15,8 +15,8 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
+from uuid import uuid4
 
-from celery.utils import uuid
 from celery.utils.saferepr import saferepr
 from celery.utils.time import utcoffset
 
@@ -193,7 +193,7 @@ def message(events: Sequence[Event], exchange: str) -> Mapping[str, Any]:
         "body": body, "content-encoding": "utf-8", "content-type": "application/json",
         "headers": {"hostname": shared.node()},
         "properties": {
-            "delivery_mode": 1, "priority": 0, "body_encoding": "base64", "delivery_tag": uuid(),
+            "delivery_mode": 1, "priority": 0, "body_encoding": "base64", "delivery_tag": str(uuid4()),
             "delivery_info": {"exchange": exchange, "routing_key": BATCH},
         },
     }  # fmt: skip

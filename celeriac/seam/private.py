@@ -225,7 +225,6 @@ RELIED_ON: Mapping[str, Relied] = {
     "celery.utils.sysinfo.available_cpu_count": Relied("()", "the governor judges a container by its host's CPUs"),
     "celery.utils.sysinfo.cgroup_cpu_quota": Relied("()", "as of `available_cpu_count`"),
     "celery.utils.time.utcoffset": Relied("(time, localtime)", "Flower shows times of events in another zone"),
-    "celery.utils.uuid": Relied("(_uuid)", "ids of tickets and events"),
     "celery.worker.consumer.consumer.Consumer._get_connection_retry_type": Relied(
         "(self, is_connection_loss_on_startup)", "`broker_connection_retry` and its like for the start are not kept to"
     ),

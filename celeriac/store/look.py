@@ -9,6 +9,7 @@ up for it.
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Iterable, Sequence
 
 from sqlalchemy import Connection, text
@@ -38,6 +39,16 @@ WHERE pg_relation_size('celeriac.looks') + pg_relation_size('celeriac.joins') > 
 ON CONFLICT (name) DO UPDATE SET at = excluded.at WHERE repairs.at <= excluded.at - :seconds * interval '1 second'
 RETURNING true
 """)
+
+# The time from which the period counts is put off; nobody's period is over before that.
+REST = text("""
+UPDATE celeriac.repairs SET at = clock_timestamp() + CAST(:seconds AS double precision) * interval '1 second'
+WHERE name = 'looks'
+""")
+
+#: After a check that found nothing and took longer than `SLOW` (seconds), all workers rest for so many times as long,
+#: at most `LONGEST`: under an old transaction the list begins with dead entries, which nobody may remove.
+SLOW, RESTS, LONGEST = 0.01, 50, 5.0
 
 #: Prefixes of a barrier, and of a role with a new lock holder, among the keys to check: no lock key has them.
 _BARRIER, _READIED = "\0", "\0\0"
@@ -118,6 +129,10 @@ def has_turn(connection: Connection, seconds: float) -> bool:
 
 def look(connection: Connection, batch: int = 200) -> Sequence[str]:
     """Check at most `batch` keys that others have left, and return the roles that have something to do."""
+    began = time.monotonic()
     keys = connection.execute(ASKED, {"batch": batch}).scalars().all()
     barriers = connection.execute(JOINS, {"batch": batch}).scalars().all()
+    took = time.monotonic() - began
+    if took > SLOW and not keys and not barriers:
+        connection.execute(REST, {"seconds": min(RESTS * took, LONGEST)})
     return sorted(let_through(connection, barriers) | hand_over(connection, keys))

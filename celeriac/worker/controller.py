@@ -31,7 +31,7 @@ class CannotStart(ConfigurationError, click.ClickException):
 
 PURGE = (
     "--purge: queues in Redis hold tickets, the tasks are in Postgres, so it would remove none: cancel tasks with "
-    "`celeriac tasks cancel …` or `celeriac bulks ask cancel …`, and start the worker without it"
+    "`celeriac tasks cancel …` or `celeriac tasks cancel --later …`, and start the worker without it"
 )
 
 

@@ -84,7 +84,7 @@ def signed_in(database: Database, token: str) -> str:
     with database.transaction() as connection:
         bearer = tokens.verify(connection, token)
         assert bearer is not None
-        return sessions.begin(connection, bearer)
+        return sessions.begin(connection, bearer.id)
 
 
 def _fine(answer: httpx.Response) -> Any:

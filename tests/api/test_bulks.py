@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from tests.api.server import Api
 from tests.api.works import audited, row, task
 from tests.processes import until
+
+
+def begun(api: Api, move: str, wanted: dict[str, Any], **fields: Any) -> int:
+    """Begin a bulk; return its number."""
+    body = {"filter": wanted, "later": True, "dry_run": False} | fields
+    return int(api.post(f"/api/tasks/{move}", body)["bulk"])
 
 
 def over(api: Api, number: int) -> dict[str, Any]:
@@ -17,9 +25,7 @@ def over(api: Api, number: int) -> dict[str, Any]:
 
 def test_a_bulk_is_asked_for_worked_on_and_told(api: Api) -> None:
     failed = [task(api, "failed", "crawl_subreddit", account="bulk 1") for _ in range(3)]
-    asked = api.ask("POST", "/api/bulk", json={"move": "retry", "filter": {"account": "bulk 1"}, "why": "mended"})
-    assert asked.status_code == 202
-    number = asked.json()["id"]
+    number = begun(api, "retry", {"account": "bulk 1"}, why="mended")
     done = over(api, number)
     assert (done["state"], done["asked"], done["done"], done["skipped"], done["left"]) == ("done", 3, 3, 0, 0)
     assert done["reasons"] == {}
@@ -36,25 +42,39 @@ def test_a_bulk_is_stopped(api: Api) -> None:
     with api.rows.engine.connect() as somebody:
         somebody.exec_driver_sql("BEGIN")
         somebody.exec_driver_sql("SELECT FROM celeriac.history WHERE account = 'bulk 2' FOR UPDATE")
-        number = api.post("/api/bulk", {"move": "retry", "filter": {"account": "bulk 2"}})["id"]
+        number = begun(api, "retry", {"account": "bulk 2"})
         stopped = api.delete(f"/api/bulk/{number}", params={})
         somebody.exec_driver_sql("ROLLBACK")
     assert stopped["after"]["state"] == "stopped"
     assert over(api, number)["done"] == 0
 
 
-def test_a_priority_is_one_of_prioritise_alone(api: Api) -> None:
-    wanted = {"account": "bulk 3"}
-    assert api.refused(422, "POST", "/api/bulk", json={"move": "prioritise", "filter": wanted})["errors"][0][
-        "field"
-    ] == ("priority")
-    for body in ({"move": "retry", "filter": {}}, {"move": "forget", "filter": wanted}):
-        api.refused(422, "POST", "/api/bulk", json=body)
+def test_a_bulk_is_counted_first_and_gives_a_priority(api: Api) -> None:
+    waits = task(api, account="bulk 3")
+    wanted = {"filter": {"account": "bulk 3"}, "priority": 70, "later": True}
+    told = api.post("/api/tasks/prioritise", wanted)
+    assert (told["dry_run"], told["matching"], told["bulk"]) == (True, 1, None)
+    assert over(api, begun(api, "prioritise", {"account": "bulk 3"}, priority=70))["done"] == 1
+    assert row(api, waits, "priority") == (70,)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {}, {"ids": [1], "filter": {"account": "bulk 3"}}, {"filter": {}}, {"ids": []},
+        {"filter": {"account": "bulk 3"}, "later": True, "goes_on": True},
+    ],
+)  # fmt: skip
+def test_a_move_is_of_named_tasks_or_of_a_filter(api: Api, body: dict[str, Any]) -> None:
+    api.refused(422, "POST", "/api/tasks/retry", json=body | {"dry_run": False})
+
+
+def test_one_that_is_not_there_is_told(api: Api) -> None:
     assert api.refused(404, "GET", "/api/bulk/99999999")["detail"] == "there is no bulk 99999999"
 
 
 def test_a_bulk_that_no_step_could_take_is_refused_as_it_is_asked_for(api: Api) -> None:
     """Accepted, it would be tried again until somebody stops it."""
     for wanted in ({"arguments": {"note": "x" * 9_000}}, {"role": "crawl", "arguments": {"note": "\x00"}}):
-        api.refused(422, "POST", "/api/bulk", json={"move": "cancel", "filter": wanted})
+        api.refused(422, "POST", "/api/tasks/cancel", json={"filter": wanted, "later": True, "dry_run": False})
     assert api.rows.one("SELECT count(*) FROM bulk_actions WHERE filter -> 'arguments' ? 'note'") == 0

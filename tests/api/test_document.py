@@ -68,8 +68,8 @@ def resolved(part: dict[str, Any]) -> dict[str, Any]:
 #: What a client's method may begin with.
 VERBS = {
     "boost", "cancel", "count", "create", "decommission", "delete", "disable", "discard", "explain", "generate", "get",
-    "hasten", "list", "migrate", "pause", "recover", "replay", "report", "reset", "resume", "retry", "run", "set",
-    "silence", "toggle", "trigger", "unsilence", "update",
+    "hasten", "list", "migrate", "pause", "prioritise", "recover", "replay", "report", "reset", "resume", "retry",
+    "run", "set", "silence", "toggle", "trigger", "unsilence", "update",
 }  # fmt: skip
 
 

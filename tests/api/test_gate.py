@@ -49,7 +49,7 @@ def test_what_is_not_there_and_what_cannot_be_done_are_problems(api: Api) -> Non
     for path, allowed in (
         ("/healthz", "GET, HEAD"),
         ("/api/tasks", "GET, HEAD, POST"),
-        ("/api/tasks/bulk/cancel", "POST"),
+        ("/api/tasks/cancel", "POST"),
         ("/api/tasks/bulk", "POST"),
         ("/api/accounts/a/b/pause", "POST"),
         ("/api/v1/accounts/a/b", "GET, HEAD, PUT"),

@@ -59,10 +59,9 @@ def test_an_enqueue_waits_briefly_for_somebodys_unique_key(api: Api, path: str) 
 @pytest.mark.parametrize(
     ("method", "path", "body"),
     [
-        ("POST", "/api/tasks/{id}/cancel", {}),
-        ("PUT", "/api/tasks/{id}/priority", {"priority": 9}),
-        ("POST", "/api/tasks/bulk/cancel", {"ids": "{id}"}),
-        ("POST", "/api/tasks/matching/cancel", {"filter": {"lock_key": "held for long"}, "dry_run": False}),
+        ("POST", "/api/tasks/prioritise", {"ids": "{id}", "priority": 9}),
+        ("POST", "/api/tasks/cancel", {"ids": "{id}"}),
+        ("POST", "/api/tasks/cancel", {"filter": {"lock_key": "held for long"}, "dry_run": False}),
     ],
 )
 def test_an_operators_change_waits_briefly_for_somebodys_row(
@@ -102,7 +101,7 @@ def test_requests_that_wait_for_a_row_leave_room_for_others(api: Api) -> None:
     held = task(api)
     with open_transaction(api) as connection, ThreadPoolExecutor(60) as callers:
         connection.exec_driver_sql(f"SELECT FROM celeriac.tasks WHERE id = {held} FOR UPDATE")
-        asked = [callers.submit(api.ask, "POST", f"/api/tasks/{held}/cancel", json={}) for _ in range(60)]
+        asked = [callers.submit(api.ask, "POST", "/api/tasks/cancel", json={"ids": [held]}) for _ in range(60)]
         until(lambda: api.rows.one(WAITING) >= OF_ONE_THERE, "handlers to wait for the row")
         began = time.monotonic()
         api.get("/api/roles", scope="read")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,13 +11,12 @@ from urllib.parse import quote
 
 import pytest
 
-from celeriac import Celeriac, ConfigurationError, Settings
-from celeriac.api import server
 from celeriac.schedules.timetable import Timetable
 from tasks.app import app
 from tests.api.server import Api, serving
 from tests.api.works import audited, task
 from tests.conftest import Servers
+from tests.processes import finished
 from tests.systems.stack import on_servers
 
 JOBS = "/api/admin/scheduled-jobs"
@@ -243,8 +244,9 @@ def test_hooks_are_not_there_unless_they_are_switched_on(
         assert "QM_HOOKS" in closed.refused(404, "POST", "/api/trigger/instasites/build")["detail"]
 
 
-def test_hooks_that_are_switched_neither_on_nor_off_keep_the_api_from_starting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("QM_HOOKS", "perhaps")
-    nowhere = Settings(database_url="postgresql://nowhere.invalid/", redis_url="redis://nowhere.invalid/")
-    with pytest.raises(ConfigurationError, match=r"QM_HOOKS='perhaps' is not usable: give true or false"):
-        server.serve(Celeriac("shop", settings=nowhere, set_as_current=False), "127.0.0.1", 0)
+def test_hooks_that_are_switched_neither_on_nor_off_keep_the_api_from_starting() -> None:
+    nowhere = {"DATABASE_URL": "postgresql://nowhere.invalid/", "REDIS_URL": "redis://nowhere.invalid/"}
+    command = [sys.executable, "-c", "from celeriac.cli import main; main()", "serve"]
+    done = finished(command, {**os.environ, **nowhere, "QM_HOOKS": "perhaps"})
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1), done.stderr
+    assert "QM_HOOKS='perhaps' is not usable: give true or false" in done.stderr

@@ -10,36 +10,36 @@ from tests.api.works import audited, row, task
 
 def test_a_waiting_task_is_cancelled_at_once(api: Api) -> None:
     waiting = task(api)
-    assert api.post(f"/api/tasks/{waiting}/cancel", {"why": "sold"})["after"] == {"status": "cancelled"}
+    assert api.post("/api/tasks/cancel", {"ids": [waiting], "why": "sold"})["changed"] == [waiting]
     assert row(api, waiting, "status, error_message") == ("cancelled", "sold")
     assert [entry[1] for entry in audited(api, "task", waiting)] == ["cancel"]
 
 
 def test_a_task_is_steered_by_either_id(api: Api) -> None:
     mine = task(api, task_id="steered by its own id")
-    assert api.put("/api/tasks/steered by its own id/priority", {"priority": 3})["target"] == str(mine)
+    assert api.post("/api/tasks/prioritise", {"ids": ["steered by its own id"], "priority": 3})["changed"] == [mine]
     api.post("/api/admin/jobs/steered by its own id/boost", {"boost": 4})
-    api.post("/api/tasks/steered by its own id/cancel")
+    api.post("/api/tasks/cancel", {"ids": ["steered by its own id"]})
     assert row(api, mine, "status, priority") == ("cancelled", 7)
 
 
 def test_a_running_tasks_worker_is_asked_to_stop_it(api: Api) -> None:
     running = task(api, "running")
-    assert api.post(f"/api/tasks/{running}/cancel")["after"] == {"status": "running", "asked": True}
+    assert api.post("/api/tasks/cancel", {"ids": [running]})["changed"] == [running]
     assert row(api, running, "status, cancel_requested_at IS NOT NULL") == ("running", True)
 
 
 def test_a_task_is_retried_or_gets_another_priority(api: Api) -> None:
     failed = task(api, "failed")
-    api.post(f"/api/tasks/{failed}/retry")
-    api.put(f"/api/tasks/{failed}/priority", {"priority": 9})
+    api.post("/api/tasks/retry", {"ids": [failed]})
+    api.post("/api/tasks/prioritise", {"ids": [failed], "priority": 9})
     assert row(api, failed, "status, priority") == ("pending", 9)
     assert [entry[1] for entry in audited(api, "task", failed)] == ["retry", "priority"]
 
 
 def test_a_retry_goes_on_from_where_the_task_stopped(api: Api) -> None:
     failed = task(api, "failed")
-    assert api.post(f"/api/tasks/{failed}/retry", {"goes_on": True})["after"] == {"status": "pending"}
+    assert api.post("/api/tasks/retry", {"ids": [failed], "goes_on": True})["changed"] == [failed]
     assert row(api, failed, "status, retry_count") == ("pending", 3)
 
 
@@ -65,9 +65,9 @@ def test_what_waits_for_its_time_is_due_now(api: Api) -> None:
 
 def test_many_are_cancelled_or_retried_by_their_ids(api: Api) -> None:
     waiting, over = task(api), task(api, "completed")
-    answer = api.post("/api/tasks/bulk/cancel", {"ids": [waiting, over]})
+    answer = api.post("/api/tasks/cancel", {"ids": [waiting, over]})
     assert (answer["changed"], [r["id"] for r in answer["refused"]]) == ([waiting], [over])
-    assert api.post("/api/tasks/bulk/retry", {"ids": [waiting]})["changed"] == [waiting]
+    assert api.post("/api/tasks/retry", {"ids": [waiting]})["changed"] == [waiting]
     assert row(api, waiting, "status") == ("pending",)
 
 
@@ -75,13 +75,13 @@ def test_many_are_named_by_either_id(api: Api) -> None:
     by_row, by_task_id, by_text = task(api), task(api, task_id="named by hand"), task(api)
     digits = task(api, task_id=str(by_text + 500_000))
     named = [by_row, "named by hand", by_task_id, str(by_text), "nobody's", str(by_text + 500_000)]
-    answer = api.post("/api/tasks/bulk/cancel", {"ids": named})
+    answer = api.post("/api/tasks/cancel", {"ids": named})
     assert answer["changed"] == sorted([by_row, by_task_id, by_text, digits]), "a number is a row's, if there is one"
     assert answer["missing"] == ["nobody's"]
     task(api, task_id=str(by_text))
-    document = api.refused(422, "POST", "/api/tasks/bulk/cancel", json={"ids": [by_row, str(by_text)]})
+    document = api.refused(422, "POST", "/api/tasks/cancel", json={"ids": [by_row, str(by_text)]})
     assert f"write id={by_text} or task_id={by_text}" in document["detail"]
-    document = api.refused(422, "POST", "/api/tasks/bulk/cancel", json={"ids": [by_row, False]})
+    document = api.refused(422, "POST", "/api/tasks/cancel", json={"ids": [by_row, False]})
     assert [error["field"] for error in document["errors"]] == ["ids.1"]
 
 

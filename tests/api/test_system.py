@@ -64,7 +64,7 @@ def test_policies_of_accounts(api: Api) -> None:
 
 def test_the_audit_trail_says_who_did_what(api: Api) -> None:
     waiting = task(api)
-    api.post(f"/api/tasks/{waiting}/cancel", {"why": "sold"}, scope="operate")
+    api.post("/api/tasks/cancel", {"ids": [waiting], "why": "sold"}, scope="operate")
     (entry,) = api.get(f"/api/audit?kind=task&target={waiting}")["audit"]
     assert (entry["by"], entry["action"], entry["why"]) == (f"operate {api.url}", "cancel", "sold")
     assert api.get("/api/audit?limit=1")["audit"] == [entry]

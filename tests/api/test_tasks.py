@@ -41,7 +41,7 @@ def test_lists_and_bulks_are_narrowed_by_priority_and_by_the_schedule_that_made_
     for told, meant in (({"priority": "50.."}, tick), ({"priority": "..10"}, low), ({"schedule": "ranged"}, tick)):
         query = "&".join(f"{name}={value}" for name, value in told.items())
         assert ids(api.get(f"/api/tasks?account=ranged&{query}")) == [meant], query
-        matched = api.post("/api/tasks/matching/cancel", {"filter": {"account": "ranged", **told}})
+        matched = api.post("/api/tasks/cancel", {"filter": {"account": "ranged", **told}})
         assert matched["matching"] == 1, told
     for wrong in ("high", "1...5", "..", "12345678"):
         assert api.refused(422, "GET", f"/api/tasks?priority={wrong}")["errors"][0]["field"] == "priority"
@@ -66,7 +66,7 @@ def test_lists_are_narrowed_by_arguments_however_they_were_given(api: Api) -> No
         placed
     ]
     bulk = {"filter": {"role": "called", "arguments": {"dispensary_id": 17}}}
-    assert api.post("/api/tasks/matching/cancel", bulk)["matching"] == 1
+    assert api.post("/api/tasks/cancel", bulk)["matching"] == 1
     for query, field in (
         ("/api/tasks?arg.=1", "arg."), ("/api/tasks?arg.a=1&arg.a=2", "arg.a"), ("/api/audit?arg.a=1", "arg.a"),
         ("/api/tasks?arg.a=NaN", "arguments"), ("/api/tasks?arg.a=%00", "arguments"),
@@ -129,7 +129,7 @@ def test_a_task_is_found_by_either_id(api: Api) -> None:
 
 def test_a_history_tells_what_happened_and_why_it_waits(api: Api) -> None:
     failed = task(api, "failed", account="history")
-    api.post(f"/api/tasks/{failed}/retry", {"why": "again"})
+    api.post("/api/tasks/retry", {"ids": [failed], "why": "again"})
     told = api.get(f"/api/tasks/{failed}/history")
     assert [(event["kind"], event["why"]) for event in told["events"]] == [("retry_asked", "again")]
     assert told["why"]
@@ -260,15 +260,15 @@ def test_a_bulk_by_filter_counts_first_and_changes_then(api: Api) -> None:
     mine = [task(api, "failed", account="bulk") for _ in range(3)]
     waiting = task(api, account="bulk")
     wanted = {"filter": {"account": "bulk"}}
-    told = api.post("/api/tasks/matching/retry", wanted)
+    told = api.post("/api/tasks/retry", wanted)
     assert (told["dry_run"], told["matching"], told["complete"], told["gave_up"], told["changed"]) == (
-        True, 3, True, False, 0
+        True, 3, True, False, []
     )  # fmt: skip
     assert row(api, mine[0], "status") == ("failed",)
-    assert api.post("/api/tasks/matching/retry", wanted | {"dry_run": False})["changed"] == 3
+    assert api.post("/api/tasks/retry", wanted | {"dry_run": False})["changed"] == mine
     assert all(row(api, one, "status") == ("pending",) for one in [*mine, waiting])
-    told = api.post("/api/tasks/matching/cancel", wanted | {"dry_run": False, "most": 2})
-    assert (told["changed"], told["complete"]) == (2, False)
+    told = api.post("/api/tasks/cancel", wanted | {"dry_run": False, "most": 2})
+    assert (len(told["changed"]), told["complete"]) == (2, False)
     assert len([one for one in [*mine, waiting] if row(api, one, "status") == ("cancelled",)]) == 2
 
 
@@ -276,8 +276,8 @@ def test_a_bulk_never_means_more_than_its_filter_says(api: Api) -> None:
     """What failed cannot be cancelled: a filter for it meets nothing, and surely not everything."""
     failed, waiting = task(api, "failed", account="narrow"), task(api, account="narrow")
     wanted = {"filter": {"account": "narrow", "status": ["failed"]}, "dry_run": False}
-    assert api.post("/api/tasks/matching/cancel", wanted)["matching"] == 0
+    assert api.post("/api/tasks/cancel", wanted)["matching"] == 0
     assert row(api, waiting, "status") == ("pending",)
     assert row(api, failed, "status") == ("failed",)
-    api.refused(422, "POST", "/api/tasks/matching/cancel", json={"filter": {}, "dry_run": False})
-    api.refused(422, "POST", "/api/tasks/matching/cancel", json={"filter": {"acount": "x"}, "dry_run": False})
+    api.refused(422, "POST", "/api/tasks/cancel", json={"filter": {}, "dry_run": False})
+    api.refused(422, "POST", "/api/tasks/cancel", json={"filter": {"acount": "x"}, "dry_run": False})

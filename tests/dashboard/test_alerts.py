@@ -17,9 +17,11 @@ def watched(site: Site, name: str) -> str:
 def test_all_that_is_watched_is_told_with_its_limit(site: Site) -> None:
     assert re.findall(r'id="rule-([a-z_]+)"', site.html("alerts")) == [rule.name for rule in RULES]
     told = watched(site, "queue_depth")
-    for what in ("|quiet|", "|1000|", "|10 m|", "CELERIAC_ALERT_QUEUE_DEPTH"):
+    for what in ("|quiet|", "|1\u202f000|", "|10 m|", "CELERIAC_ALERT_QUEUE_DEPTH"):
         assert what in told
     assert "|1 h|" in watched(site, "long_running")
+    assert "|10.0 %|" in watched(site, "failed_rate")
+    assert "|5 s|" in watched(site, "held_lock")
 
 
 def test_a_rule_says_whether_it_fires(site: Site) -> None:

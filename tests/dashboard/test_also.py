@@ -68,7 +68,7 @@ def test_every_page_says_how_sql_tells_the_same(site: Site, page: str) -> None:
         ("dead-letters", {"name": "shop.pay"}, "celeriac dead-letters list --name shop.pay"),
         ("capacity", {"role": "crawl"}, "celeriac roles capacity crawl"),
         ("decisions", {"role": "crawl"}, "celeriac roles decisions crawl"),
-        ("tasks", {"waits": "lock"}, None),
+        ("tasks", {"waits": "lock"}, "--waits-for lock"),
         (
             "tasks/matching",
             {"move": "retry", "state": "failed", "role": "crawl"},

@@ -66,3 +66,26 @@ def test_on_a_phone_the_worst_finding_and_its_cure_are_seen_without_scrolling(si
     worst = page.locator("#alert-no_worker-instasite_build > small")
     expect(worst).to_contain_text("celery -A ")
     assert bottom(worst) <= 640
+
+
+#: What stands over an edge of its picture.
+CUT_OFF = """svgs => svgs.flatMap(svg => [...svg.querySelectorAll('text')].filter(one => {
+    const box = one.getBBox();
+    return box.x < 0 || box.x + box.width > svg.viewBox.baseVal.width;
+}).map(one => one.textContent))"""
+
+
+@pytest.mark.parametrize("page", [WIDE], indirect=True)
+def test_no_text_of_a_chart_is_cut_off_however_large_its_figures(site: Site, page: Page) -> None:
+    task(site, "completed", "crawl")
+    site.rows("UPDATE celeriac.minutes_until SET until = date_trunc('minute', now())")
+    site.rows("""INSERT INTO celeriac.minutes (role, minute, enqueued, completed, failed)
+        SELECT 'crawl', until - i * interval '1 minute', 52017365 / i ^ 4, 0, 0
+        FROM celeriac.minutes_until, generate_series(1, 59) i""")
+    site.rows("INSERT INTO worker_tasks (task_id, role) SELECT i, 'crawl' FROM generate_series(1, 20000) i")
+    site.rows("INSERT INTO celeriac.batchers (role, cursor, seconds_per_task) VALUES ('crawl', '', 36)")
+    for path in ("overview", "overview?span=7d", "roles/crawl", "capacity?role=crawl&workers=1"):
+        page.goto(path)
+        charts = page.locator("svg.chart")
+        expect(charts, path).not_to_have_count(0)
+        assert charts.evaluate_all(CUT_OFF) == [], path

@@ -9,7 +9,7 @@ import pytest
 
 from celeriac.dashboard import overview
 from tests.api.works import task
-from tests.dashboard.site import Site
+from tests.dashboard.site import Site, worker
 from tests.postgres.finished import live_worker
 
 
@@ -24,6 +24,39 @@ def test_the_task_queue_summary(site: Site) -> None:
     summary = site.html("").partition("Task Queue Summary")[2].partition("</dl>")[0]
     said = re.findall(r"<dt>(\w+)</dt><dd id=\"n-\w+\"><a[^>]*>([^<]+)<", summary)
     assert said == [("Pending", "3"), ("Running", "2"), ("Completed", "4"), ("Failed", "1")]
+
+
+def test_more_tasks_than_slots_are_never_all_at_work(site: Site) -> None:
+    """A ticket has many tasks, and its slot runs one after the other."""
+    for _ in range(60):
+        task(site, "running", "crawl")
+    assert "no worker reports any more" in site.html("overview")
+    worker(site, "up", concurrency=4)
+    site.rows("UPDATE celeriac.tickets SET worker_id = 'up'")
+    assert "one after the other in 4 slots" in site.html("overview")
+    assert "60 tasks in 4 slots:" in site.html("workers")
+
+
+def test_what_has_not_been_counted_yet_is_not_none(site: Site) -> None:
+    task(site, "completed", "crawl")
+    assert "a minute, last hour" not in site.html("overview"), "nothing was counted for an hour"
+    site.rows("UPDATE celeriac.minutes_until SET until = date_trunc('minute', now())")
+    assert "a minute, last hour" not in site.html("overview"), "what has just ended is not counted yet"
+    site.rows("""INSERT INTO celeriac.minutes (role, minute, enqueued, completed, failed)
+        SELECT 'crawl', until - interval '1 minute', 1, 90, 0 FROM celeriac.minutes_until""")
+    assert "1.5 a minute, last hour" in site.html("overview")
+
+
+def test_a_rate_has_no_more_figures_than_are_known(site: Site) -> None:
+    task(site, "pending", "crawl")
+    site.rows("INSERT INTO celeriac.batchers (role, cursor, seconds_per_task) VALUES ('crawl', '', 0.0000692)")
+    live_worker(site.rows, queues='["crawl"]')
+    site.rows("UPDATE celeriac.minutes_until SET until = date_trunc('minute', now())")
+    site.rows("""INSERT INTO celeriac.minutes (role, minute, enqueued, completed, failed, waits, runs)
+        SELECT 'crawl', until - interval '1 minute', 1, 0, 0, '{}', '{}' FROM celeriac.minutes_until""")
+    text = site.html("capacity?role=crawl&workers=1&hours=1")
+    assert "each worker does 52\u202f000\u202f000 an hour" in text
+    assert not re.search(r"\d{3,}\.\d", re.sub(r"<svg.*?</svg>", "", text, flags=re.DOTALL))
 
 
 def test_what_is_not_counted_to_its_end_is_said_to_be_more(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -90,7 +90,7 @@ def test_sweeps_are_told_with_what_they_came_to_within_a_day(site: Site) -> None
             written.ran(connection, "sweep rescue", report)
     site.rows("UPDATE celeriac.scheduled_jobs SET next_run_at = now() + interval '9 s'")
     text = site.html("system")
-    assert "None is overdue. Not run within 24 h: sweep prune." in text
+    assert "None is overdue by more than a minute. Not run within 24 h: sweep prune." in text
     with site.app.database.transaction() as connection:
         written.ran(connection, "sweep prune", {"done": 0, "seconds": 0.5})
     site.rows("UPDATE celeriac.scheduled_jobs SET next_run_at = now() + interval '9 s'")

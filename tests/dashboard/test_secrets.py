@@ -19,20 +19,13 @@ from tests.dashboard import vault
 from tests.dashboard.stack import Stack
 from tests.end_to_end.listener import Listener, listening
 from tests.processes import Rows, until
-
-#: In every password and PIN; quotes and letters that reprs and JSON write in their own ways.
-CANARY = "kanarienvögel"
+from tests.spelled import CANARY, SECRET, is_told
 
 #: Columns of rows that were asked for with it, and of a success, whose callers wait for what it returned.
 OF_ITS_ROW = {
     "tasks": {"args", "kwargs", "progress"}, "history": {"args", "kwargs", "result", "progress"},
     "scheduled_jobs": {"kwargs"}, "dead_letters": {"args", "kwargs", "message"},
 }  # fmt: skip
-
-
-def is_told(text: str) -> bool:
-    """Also as JSON and Python write it."""
-    return any(form in text for form in (CANARY, json.dumps(CANARY)[1:-1], ascii(CANARY)[1:-1], "kanarienv"))
 
 
 @pytest.fixture
@@ -54,6 +47,7 @@ def enqueue(stack: Stack) -> dict[str, int]:
     for n, user in enumerate(("ann", "nobody", "late", "busy")):
         vault.login.delay(user, f"{n}-{CANARY}'\"", card=card)
         vault.plain_login.delay(user, f"{n}-plain-{CANARY}")
+    vault.login.delay("spelled", SECRET)
     body = {"role": "login", "kwargs": {"user": "ann", "password": f"api-{CANARY}"}}
     stack.api.post("/api/tasks", body)
     stack.api.post("/api/tasks", body | {"delay": 86_400})
@@ -140,7 +134,7 @@ def test_a_secret_is_nowhere_but_in_its_row(stack: Stack, redis_url: str, listen
     server = stack.serve()
     worker = stack.worker("login", "celery", options=("-E",))
     tasks = enqueue(stack)
-    until(lambda: len([e for e in listener.heard if e["type"] == "task-failed"]) == 3, "the failures to be told")
+    until(lambda: len([e for e in listener.heard if e["type"] == "task-failed"]) == 4, "the failures to be told")
     for path in addresses(stack):
         assert not is_told(shown(stack.api, path)), path
     for command in commands(stack, tasks["nobody"]):
@@ -156,7 +150,7 @@ def test_a_secret_is_nowhere_but_in_its_row(stack: Stack, redis_url: str, listen
     found = found_in(stack.rows)
     assert found.keys() <= OF_ITS_ROW.keys(), found
     assert all(columns <= OF_ITS_ROW[table] for table, columns in found.items()), found
-    assert stack.rows.one("SELECT count(*) FROM history WHERE error_message LIKE '%•••%'") == 3
+    assert stack.rows.one("SELECT count(*) FROM history WHERE error_message LIKE '%•••%'") == 4
     assert not stack.rows("SELECT FROM history WHERE status = 'failed' AND result::text LIKE '%kanarienv%'")
 
 
@@ -168,8 +162,8 @@ def test_no_list_is_narrowed_by_a_secret(stack: Stack) -> None:
         told = stack.api.refused(422, "GET", path)
         assert told["detail"] == "arg.password: login keeps it secret, so no list can be narrowed by it"
     assert stack.api.get("/api/tasks?role=plain_login&arg.user=ann") == {"tasks": [], "next": None}
-    bulk = {"move": "cancel", "filter": {"role": "login", "arguments": {"password": CANARY}}}
-    assert "keeps it secret" in stack.api.refused(422, "POST", "/api/bulk", json=bulk)["detail"]
+    bulk = {"dry_run": False, "later": True, "filter": {"role": "login", "arguments": {"password": CANARY}}}
+    assert "keeps it secret" in stack.api.refused(422, "POST", "/api/tasks/cancel", json=bulk)["detail"]
     assert not stack.rows("SELECT FROM bulk_actions")
     page = httpx.Client(base_url=f"{stack.url}/admin", cookies={"celeriac": stack.api.session()})
     assert "keeps it secret" in page.get(f"/tasks?arg.password={CANARY}").text

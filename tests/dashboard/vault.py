@@ -8,6 +8,7 @@ from typing import Any
 from celery import current_task
 
 from celeriac import Celeriac, Permanent
+from tests.spelled import SAID
 
 app = Celeriac("vault", set_as_current=False)
 
@@ -21,6 +22,9 @@ def login(user: str, password: str, card: dict[str, Any] | None = None) -> dict[
         raise Permanent(f"nobody has the password {password!r}, nor {card}")
     if user == "late":
         raise login.retry(exc=ValueError(f"{password} came too late"), countdown=3600)
+    if user == "spelled":
+        current_task.update_state(state="PROGRESS", meta=SAID.splitlines())
+        raise Permanent(SAID)
     if user == "busy":
         raise KeyError(password)
     return {"user": user, "password": password, "said": f"welcome {password}"}

@@ -183,7 +183,7 @@ def test_the_whole_stack_answers_and_is_gone_after_ctrl_c(environ: dict[str, str
         wait_until_up(running)
         for asked in (
             *(f"http://127.0.0.1:{ports[command]['FLOWER_PORT']}/" for command in STACKS),
-            f"http://127.0.0.1:{ports['make up']['CELERIAC_API_PORT']}/readyz",
+            *(f"http://127.0.0.1:{ports[command]['CELERIAC_API_PORT']}/readyz" for command in STACKS),
             f"http://127.0.0.1:{ports['make up']['SANDBOX_HTTP_PORT']}/_sandbox/state",
         ):
             until(lambda url=asked: answers(url), asked)  # type: ignore[misc]

@@ -33,6 +33,7 @@ from celeriac.doctor import examine
 from celeriac.local.valkey import free_port
 from celeriac.operate import tokens
 from celeriac.store.migrate import migrate
+from celeriac.testing.servers import disconnect
 from tests import processes
 from tests.api.server import signed_in
 from tests.end_to_end.conftest import QUICK
@@ -249,8 +250,7 @@ def stage(folder: Path, *, data: Path | None = None) -> Iterator[Staged]:
         module.app.settings = Settings.from_environ(environ)
         module.app.conf.broker_url = valkey.url
         module.app.register_roles()
-        stack.callback(module.app.database.dispose)
-        stack.callback(module.app.publisher.close)
+        stack.callback(disconnect, module.app)
         log, of_queues = folder / "worker.log", ("-c", "2", "-Q", QUEUES)
         worker = stack.enter_context(processes.worker(MODULE, postgres.url, valkey.url, log, *of_queues, environ=SHORT))
         with module.app.database.transaction() as connection:

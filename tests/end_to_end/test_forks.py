@@ -11,7 +11,7 @@ from celeriac import Celeriac
 from tests.end_to_end import forking
 from tests.processes import Rows, Running, until
 
-#: With gevent a child has the greenlets of its parent; see docs/workers.md.
+#: With gevent a child has the greenlets of its parent; see docs/handlers.md.
 POOLS = ["prefork", "solo", "threads"]
 
 

@@ -32,15 +32,6 @@ def well(staged: Staged) -> Iterator[None]:
     clean(staged)
 
 
-def test_a_healthy_system_under_mixed_load_names_nothing(staged: Staged) -> None:
-    for n in range(10):
-        staged.module.webhook.bulk([{"account": f"a{i}"} for i in range(n)])
-        staged.module.report.bulk([{"key": f"k{n}"}, {"key": f"k{n}"}])
-        staged.module.poisoned.delay()
-        assert staged.wrong() == []
-    assert staged.rows("SELECT name, subject FROM celeriac.alerts") == []
-
-
 def test_an_open_transaction_that_holds_a_tasks_row(staged: Staged) -> None:
     staged.broken("hangs")
     staged.module.report.delay()

@@ -136,6 +136,43 @@ def test_who_is_stopped_in_any_way_loses_nothing(
     stopped(shop, worker, rows, database_url, way, pool)
 
 
+def deployed(shop: ModuleType, worker: Worker, rows: Rows, way: str, seconds: float) -> None:
+    """Four deploys in a row while a task runs that takes longer than their grace period, which is 1.5 s."""
+    signals, to_group, environ = WAYS[way]
+
+    def start() -> Running:
+        return worker("-c", "2", "-Q", "slow", **environ)
+
+    shop.slow.delay(seconds)
+    running = start()
+    for n in range(1, 5):
+        until(lambda n=n: len(rows("SELECT FROM ran WHERE what = 'begin'")) == n, f"its run {n}")  # type: ignore[misc]
+        send(running, signals, to_group)
+        if HUP in signals:
+            until(lambda n=n, at=running: at.printed().count(" ready.") == n + 1, "it to begin anew")  # type: ignore[misc]
+        else:
+            until(lambda at=running: at.process.poll() is not None, "it to end")  # type: ignore[misc]
+            running = start()
+    until(lambda: rows("SELECT FROM history"), "the task to end")
+    assert rows("SELECT status, losses, retry_count FROM worker_tasks") == [("completed", 0, 0)], running.printed()[
+        -3000:
+    ]
+
+
+@pytest.mark.parametrize("way", ["`SIGTERM` to the group", "`SIGHUP` to the group"])
+def test_four_deploys_in_a_row_cost_a_task_nothing(shop: ModuleType, worker: Worker, rows: Rows, way: str) -> None:
+    deployed(shop, worker, rows, way, 4)
+
+
+@pytest.mark.nightly("each runs a task of 20 s after four deploys")
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("way", WAYS)
+def test_four_deploys_of_any_way_cost_a_task_of_20_s_nothing(
+    shop: ModuleType, worker: Worker, rows: Rows, way: str
+) -> None:
+    deployed(shop, worker, rows, way, 20)
+
+
 def test_what_a_handler_has_started_ends_with_its_process(shop: ModuleType, worker: Worker, rows: Rows) -> None:
     """Once the grace period is over; the log names it."""
     running = worker("-c", "1", "-Q", "starting")

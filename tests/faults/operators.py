@@ -53,26 +53,23 @@ def _to_status(method: str, path: str) -> list[Order]:
     return [Order(str(move), move, method, path, {"status": word}, "job_ids") for word, move in WORDS.items()]
 
 
-TASK, JOB = "/api/tasks/{}", "/api/admin/jobs/{}"
+JOB = "/api/admin/jobs/{}"
 
 STEER_ONE = (
-    Order("cancel", "cancel", "POST", f"{TASK}/cancel"),
-    Order("retry", "retry", "POST", f"{TASK}/retry"),
     Order("retry", "retry", "POST", f"{JOB}/retry"),
     *_to_status("PUT", f"{JOB}/status"),
 )
 PRIORITISE = (
-    *(Order("priority", "prioritise", "PUT", f"{path}/priority", {"priority": to})
-      for path in (TASK, JOB) for to in (0, 50, TOO_HIGH)),
+    *(Order("priority", "prioritise", "PUT", f"{JOB}/priority", {"priority": to}) for to in (0, 50, TOO_HIGH)),
     *(Order("boost", "prioritise", "POST", f"{JOB}/boost", {"boost": by}) for by in (1, 30, 90)),
 )  # fmt: skip
 STEER_MANY = (
-    Order("cancel", "cancel", "POST", "/api/tasks/bulk/cancel"),
-    Order("retry", "retry", "POST", "/api/tasks/bulk/retry"),
+    Order("cancel", "cancel", "POST", "/api/tasks/cancel"),
+    Order("retry", "retry", "POST", "/api/tasks/retry"),
     Order("retry", "retry", "POST", "/api/admin/jobs/bulk/retry", ids="job_ids"),
     *_to_status("PUT", "/api/admin/jobs/bulk/status"),
 )
-MATCHING = tuple(Order(move, move, "POST", f"/api/tasks/matching/{move}") for move in ("cancel", "retry"))
+MATCHING = tuple(Order(move, move, "POST", f"/api/tasks/{move}") for move in ("cancel", "retry"))
 
 
 class Operators:
@@ -144,12 +141,12 @@ class Operators:
         matching = {task.id for task in rows.values() if _matches(task, wanted, str(order.move))}
         body = {"filter": wanted, "most": most, "why": BY_FILTER}
         counted = {"matching": min(len(matching), most), "complete": len(matching) <= most, "gave_up": False}
-        nothing = {"dry_run": True, "changed": 0, "refused": 0, "refusals": []}
+        nothing = {"dry_run": True, "changed": [], "refused": [], "missing": [], "bulk": None}
         assert self.ask(order.method, order.path, body) == (200, counted | nothing)
         assert self._changed(rows) == set()
         status, said = self.ask(order.method, order.path, body | {"dry_run": False})
-        changed, refused = self._changed(rows), {one["id"] for one in said["refusals"]}
-        assert (status, said | counted, said["changed"]) == (200, said, len(changed))
+        changed, refused = self._changed(rows), {one["id"] for one in said["refused"]}
+        assert (status, said | counted, set(said["changed"])) == (200, said, changed)
         assert changed | refused <= matching
         assert len(changed | refused) == counted["matching"]
         assert changed == _accepts(order, changed | refused, rows)

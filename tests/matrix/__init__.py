@@ -4,6 +4,8 @@ servers      installed ones, started as the embedded ones are
 pooled       `make pgbouncer`: the engine's tests through PgBouncer
 connections  how many connections workers have, directly and through it
 __main__     `make matrix`: the engine's tests on each Postgres, Redis and Python there is
+packages     the engine's tests on other releases of SQLAlchemy, Celery and kombu
+around       tracing agents and locks beside stock Celery and beside Celeriac
 django       the tests of a Django project on Django's newer releases
 mixed        two releases on one database, under load
 load         what connections and mixed run
@@ -23,4 +25,10 @@ ENGINE = (
         )
     ),
     "tests/end_to_end/test_worker.py",
+)  # fmt: skip
+
+#: The same in short: what an enqueue, a pass, a start, a settle and a worker need.
+SHORT = (
+    "tests/postgres/enqueue", "tests/postgres/test_passes.py", "tests/postgres/test_settle.py",
+    "tests/postgres/test_locks.py", "tests/postgres/test_migrations.py", "tests/end_to_end/test_worker.py",
 )  # fmt: skip

@@ -144,9 +144,10 @@ def environment(release: str, name: str | None = None, packages: Sequence[str] =
 
 
 def _without(constraints: str, packages: Sequence[str]) -> str:
-    """Those of packages whose releases are said otherwise."""
+    """The versions, without hashes and those of packages whose releases are said otherwise."""
     said = {package.partition("==")[0] for package in packages if "==" in package}
-    return "".join(line for line in constraints.splitlines(keepends=True) if line.partition("==")[0] not in said)
+    pins = re.findall(r"^(\S+)(==\S+)", constraints, re.MULTILINE)
+    return "".join(f"{name}{version}\n" for name, version in pins if name not in said)
 
 
 if __name__ == "__main__":

@@ -16,12 +16,14 @@ from typing import Any
 import pytest
 
 import sandbox
-from celeriac import Celeriac
+from celeriac import Celeriac, testing
 from celeriac.alerts import deliver
 from celeriac.operate import silences
 from celeriac.repair import sweep
 from celeriac.store.connections import Database
+from tests.postgres.finished import finished, live_worker
 from tests.processes import Rows, until
+from tests.spelled import SAID, SECRET, is_told
 
 LETTER = "INSERT INTO dead_letters (digest, reason, size, message) VALUES (sha256('x'), 'x', 1, 'x')"
 LATER = "UPDATE alert_deliveries SET taken_at = taken_at - interval '2 minutes'"
@@ -293,3 +295,33 @@ def test_a_mail_is_sent_once_at_either_end(app: Celeriac, rows: Rows) -> None:
     )  # fmt: skip
     assert "plain Celery: messages that are no task: 1, more than 0" in began.text
     assert began.message_id == "<celeriac-alert-1@shop.example>"
+
+
+def test_neither_channel_tells_a_secret_of_what_fails(telling: Celeriac, hook: Hook, rows: Rows) -> None:
+    """An alert quotes the error of a role that fails now, which quotes the secret in all spellings."""
+
+    @telling.task(role="login", sensitive=("password",), shared=False, max_retries=0)
+    def login(password: str) -> None:
+        raise ValueError(f"{password}: {SAID}")
+
+    telling.register_roles()
+    live_worker(rows, queues='["login"]', concurrency=4)
+    finished(rows, "login", n=2_500, ago=6)
+    with sandbox.start() as outside:
+        found = outside.environ()
+        telling.settings = replace(
+            telling.settings, alert_mail=f"smtp://{found['SMTP_HOST']}:{found['SMTP_PORT']}",
+            alert_mail_from="celeriac@shop.example", alert_mail_to="ops@shop.example",
+        )  # fmt: skip
+        with testing.mode("manual", app=telling):
+            for _ in range(40):
+                login.delay(SECRET)
+            testing.drain(raising=False, app=telling)
+        rows("UPDATE minutes_until SET until = date_trunc('minute', now())")
+        looked(telling, rows)
+        mails = [f"{mail.subject}\n{mail.text}" for mail in outside.mailbox.messages]
+    assert [one["name"] for one in hook.told] == ["fails_now"]
+    assert len(mails) == 1
+    told = json.dumps(hook.told, ensure_ascii=False) + mails[0]
+    assert "ValueError" in told
+    assert not is_told(told)

@@ -33,7 +33,7 @@ OLD: dict[str, tuple[str, dict[str, Any]]] = {
     "stays": ("x", {}), "webhook": ("url, body=None", {}), "narrower": ("x, y=0", {}), "wider": ("x", {}),
     "moves": ("", {}), "off": ("", {}), "locked": ("a, b", {"lock_by": "a"}), "last": ("r, n=1", {}),
     "unlocked": ("a", {}), "urgent": ("r", {}), "routed": ("r", {}), "total": ("rs, n=1", {}), "alarm": ("task_id", {}),
-    "each": ("x", {}),
+    "each": ("x", {}), "single": ("a, b", {"unique_by": "a"}),
 }  # fmt: skip
 
 NEW: dict[str, tuple[str, dict[str, Any]]] = {
@@ -41,7 +41,7 @@ NEW: dict[str, tuple[str, dict[str, Any]]] = {
     "moves": ("", {}), "off": ("", {"enabled_by": "OFF_ENABLED"}),
     "locked": ("a, b", {"lock_by": "b"}), "last": ("r", {}),
     "unlocked": ("a", {"lock_by": "a"}), "urgent": ("r", {"priority_range": (0, 9)}), "routed": ("r", {}),
-    "total": ("results, n=1", {}), "each": ("x", {}),
+    "total": ("results, n=1", {}), "each": ("x", {}), "single": ("a, b", {"unique_by": "b"}),
 }  # fmt: skip
 
 
@@ -101,6 +101,7 @@ def test_each_kind_of_what_it_cannot_run_is_named_once_with_its_count(
     old.moves.delay()
     old.off.delay()
     old.locked.delay(a=1, b=2)
+    old.single.delay(a=1, b=2)
     chain(old.stays.s(1), old.webhook.s())()
     chained = chain(old.stays.s(1), old.last.s(n=2))()
     behind = rows.one("SELECT id FROM worker_tasks WHERE task_id = :id", id=chained.parent.id)
@@ -121,6 +122,7 @@ def test_each_kind_of_what_it_cannot_run_is_named_once_with_its_count(
         ("role 'moves' moves to the queue 'elsewhere', which no worker takes", "worker -Q elsewhere"),
         ("role 'off' is switched off by OFF_ENABLED: 1 unfinished task", "OFF_ENABLED=true"),
         ("role 'locked' has lock_by='b', before 'a': 1 unfinished task", "former lock keys"),
+        ("role 'single' has unique_by='b', before 'a': 1 unfinished task", "former unique keys"),
         ("2 unfinished tasks of role 'stays' are followed by 'webhook', which is gone", "keep a task of that name"),
         ("role 'unlocked' has lock_by='a', before None: 1 unfinished task", "have no lock keys"),
         (

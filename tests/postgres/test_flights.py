@@ -239,3 +239,17 @@ def test_a_cancel_and_a_lost_lease_end_a_coroutine(app: Celeriac, rows: Rows) ->
         app.cancel(one.id)
         until(lambda: rows("SELECT FROM worker_tasks WHERE status = 'cancelled'"), "it to be cancelled")
     assert because == ["cancelled"]
+
+
+def test_a_lone_task_begins_without_a_pass(app: Celeriac, rows: Rows, ran: list[str]) -> None:
+    """Its start is one statement; many at once take a pass, which shares slots out."""
+    with flying(app) as flights:
+        for n in range(1, 3):
+            app.tasks["work"].delay()
+            flights.filler.wake("work")
+            until(completed(rows, n), "it to end")
+        assert rows.one("SELECT count(*) FROM passes") == 0
+        app.tasks["work"].bulk(() for _ in range(N))
+        flights.filler.wake("work")
+        until(completed(rows, 2 + N), "all to end")
+    assert rows.one("SELECT count(*) FROM passes") != 0

@@ -8,6 +8,12 @@ from collections import Counter
 from sqlalchemy import text
 
 from celeriac import Celeriac
+from celeriac.api.tasks import TaskFilter
+from celeriac.cli import main
+from celeriac.dashboard import also
+from celeriac.dashboard.tasks import FILTERS
+from celeriac.insights import Filter
+from celeriac.insights.tasks.conditions import CONDITIONS
 from celeriac.operate.tokens import IMPLIED
 from tests.operations import PAGE, audited, commands, of_routes, operations, page
 from tests.processes import ROOT
@@ -71,6 +77,28 @@ def test_each_query_is_one_of_the_schemas(app: Celeriac) -> None:
         for query in queries:
             connection.execute(text(f"EXPLAIN {query}".replace(":", r"\:")))
     assert len(queries) > 30
+
+
+def test_surfaces_narrow_lists_of_tasks_by_the_same_conditions(app: Celeriac) -> None:
+    """An argument (`arguments`) has a form of its own on each surface, and a moment is a page's own."""
+    names = {one.name for one in CONDITIONS}
+    options = {option for one in main.commands["tasks"].commands["list"].params for option in one.opts}  # type: ignore[attr-defined]
+    assert {one.option for one in CONDITIONS} <= options
+    assert names == TaskFilter.model_fields.keys()
+    assert names - {"status"} == Filter.__dataclass_fields__.keys() - {
+        "statuses",
+        "arguments",
+        "silent",
+        "upto",
+        "until",
+    }
+    assert {one.page for one in CONDITIONS} == {*FILTERS} == {*also.FILTERS["tasks"]}
+    with app.database.reading() as connection:
+        for one in CONDITIONS:
+            value = {"status": "('failed')", "priority": "1, 2, '[]'", "newer_than": "7", "older_than": "7"}.get(
+                one.name, "'x'"
+            )
+            connection.exec_driver_sql(f"EXPLAIN SELECT FROM celeriac.worker_tasks WHERE {one.sql.format(value)}")
 
 
 def test_what_the_page_on_sql_names_is_an_operations(app: Celeriac) -> None:

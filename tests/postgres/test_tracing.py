@@ -17,12 +17,13 @@ from opentelemetry.trace import SpanKind
 from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
-from celeriac import Celeriac, ConfigurationError, Settings, testing
+from celeriac import Celeriac, CeleriacError, ConfigurationError, Settings, testing
 from celeriac.run.run import Run
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import outcome, running
 from tests.processes import Rows
+from tests.spelled import SAID, SECRET, is_told
 
 CALLER = "4bf92f3577b34da6a3ce929d0e0e4736"
 TRACEPARENT = f"00-{CALLER}-00f067aa0ba902b7-01"
@@ -214,6 +215,28 @@ def test_what_masks_its_arguments_keeps_its_account_to_itself(shop: Mapping[str,
     shop["order"].apply_async(("acme",), argsrepr="(***)")
     testing.drain()
     assert "celeriac.account" not in dict(spans.one("process order").attributes or {})
+
+
+def test_no_span_tells_a_secret_in_any_spelling(app: Celeriac, spans: Spans, rows: Rows) -> None:
+    """Nor does an error's event, or its traceback."""
+
+    @app.task(role="login", sensitive=("password",), max_retries=1, retry_backoff=False, autoretry_for=(LookupError,))
+    def login(user: str, password: str) -> str:
+        if user == "ann":
+            return SAID
+        raise (LookupError if user == "late" else ValueError)(SAID)
+
+    app.register_roles()
+    for user in ("ann", "late", "nobody"):
+        login.delay(user, SECRET)
+    with pytest.raises(CeleriacError):
+        login.using(expires=-1).delay("ann", password=SECRET, no_such=SECRET)
+    testing.drain(with_retries=True, raising=False)
+    assert len(spans.named("process login")) == 4
+    ended = spans.exporter.get_finished_spans()
+    assert [span.name for span in ended if is_told(span.to_json())] == []
+    assert "•••" in "".join(span.to_json(indent=None).replace("\\u2022", "•") for span in ended)
+    assert not is_told(str(rows("SELECT error_message, why FROM history, task_events")))
 
 
 def test_a_refused_enqueue_is_an_error_of_its_span(shop: Mapping[str, Any], spans: Spans, app: Celeriac) -> None:

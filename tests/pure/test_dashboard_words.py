@@ -72,6 +72,13 @@ def test_what_takes_long_is_read_seldom(monkeypatch: pytest.MonkeyPatch) -> None
     assert [after - before for before, after in pairwise(read_at)] == [6.25, *[6.0] * (len(read_at) - 2)]
 
 
+def test_a_figure_of_an_axis_has_few_letters() -> None:
+    given = (0, 1, 1000, 9999, 10_000, 50_000, 100_000, 2_500_000, 1e9, 52_017_365.6)
+    assert [words.short(n) for n in given] == [
+        "0", "1", "1\u202f000", "9\u202f999", "10k", "50k", "100k", "2.5M", "1G", "52M"
+    ]  # fmt: skip
+
+
 def test_times_to_go_back() -> None:
     assert [words.seconds(given) for given in ("90", "30s", "15m", "1h", "2d", "soon", "-1")] == [
         90, 30, 900, 3600, 172_800, None, None
@@ -97,7 +104,9 @@ READY = {"pending": Count(1), "ready": Count(1)}
     [
         ({}, 1, "idle"),
         ({"paused": True, "pending": Count(1)}, 1, "paused"),
-        ({"pending": Count(1)}, 0, "no workers"),
+        (READY, 0, "no workers"),
+        ({"running": 1}, 0, "no workers"),
+        ({"pending": Count(1), "later": Count(1)}, 0, "waits"),
         ({"running": 1, "stale": 1}, 1, "stale"),
         (READY | {"oldest_ready_seconds": 91.0}, 1, "stuck"),
         (READY | {"oldest_ready_seconds": 89.0}, 1, "ok"),

@@ -4,16 +4,26 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 
 import pytest
 
 from celeriac.seam.private import RELIED_ON
 from tests import private
+from tests.processes import ROOT
 
 
 def test_each_use_is_listed_and_each_listed_is_used() -> None:
     """A use that is not is listed in `celeriac/seam/private.py`, with what breaks without it."""
     assert private.found().keys() == RELIED_ON.keys()
+
+
+def test_celery_is_imported_by_seam_and_worker_and_by_whom_the_contract_names() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
+    (said,) = (one for one in contracts if one["name"].startswith("Celery is met in seam and worker"))
+    parts = {".".join(name.split(".")[:2]) for name in private.MODULES if name != "celeriac"}
+    assert {*said["source_modules"]} == parts - {"celeriac.seam", "celeriac.worker"}
+    assert {*said["forbidden_modules"]} == private.FOREIGN - {"concurrent", "gevent"}
 
 
 @pytest.mark.parametrize("name", RELIED_ON)

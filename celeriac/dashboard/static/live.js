@@ -249,3 +249,6 @@ if (light && document.querySelector("#live:not([data-still])")) {
   tick()
   state.timer = setTimeout(look, EVERY)
 }
+
+// A link that signs in.
+document.querySelector("form[data-at-once]")?.requestSubmit()

@@ -21,10 +21,10 @@ PAST = 100
 
 # As the minutes have it, tasks that shared a ticket each count its mean. A ticket's run under way has taken at least
 # its age, shared by its tasks. The past is the day before this hour, or where a role is younger, this hour but its last
-# ten minutes.
+# ten minutes; it is read only where it can matter.
 RUNS = text("""
 SELECT r.role, newest.runs, newest.under_way, past.day, past.hour FROM celeriac.roles r CROSS JOIN LATERAL (
-    SELECT array_agg(seconds ORDER BY at DESC) AS runs,
+    SELECT array_agg(seconds ORDER BY at DESC) AS runs, percentile_cont(0.5) WITHIN GROUP (ORDER BY seconds) AS half,
         CAST(count(*) FILTER (WHERE is_under_way) AS integer) AS under_way
     FROM (
         (SELECT statement_timestamp() AS at, true AS is_under_way,
@@ -53,7 +53,7 @@ SELECT r.role, newest.runs, newest.under_way, past.day, past.hour FROM celeriac.
             SELECT place, sum(n) AS n FROM celeriac.minutes, unnest(runs) WITH ORDINALITY AS u (n, place)
             WHERE role = r.role AND minute >= statement_timestamp() - interval '1 hour'
                 AND minute < statement_timestamp() - interval '10 minutes' GROUP BY place) AS h) AS hour
-    WHERE cardinality(newest.runs) >= :few
+    WHERE cardinality(newest.runs) >= :few AND newest.half > :more
 ) AS past
 WHERE NOT r.paused
 """)
@@ -82,7 +82,7 @@ class Slower:
 
 def slower(connection: Connection) -> list[Slower]:
     """Return the roles that are slower than in their own past, the slowest first."""
-    rows = connection.execute(RUNS, {"newest": NEWEST, "few": FEW}).all()
+    rows = connection.execute(RUNS, {"newest": NEWEST, "few": FEW, "more": MORE}).all()
     judged = [slower_of(row.role, row.runs, row.under_way, row.day, row.hour) for row in rows if row.runs]
     return sorted((one for one in judged if one is not None), key=lambda one: -one.now / one.usual)
 

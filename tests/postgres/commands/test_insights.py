@@ -16,7 +16,7 @@ from celeriac.errors import ConfigurationError
 from celeriac.repair import sweep
 from celeriac.store.connections import Database
 from tests.postgres import stages
-from tests.postgres.commands.results import DONE, REFUSED, Run, value
+from tests.postgres.commands.results import DONE, REFUSED, USAGE, Run, value
 from tests.postgres.commands.workers import work
 from tests.postgres.conftest import new_task
 from tests.postgres.finished import fail, finished, registered
@@ -45,13 +45,14 @@ def test_failures_are_shown_in_groups_and_a_group_is_retried_whole(run: Run, row
     (first,) = rows("SELECT min(completed_at) FROM worker_tasks WHERE error_message LIKE 'HTTP%'")[0]
     assert output.cell(first) in shown[1]
     http = value(run("failures", "list", "--role", "work", "--since", 3600, "--json"))["groups"][0]["fingerprint"]
-    assert run("failures", "retry", http, "--preview").output.strip() == "3 tasks"
-    assert "retry 3 tasks? [y/N]" in run("failures", "retry", http, input="n\n").stderr
-    assert run("failures", "retry", http, "--yes", "--why", "mended").stdout.strip() == "3 changed, 0 not"
+    assert run("tasks", "retry", "--failure", http, "--preview").output.strip() == "3 tasks"
+    assert "retry 3 tasks? [y/N]" in run("tasks", "retry", "--failure", http, input="n\n").stderr
+    assert run("tasks", "retry", "--failure", http, "--yes", "--why", "mended").stdout.strip() == "3 changed, 0 not"
     assert rows("SELECT status, count(*) FROM worker_tasks GROUP BY status ORDER BY status") == [
         ("failed", 2), ("pending", 3),
     ]  # fmt: skip
-    assert run("failures", "retry", "nonesuch").exit_code == REFUSED
+    assert run("tasks", "retry", "--failure", "nonesuch").exit_code == REFUSED
+    assert run("tasks", "retry", "--failure", http, "--account", "a").exit_code == USAGE
 
 
 def test_a_group_of_failures_is_marked_with_a_note(run: Run, rows: Rows) -> None:

@@ -42,8 +42,9 @@ def test_list_and_bulks_are_narrowed_by_priority_and_schedule(run: Run, rows: Ro
     ):  # fmt: skip
         assert [item["id"] for item in value(run("tasks", "list", *options, "--json"))["items"]] == [meant.id], options
         assert run("tasks", "prioritise", 7, *options, "--preview").stdout.strip() == "1 tasks", options
-    bulk = value(run("bulks", "ask", "prioritise", "--to", 70, "--priority", "50..", "--yes", "--json"))
-    assert (bulk["done"], bulk["filter"]["priority"]) == (1, "50..")
+    bulk = value(run("tasks", "prioritise", 70, "--priority", "50..", "--later", "--yes", "--json"))
+    assert value(run("bulks", "work", "--json")) == {"moved": 1}
+    assert (bulk["done"], bulk["filter"]["priority"]) == (0, "50..")
     assert rows("SELECT id, priority FROM worker_tasks ORDER BY id") == [(low.id, -5), (tick.id, 70)]
     assert run("tasks", "list", "--priority", "high").exit_code == REFUSED
 
@@ -99,18 +100,21 @@ def test_what_is_others_text_never_orders_the_terminal(run: Run, rows: Rows, put
 
 def test_a_bulk_is_asked_for_shown_worked_on_and_stopped(run: Run, rows: Rows) -> None:
     fail(rows, 3, "boom")
-    assert "retry all tasks of role work?" in run("bulks", "ask", "retry", "--role", "work", input="n\n").output
-    done = value(run("bulks", "ask", "retry", "--role", "work", "--yes", "--why", "mended", "--json"))
+    assert "retry 3 tasks? [y/N]" in run("tasks", "retry", "--role", "work", "--later", input="n\n").output
+    told = value(run("tasks", "retry", "--role", "work", "--later", "--yes", "--why", "mended", "--json"))
+    assert value(run("bulks", "work", "--json")) == {"moved": 3}
+    done = value(run("bulks", "show", told["id"], "--json"))
     assert (done["state"], done["asked"], done["done"], done["why"]) == ("done", 3, 3, "mended")
-    left = value(run("bulks", "ask", "cancel", "--role", "work", "--later", "--yes", "--json"))
+    left = value(run("tasks", "cancel", "--role", "work", "--later", "--yes", "--json"))
     assert (left["state"], left["asked"]) == ("gathering", 0)
     assert value(run("bulks", "work", "--json")) == {"moved": 3}
     assert value(run("bulks", "show", left["id"], "--json"))["state"] == "done"
     assert [row["id"] for row in value(run("bulks", "list", "--json"))] == [left["id"], done["id"]]
     assert run("bulks", "stop", left["id"]).exit_code == REFUSED
-    again = value(run("bulks", "ask", "prioritise", "--role", "work", "--to", 7, "--later", "--yes", "--json"))
+    again = value(run("tasks", "prioritise", 7, "--role", "work", "--later", "--yes", "--json"))
     assert run("bulks", "stop", again["id"], "--why", "wrong").exit_code == DONE
-    assert run("bulks", "ask", "retry", "--yes").exit_code == REFUSED, "a bulk of everything"
+    for slip in (["--yes"], [1], ["--role", "work", "--most", 2], ["--role", "work", "--go-on"]):
+        assert run("tasks", "retry", "--later", *slip).exit_code == USAGE, "a bulk of everything, or of what none does"
 
 
 def test_a_list_is_a_file_of_all_that_are_meant(run: Run, rows: Rows) -> None:

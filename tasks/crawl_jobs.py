@@ -25,6 +25,9 @@ from celeriac.store.states import CRAWLS, WAITS_FOR_TIME, WORDS, crawl_word
 
 router = APIRouter(prefix="/api/admin/jobs", tags=["jobs"], route_class=SharedRoute)
 
+#: The role that is listed and counted where a request names none.
+ROLE = "crawl_subreddit"
+
 JobStatus = Literal["queued", "crawling", "success", "failed"]
 
 #: The statuses of each word here; the crawl jobs' own meaning goes first: their `failed` includes cancelled ones.
@@ -92,9 +95,9 @@ _STATS = {"queued": "queued", "running": "crawling", "completed": "success", "fa
 
 
 @router.get("/stats")
-async def get_job_stats(app: App, _: Reader, figures: Counted, role: Name | None = None) -> JobStats:
-    """Count the jobs in each status: of a role, or else of the one that the app calls its jobs."""
-    by_status = await figures.counts(role or app.jobs)
+async def get_job_stats(_: Reader, figures: Counted, role: Name | None = None) -> JobStats:
+    """Count the jobs in each status: of a role, or else of the crawls."""
+    by_status = await figures.counts(role or ROLE)
     counts = {name: sum(by_status[status].n for status in CRAWLS[word]) for name, word in _STATS.items()}
     estimated = [name for name, word in _STATS.items() if not all(by_status[status].exact for status in CRAWLS[word])]
     return JobStats.model_validate(counts | {"estimated": estimated})
@@ -102,11 +105,11 @@ async def get_job_stats(app: App, _: Reader, figures: Counted, role: Name | None
 
 @router.get("", openapi_extra=WITH_ARGUMENTS)
 def list_jobs(query: Annotated[JobQuery, Query()], arguments: Arguments, app: App, _: Reader) -> Jobs:
-    """List jobs, newest first, of one status or all, of a role or the app's jobs. `after` leads on at the same cost;
+    """List jobs, newest first, of one status or all, of a role or else the crawls. `after` leads on at the same cost;
     `offset` is bounded.
     """
     words = () if query.status is None else _MEANS[query.status] if query.status in CRAWLS else (query.status,)
-    wanted = insights.Filter.of(words, role=query.role or app.jobs, arguments=arguments)
+    wanted = insights.Filter.of(words, role=query.role or ROLE, arguments=arguments)
     with app.database.reading() as connection:
         page = insights.list_tasks(connection, wanted, limit=query.limit, after=query.after, offset=query.offset)
     return Jobs(jobs=[Job.of(item) for item in page.items], next=page.next)

@@ -1,0 +1,157 @@
+"""Retry, cancel and prioritise: `POST /api/tasks/{move}`, of the tasks that are named, or of all that a filter matches.
+
+A filter is counted first; then the change is made in bounded transactions, or left to the servers as a bulk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Annotated, Any, Self
+
+from fastapi import APIRouter
+from pydantic import ConfigDict, Field, model_validator
+from sqlalchemy import Connection
+
+from celeriac import insights
+from celeriac.api.app import App, write
+from celeriac.api.callers import Operator
+from celeriac.api.changes import Because, ManyChanged, many
+from celeriac.api.fields import Flag, Ids, Priority, Whole
+from celeriac.api.tasks import TaskFilter
+from celeriac.operate import PATIENCE, steer
+from celeriac.operate.audit import AuditedTogether
+from celeriac.operate.steer import Steered
+from celeriac.repair import bulks
+
+router = APIRouter(prefix="/api/tasks", tags=["tasks"])
+
+Act = Callable[[Connection, Sequence[int]], Steered]
+
+#: Values that set no condition.
+_EMPTY: tuple[Any, ...] = (None, [], {})
+
+
+def _with_a_condition(schema: dict[str, Any]) -> None:
+    """Add to the document that at least one field has to be set."""
+    schema["minProperties"] = 1
+    schema["anyOf"] = [
+        {"required": [name], "properties": {name: {"not": {"enum": list(_EMPTY)}}}} for name in schema["properties"]
+    ]
+
+
+class BoundFilter(TaskFilter):
+    """A filter with at least one condition: a bulk of everything is a slip."""
+
+    model_config = ConfigDict(extra="forbid", json_schema_extra=_with_a_condition)
+
+    arguments: dict[str, Any] | None = Field(default=None, description="that the call gave, by the handler's names")
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not any(value not in _EMPTY for value in self.model_dump().values()):
+            raise ValueError("give at least one condition")
+        return self
+
+
+class Which(Because):
+    """The tasks that a move is of: `ids`, or all that a `filter` matches."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"anyOf": [
+            {"required": ["ids"], "properties": {"ids": {"type": "array"}, "filter": {"type": "null"}}},
+            {"required": ["filter"], "properties": {"filter": {"type": "object"}, "ids": {"type": "null"}}},
+        ]}
+    )  # fmt: skip
+
+    ids: Ids | None = Field(default=None, examples=[None])
+    filter: BoundFilter | None = Field(default=None, examples=[{"role": "product_resync", "status": ["failed"]}])
+    dry_run: Flag = Field(default=True, description="of a filter: only count; nothing changes until this is false")
+    most: Annotated[int, Whole(1, 100_000), Field(description="of a filter: tasks to change at most")] = 10_000
+    later: Flag = Field(
+        default=False, description="of a filter: all of them, however many; the servers work on it as a bulk"
+    )
+
+    @model_validator(mode="after")
+    def _is_either(self) -> Self:
+        if (self.ids is None) is (self.filter is None):
+            raise ValueError("give ids or a filter, one of both")
+        return self
+
+
+class Retry(Which):
+    goes_on: Flag = Field(default=False, description="their progress stays, and their attempts count on")
+
+    @model_validator(mode="after")
+    def _is_no_bulk(self) -> Self:
+        if self.goes_on and self.later:
+            raise ValueError("a bulk retries with all attempts: give goes_on or later, one of both")
+        return self
+
+    model_config = ConfigDict(json_schema_extra={
+        **Which.model_config["json_schema_extra"],  # type: ignore[dict-item]
+        "not": {"required": ["goes_on", "later"], "properties": {"goes_on": {"const": True}, "later": {"const": True}}},
+    })  # fmt: skip
+
+
+class Prioritise(Which):
+    priority: Priority = Field(examples=[50])
+
+
+class Moved(ManyChanged):
+    """The result of a move. Each task that was named is in one of the three lists. Of a filter `complete` false says
+    that there are more: repeat the request; where it `gave_up`, narrow the filter, or say `later`.
+    """
+
+    changed: list[int] = Field(default=[])
+    missing: list[int | str] = Field(default=[], description="as they were given", examples=[[8, "nobody's"]])
+    dry_run: bool = False
+    matching: int = Field(description="tasks that were named, or that match", examples=[3])
+    complete: bool = True
+    gave_up: bool = Field(
+        default=False, description="whether it looked no further, as so few of the tasks it looked at match"
+    )
+    bulk: int | None = Field(default=None, description="that the servers work on: `GET /api/bulk/{number}`")
+
+
+@router.post("/retry")
+def retry_tasks(body: Retry, app: App, caller: Operator) -> Moved:
+    """Make failed and cancelled tasks wait again, with all their attempts, or from where they stopped."""
+    act = partial(steer.retry, by=caller.name, why=body.why, goes_on=body.goes_on)
+    return _move(app, caller, body, "retry", act)
+
+
+@router.post("/cancel")
+def cancel_tasks(body: Which, app: App, caller: Operator) -> Moved:
+    """Cancel unfinished tasks at once; of those that run the workers are asked to stop them."""
+    return _move(app, caller, body, "cancel", partial(steer.cancel, by=caller.name, why=body.why))
+
+
+@router.post("/prioritise")
+def prioritise_tasks(body: Prioritise, app: App, caller: Operator) -> Moved:
+    """Give unfinished tasks another priority; those that wait are claimed in their new order from now on."""
+    act = partial(steer.set_priority, priority=body.priority, by=caller.name, why=body.why)
+    return _move(app, caller, body, "prioritise", act, priority=body.priority)
+
+
+def _move(app: App, caller: Operator, body: Which, move: str, act: Act, priority: int | None = None) -> Moved:
+    if body.filter is None:
+        done = many(app, body.ids or (), act)
+        return Moved(**dict(done), matching=len(body.ids or ()))
+    wanted, by, why = body.filter.as_filter(), caller.name, body.why
+    if body.later and not body.dry_run:
+        bulk = write(app, lambda c: bulks.ask(c, move, wanted, priority=priority, by=by, why=why))
+        bulks.start(app.database)
+        return Moved(refused=[], matching=0, complete=False, bulk=bulk)
+    meant = bulks.meant(move, wanted)
+    if meant is None:
+        return Moved(refused=[], dry_run=body.dry_run, matching=0)
+    with app.database.reading() as connection:
+        matches = insights.matching(connection, meant, most=body.most + 1)
+    ids, complete = matches.ids[: body.most], len(matches.ids) <= body.most and not matches.gave_up
+    together = AuditedTogether(bulks.conditions(meant), len(ids))
+    batches = steer.in_batches(app.database, ids, act, patience=PATIENCE, many=together)
+    changed = ManyChanged.of(Steered() if body.dry_run else sum(batches, Steered()))
+    return Moved(
+        **dict(changed), dry_run=body.dry_run, matching=len(ids), complete=complete, gave_up=matches.gave_up
+    )  # fmt: skip

@@ -1,0 +1,56 @@
+"""The conditions that narrow a list of tasks: one list, from which command line, API and dashboard take theirs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final, Literal, get_args
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """A field of `Filter`, under its name in the API and, with dashes, on the command line. `page`: its word in the
+    dashboard's search line and addresses. `help`: what it means. `sql`: the same as a condition on `worker_tasks`, with
+    `{}` for the value.
+    """
+
+    name: str
+    page: str
+    help: str
+    sql: str
+
+    @property
+    def option(self) -> str:
+        return f"--{self.name.replace('_', '-')}"
+
+
+CONDITIONS: Final = (
+    Condition("status", "state", "In this status: ours, or another system's word.", "status IN {}"),
+    Condition("role", "role", "Of this role.", "role = {}"),
+    Condition("account", "account", "Of this account.", "account = {}"),
+    Condition("lock_key", "lock", "With this lock key.", "lock_key = {}"),
+    Condition("unique_key", "unique", "With this unique key.", "unique_key = {}"),
+    Condition("worker_id", "worker", "Held by this worker.", "worker_id = {}"),
+    Condition(
+        "waits_for", "waits", "Waits for time, lock, account or members; nothing: it may start now.",
+        "waits_for IS NOT DISTINCT FROM nullif({}, 'nothing')",
+    ),
+    Condition("priority", "priority", "50.., ..10, 50..70, or one number.", "int4range({}) @> priority"),
+    Condition("schedule", "schedule", "Made by this schedule's ticks.", "starts_with(task_id, {} || '@')"),
+    Condition("error", "error", "Whose last error has this in it.", "strpos(error_message, {}) > 0"),
+    Condition(
+        "newer_than", "newer", "Enqueued at most so many seconds ago.",
+        "created_at >= now() - {} * interval '1 second'",
+    ),
+    Condition(
+        "older_than", "older", "Enqueued at least so many seconds ago.",
+        "created_at <= now() - {} * interval '1 second'",
+    ),
+    Condition("queue", "queue", "Of this queue of its role.", "queue = {}"),
+)  # fmt: skip
+
+#: What a task may wait for; nothing: it may start now.
+Waits = Literal["time", "lock", "account", "members", "nothing"]
+WAITS: Final = get_args(Waits)
+
+#: The meaning of each, by its name.
+MEANS: Final = {one.name: one.help for one in CONDITIONS}

@@ -1,0 +1,93 @@
+"""`celeriac up`, with nothing set: the link that it prints signs in, in a browser, once."""
+
+from __future__ import annotations
+
+import re
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+from playwright.sync_api import Browser, expect
+
+from celeriac.cli import main
+from celeriac.cli.up import sign_in_code
+from celeriac.operate import tokens
+from tests.dashboard.conftest import silent
+from tests.dashboard.site import Site
+from tests.processes import ROOT, Running, process, until
+
+LINK = re.compile(r"http://127\.0\.0\.1:\d+/admin/sign-in\?code=([\w-]{43})")
+
+
+@pytest.fixture
+def up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Running]:
+    """Of a new project, on servers of its own."""
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(main, ["init", "shop"])
+    assert done.exit_code == 0, done.output
+    up = f"cd {tmp_path / 'shop'} && exec {sys.executable} -c 'from celeriac.cli import main; main()' up"
+    environ = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
+    with process(["bash", "-c", up], environ, tmp_path / "up.log", alone=True) as running:
+        yield running
+        running.process.send_signal(signal.SIGINT)
+        until(lambda: running.process.poll() is not None, "the stack to end")
+
+
+def test_the_link_that_celeriac_up_prints_signs_in_once(up: Running, browser: Browser) -> None:
+    until(lambda: LINK.search(up.printed()) or up.process.poll() is not None, "the link", patience=120)
+    link = LINK.search(up.printed())
+    assert link, up.printed()
+    with browser.new_context() as context, silent(context) as page:
+        page.goto(link[0])
+        expect(page.get_by_role("navigation", name="Pages")).to_contain_text("Now")
+        expect(page).to_have_url(re.compile("/admin/$"))
+        expect(page.locator(".menu summary")).to_have_text("celeriac up · admin")
+        expect(page.locator("h1")).to_contain_text("Nothing has run yet: enqueue a task", timeout=60_000)
+        expect(page.locator("ol.first pre")).to_have_text(re.compile(r"^celeriac tasks enqueue \w+ "))
+    with browser.new_context() as another:
+        page = another.new_page()
+        page.goto(link[0])
+        expect(page.get_by_role("alert")).to_contain_text("This link has been used, or is too old.")
+        expect(page.get_by_label("A token of the API")).to_be_visible()
+    assert up.printed().count(link[1]) == 1, "no log has it"
+
+
+def test_a_code_is_no_session_and_a_session_no_code_and_an_old_one_is_nothing(site: Site) -> None:
+    code, session = sign_in_code(site.app.database), site.session("read")
+    assert site.get("tasks", None, headers={"Cookie": f"celeriac={code}"}).status_code == 303
+    assert site.post("sign-in", None, code=session).status_code == 401
+    site.rows("UPDATE celeriac.dashboard_sessions SET expires_at = now() - interval '1 second'")
+    assert site.post("sign-in", None, code=code).status_code == 401
+
+
+def test_a_code_works_on_this_machine_alone(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("celeriac.dashboard.session.LOOPBACK", ("::1",))
+    code = sign_in_code(site.app.database)
+    assert site.post("sign-in", None, code=code).status_code == 401
+    monkeypatch.undo()
+    assert site.post("sign-in", None, code=code).status_code == 303
+
+
+def test_following_a_link_changes_nothing_until_its_form_is_sent(site: Site, browser: Browser) -> None:
+    code = sign_in_code(site.app.database)
+    assert site.get(f"sign-in?code={code}", None).status_code == 200
+    with browser.new_context(java_script_enabled=False) as context:
+        page = context.new_page()
+        page.goto(f"{site.url}/sign-in?code={code}&to=roles")
+        page.get_by_role("button", name="Sign in").click()
+        expect(page.locator("h1")).to_have_text("Roles")
+
+
+def test_what_a_link_opens_ends_with_its_token(site: Site) -> None:
+    answer = site.post("sign-in", None, code=sign_in_code(site.app.database))
+    cookie = {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
+    assert site.get("tasks", None, headers=cookie).status_code == 200
+    with site.app.database.transaction() as connection:
+        tokens.revoke(connection, "celeriac up")
+    assert site.get("tasks", None, headers=cookie).status_code == 303, "to the form"
+    assert site.post("sign-in", None, code=sign_in_code(site.app.database)).status_code == 303, (
+        "the next link renews it"
+    )
