@@ -15,6 +15,7 @@ from celeriac.roles import bounds
 from celeriac.roles.limits import AS_DECLARED
 from celeriac.roles.rates import rate
 from celeriac.roles.rules import RULES
+from celeriac.store.lanes import parts_of_lane
 from celeriac.store.plans import lookups
 
 logger = logging.getLogger(__name__)
@@ -135,6 +136,7 @@ def set_limits(connection: Connection, role: str, *, by: str, why: str = "", **c
     """
     if error_text := bounds.wrong(RULES, changes):
         raise BadValue(f"{error_text}; nothing was changed")
+    _refuse_lane(role)
     connection.execute(DECLARED, {"role": role})
     row = connection.execute(LIMITS, {"role": role}).mappings().one_or_none()
     if row is None:
@@ -154,7 +156,8 @@ def set_limits(connection: Connection, role: str, *, by: str, why: str = "", **c
 
 
 def reset_limits(connection: Connection, role: str, *, by: str, why: str = "") -> Change:
-    """Put the limits that the code declares into force again. Raises Unknown."""
+    """Put the limits that the code declares into force again. Raises Unknown, BadValue."""
+    _refuse_lane(role)
     connection.execute(DECLARED, {"role": role})
     before = connection.execute(LIMITS, {"role": role}).mappings().one_or_none()
     if before is None:
@@ -163,6 +166,12 @@ def reset_limits(connection: Connection, role: str, *, by: str, why: str = "") -
     change = Change(role, dict(before), dict(connection.execute(LIMITS, {"role": role}).mappings().one()))
     audit.write(connection, "limits", "role", [change], by=by, why=why)
     return change
+
+
+def _refuse_lane(role: str) -> None:
+    name, queue = parts_of_lane(role)
+    if queue is not None:
+        raise BadValue(f"{role}: a role's limits are one for all its queues: give {name!r}; nothing was changed")
 
 
 def limits_in_words(change: Change) -> str:

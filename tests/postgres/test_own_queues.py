@@ -11,11 +11,12 @@ import pytest
 from celery import Celery, chain, chord
 from sqlalchemy.exc import DBAPIError
 
-from celeriac import Celeriac, Settings, Task, insights
+from celeriac import Celeriac, Enqueued, Settings, Task, insights
 from celeriac.dispatch.passes import Dispatcher
 from celeriac.doctor.deploying import against_database
-from celeriac.errors import BadArguments, ConfigurationError, UnknownRole
+from celeriac.errors import BadArguments, BadValue, ConfigurationError, UnknownRole
 from celeriac.insights import why
+from celeriac.insights.tasks.parameters import registered
 from celeriac.operate import policies, steer
 from celeriac.schedules.beat import Scheduler
 from celeriac.settle import release
@@ -40,6 +41,11 @@ def index(app: Celeriac) -> Task[..., Any]:
 
     app.register_roles()
     return index
+
+
+def row(sent: Enqueued) -> int:
+    assert sent.row_id is not None
+    return sent.row_id
 
 
 def lanes(rows: Rows, table: str = "ready") -> dict[str, int]:
@@ -187,7 +193,7 @@ def test_what_cannot_be_is_refused_where_it_is_declared(app: Celeriac, options: 
     def wrong() -> None: ...
 
     with pytest.raises(ConfigurationError, match=re.escape(says)):
-        app.task(role="wrong", shared=False, **options)(wrong).role  # noqa: B018
+        app.task(role="wrong", shared=False, **options)(wrong).role  # type: ignore[no-untyped-call]  # noqa: B018
 
 
 # -- passes ------------------------------------------------------------------------------------------------------------
@@ -222,7 +228,7 @@ def test_a_lost_task_waits_again_in_its_queue(
 ) -> None:
     index.apply_async(("a",), queue="index-slow")
     dispatcher.dispatch(index.role.lanes[1])
-    (token,) = rows.one("SELECT array_agg(CAST(token AS text)) FROM tickets")  # type: ignore[misc]
+    token = str(rows.one("SELECT token FROM tickets"))
     with database.transaction() as connection:
         release.release(connection, [token], started=None, kind="rescue", why="lost", by="test", loss=True)
     assert lanes(rows) == {SLOW: 1}
@@ -282,10 +288,10 @@ def test_a_retry_that_names_none_stays_and_one_that_names_another_role_s_fails(a
 def test_a_finished_task_is_retried_in_its_queue(index: Task[..., Any], database: Database, rows: Rows) -> None:
     sent = index.apply_async(("a",), queue="index-slow")
     with database.transaction() as connection:
-        steer.cancel(connection, [sent.row_id], by="test")
+        steer.cancel(connection, [row(sent)], by="test")
     assert rows("SELECT queue, status FROM worker_tasks") == [("index-slow", "cancelled")]
     with database.transaction() as connection:
-        steer.retry(connection, [sent.row_id], by="test")
+        steer.retry(connection, [row(sent)], by="test")
     assert lanes(rows) == {SLOW: 1}
     assert drain(app=index.app) == {"completed": 1}
 
@@ -294,8 +300,8 @@ def test_it_is_steered_like_any_other(index: Task[..., Any], database: Database,
     later = index.apply_async(("a",), queue="index-slow", countdown=3600)
     ready = index.apply_async(("b",), queue="index-slow")
     with database.transaction() as connection:
-        steer.set_priority(connection, [ready.row_id], 7, by="test")
-        steer.hasten(connection, [later.row_id], by="test")
+        steer.set_priority(connection, [row(ready)], 7, by="test")
+        steer.hasten(connection, [row(later)], by="test")
     assert rows(f"SELECT priority FROM ready WHERE role = '{SLOW}'") == [(7,)]
     assert drain(app=index.app) == {"completed": 2}
 
@@ -322,10 +328,10 @@ def test_why_names_its_queue_and_that_no_worker_serves_it(
     )
     first, slow = index.delay("a"), index.apply_async(("a",), queue="index-slow")
     with database.reading() as connection:
-        answer = why(connection, slow.row_id)
+        answer = why(connection, row(slow))
         assert answer.reason == "no_worker"
         assert "no worker listens on the queue 'index-slow'" in answer.headline
-        assert why(connection, first.row_id).reason != "no_worker"
+        assert why(connection, row(first)).reason != "no_worker"
 
 
 def test_lists_and_counts_tell_of_a_role_s_queue(index: Task[..., Any], database: Database) -> None:
@@ -334,11 +340,9 @@ def test_lists_and_counts_tell_of_a_role_s_queue(index: Task[..., Any], database
     with database.reading() as connection:
         depths = {row.role: (row.queue, row.ready.n, row.pending.n) for row in insights.depth(connection)}
         assert (depths["index"], depths[SLOW]) == (("index", 1, 1), ("index-slow", 3, 3))
-        listed = {
-            wanted: len(insights.list_tasks(connection, insights.Filter(**dict([wanted]))).items)
-            for wanted in (("role", "index"), ("role", SLOW), ("queue", "index-slow"), ("queue", "index"))
-        }
-        assert list(listed.values()) == [4, 3, 3, 1]
+        wanted = [insights.Filter(role="index"), insights.Filter(role=SLOW)]
+        wanted += [insights.Filter(queue=queue) for queue in ("index-slow", "index")]
+        assert [len(insights.list_tasks(connection, one).items) for one in wanted] == [4, 3, 3, 1]
 
 
 def test_a_rate_is_one_for_all_queues_of_a_role(app: Celeriac, rows: Rows) -> None:
@@ -350,6 +354,13 @@ def test_a_rate_is_one_for_all_queues_of_a_role(app: Celeriac, rows: Rows) -> No
         rated.delay()
         rated.apply_async(queue="rated-slow")
     assert drain(app=app) == {"completed": 3}
+
+
+def test_limits_of_one_queue_are_refused(index: Task[..., Any], database: Database) -> None:
+    with database.transaction() as connection, pytest.raises(BadValue, match="one for all its queues: give 'index'"):
+        policies.set_limits(connection, SLOW, by="test", rate_limit="1/s")
+    with database.reading() as connection:
+        assert SLOW not in registered(connection)
 
 
 # -- from elsewhere ----------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, text
 
 from celeriac.store.built_in import is_built_in
 
-REGISTERED = text("SELECT role FROM celeriac.roles ORDER BY role")
+REGISTERED = text("SELECT role FROM celeriac.roles WHERE NOT definition ? 'lane_of' ORDER BY role")
 
 PARAMETERS = text("SELECT parameters FROM celeriac.roles WHERE role = :role")
 
