@@ -18,7 +18,7 @@ from billiard.process import current_process
 from celery.exceptions import SoftTimeLimitExceeded
 
 from celeriac.errors import LeaseLost, TaskCancelled
-from celeriac.run import children, descriptors, lease, shared
+from celeriac.run import children, lease, shared
 from celeriac.run.places import Place, places
 from celeriac.run.run import Run
 from celeriac.store.failures import log_error
@@ -85,13 +85,6 @@ class RunWatch:
         """Interrupt the handler once at the soft limit; at the hard one the parent stops this process."""
         if place.current is not None and _limit_reached(run := place.current[1]):
             run.stopped = place.stop(run, SoftTimeLimitExceeded(run.timeout))
-
-    def count_descriptors(self, place: Place) -> None:
-        """Have another process take the place of one that has hardly any file descriptors left."""
-        if descriptors.are_short() and place.make_way():
-            logger.warning(
-                "Hardly a file descriptor is left: this process begins nothing more and makes way for another"
-            )
 
     def make_room(self) -> None:
         """End a pool's process that ran tasks and runs none, if such are to be replaced, or it was told to end.
