@@ -45,6 +45,7 @@ from celeriac.seam.task import Enqueued, Task, with_rows
 from celeriac.settings import Settings
 from celeriac.store.connections import Database
 from celeriac.store.ids import fresh_id
+from celeriac.store.lanes import parts_of_lane
 
 if TYPE_CHECKING:
     from celeriac.run.app import Backend
@@ -288,14 +289,17 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         Raises DBAPIError (LockNotAvailable) where somebody's open transaction keeps one that changes for too long.
         """
         limit = {"max_argument_bytes": int(self.settings.max_argument_bytes)}
-        rows = [declared.row() for declared in self.roles.all()]
+        known = self.roles.all()
         rows = [
-            row | {"definition": row["definition"] | limit, "is_stub": served is not None and row["role"] not in served}
-            for row in rows
+            row
+            | {"definition": row["definition"] | limit}
+            | {"is_stub": served is not None and declared.role.name not in served}
+            for declared in known
+            for row in declared.rows()
         ]
         with self.database.transaction(patience=registry.PATIENCE) as connection:
             registry.register(connection, rows, int(self.settings.deployment))
-            limits.register(connection, [row["role"] for row in rows])
+            limits.register(connection, [declared.role.name for declared in known])
 
     # -- enqueue ---------------------------------------------------------------------------------------------------
 
@@ -305,6 +309,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
             options = self._own_options(name) | options_of_call(name, options)
         options |= self._queue_of_key(name, options)
         options["celeriac_named"] = options.get("task_id") is not None
+        options["celeriac_queued"] = options.get("queue") is not None
         options["task_id"] = options.get("task_id") or fresh_id()
         instants = times(name, options)
         clock = {option: time for option, time in instants.items() if not isinstance(time, datetime)}
@@ -394,9 +399,13 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
             return self.role_declared(name)
 
     def role_declared(self, name: str) -> tuple[Role, Signature]:
-        """Return the role as this code declares it, or else as SQL has it. Raises UnknownRole."""
+        """Return the role as this code declares it, or else as SQL has it; of a lane, the role within its queue.
+        Raises UnknownRole.
+        """
+        name, queue = parts_of_lane(name)
         declared = self.roles.current(name)
-        return (declared.role, declared.signature) if declared else self.by_name[name]
+        role, signature = (declared.role, declared.signature) if declared else self.by_name[name]
+        return role.within(queue), signature
 
     def kick(self, roles: Iterable[str]) -> None:
         """Wake up these prompt roles, after a commit that left them work.

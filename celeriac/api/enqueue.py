@@ -60,12 +60,13 @@ class TaskToBe(BaseModel):
     unique_key: Text | None = None
     max_retries: Annotated[int, Whole(0, MOST_RETRIES)] | None = None
     timeout: Annotated[Number | None, Field(gt=0, le=LONGEST_DELAY, description="seconds")] = None
+    queue: Annotated[Name | None, Field(description="one of those that its role lists; without it the first")] = None
 
     def arguments(self) -> dict[str, Any]:
         return self.kwargs | (self.model_extra or {})
 
     def options(self) -> dict[str, Any]:
-        plain = ("priority", "delay", "account", "lock_key", "unique_key", "max_retries", "timeout")
+        plain = ("priority", "delay", "account", "lock_key", "unique_key", "max_retries", "timeout", "queue")
         times = {"at": self.scheduled_for, "expires_at": self.expires_at}
         return {name: getattr(self, name) for name in plain} | {k: v.isoformat() for k, v in times.items() if v}
 
@@ -159,7 +160,7 @@ def _task(
 
 def _enqueue(app: Celeriac, tasks: list[NewTask], by: str) -> list[Receipt]:
     receipts = write(app, lambda connection: _insert(connection, tasks, by))
-    app.kick({task.role for _, task in _new(receipts, tasks)})
+    app.kick({task.lane for _, task in _new(receipts, tasks)})
     if all(receipt.waits_for != WAITS_FOR_LOCK for receipt in receipts):
         return receipts
     with app.database.reading() as connection:

@@ -72,6 +72,7 @@ class TaskRecord(BaseModel):
     enqueued_by: str | None
     created_at: datetime
     updated_at: datetime
+    queue: str | None = Field(description="of those its role lists; null: the first")
 
 
 class WholeTask(TaskRecord):
@@ -182,6 +183,7 @@ class TaskFilter(BaseModel):
     error: Annotated[Text, Field(description="what its last error says somewhere")] | None = None
     priority: Annotated[str, Field(pattern=FORM, description="50.., ..10, 50..70, or one number")] | None = None
     schedule: Annotated[Name, Field(description="whose ticks made it")] | None = None
+    queue: Annotated[Name, Field(description="of those its role lists")] | None = None
 
     def as_filter(self) -> Filter:
         return Filter.of(self.status, **self.model_dump(include={field.name for field in fields(Filter)}))

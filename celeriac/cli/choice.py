@@ -45,6 +45,7 @@ _OPTIONS = (
         "--status", "words", multiple=True, type=click.Choice([*WORDS]), help="Ours, or another system's word."
     ),
     click.option("--role", help="Of this role."),
+    click.option("--queue", help="Of this queue of its role."),
     click.option("--account", help="Of this account."),
     click.option("--lock-key", help="With this lock key."),
     click.option("--unique-key", help="With this unique key."),

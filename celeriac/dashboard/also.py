@@ -74,6 +74,7 @@ FILTERS: Final[Mapping[str, Mapping[str, tuple[str | None, str | None, str | Non
     "tasks": {
         "state": ("--status", "status", "status IN {}"), "role": ("--role", "role", "role = {}"),
         "account": ("--account", "account", "account = {}"), "lock": ("--lock-key", "lock_key", "lock_key = {}"),
+        "queue": ("--queue", "queue", "queue = {}"),
         "unique": ("--unique-key", "unique_key", "unique_key = {}"),
         "worker": ("--worker", "worker_id", "worker_id = {}"),
         "waits": (None, "waits_for", "waits_for IS NOT DISTINCT FROM nullif({}, 'nothing')"),

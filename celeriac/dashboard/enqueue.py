@@ -33,7 +33,7 @@ Task = Annotated[int, Path(ge=1, le=2**63 - 1)]
 @router.post("/enqueue/{role:path}")
 def new(role: str, page: Enqueuer, form: Sent) -> Response:
     """Enqueue with arguments by name: a field for each, and a JSON object with the others."""
-    options = {name: form[name] for name in ("account", "lock_key", "unique_key") if form[name]}
+    options = {name: form[name] for name in ("account", "lock_key", "unique_key", "queue") if form[name]}
 
     def call() -> dict[str, Any]:
         return {
@@ -70,7 +70,7 @@ def duplicate(task: Task, page: Enqueuer) -> Response:
     args, kwargs = page.read(call_of, task)
 
     def call() -> dict[str, Any]:
-        same = {name: was[name] for name in ("account", "lock_key", "unique_key", "priority")}
+        same = {name: was[name] for name in ("account", "lock_key", "unique_key", "priority", "queue")}
         return {"args": revived(args), "kwargs": revived(kwargs), **same}
 
     return _enqueued(page, was["role"], page.to("tasks", task), call)
@@ -94,7 +94,7 @@ def _enqueue(page: Page, name: str, call: dict[str, Any]) -> Receipt:
     task = new_task(role, signature, fresh_id(), args, kwargs, limit=limit, enqueued_by=by, **call)
     page.bearer.refuse(task)
     receipt: Receipt = page.write(lambda connection: _insert(connection, task, by))
-    page.celeriac.kick([role.name] if receipt.is_new else [])
+    page.celeriac.kick([task.lane] if receipt.is_new else [])
     return receipt
 
 

@@ -118,12 +118,12 @@ def resume(role: str, page: Steerer, form: Sent) -> Response:
 @router.post("/pass-of-role/{role:path}")
 def ask_for_pass(role: str, page: Steerer) -> Response:
     def act() -> str:
-        asked, _ = page.celeriac.role_named(role)
+        asked, _ = page.celeriac.role_declared(role)
         if not asked.prompt:
             raise BadValue(f"{role} is not prompt: its passes are its workers' next looks")
         if not asked.enabled():
             raise BadValue(f"{role} is switched off")
-        if not page.celeriac.publisher.kick(asked.name, asked.queue):
+        if not all(page.celeriac.publisher.kick(lane.lane, lane.queue) for lane in asked.lanes):
             raise BadValue("Redis does not answer: a pass is made at the workers' next look")
         return f"A pass of {role} was asked for."
 

@@ -37,6 +37,7 @@ Task = Annotated[int, Path(ge=1, le=2**63 - 1)]
 #: Filters of the list, in the order of its address.
 FILTERS = (
     "state", "role", "account", "lock", "unique", "worker", "waits", "priority", "schedule", "error", "newer", "older",
+    "queue",
 )  # fmt: skip
 
 #: Rows on a page.
@@ -158,7 +159,7 @@ def wanted(asked: Mapping[str, str]) -> Filter:
         lock_key=asked.get("lock"), unique_key=asked.get("unique"), worker_id=asked.get("worker"),
         waits_for=asked.get("waits"), priority=asked.get("priority"), schedule=asked.get("schedule"),
         error=asked.get("error"), newer_than=_seconds(asked, "newer"), older_than=_seconds(asked, "older"),
-        arguments=_arguments(asked) or None,
+        arguments=_arguments(asked) or None, queue=asked.get("queue"),
     )  # fmt: skip
     insights.check(meant)
     return meant

@@ -48,7 +48,8 @@ WITH entries AS MATERIALIZED (
     SELECT r.tableoid, r.ctid, t.account,
         row_number() OVER (PARTITION BY t.account ORDER BY r.priority DESC, r.due_at, r.id) AS place
     FROM unnest(CAST(:ids AS bigint[])) AS i (id), LATERAL (
-        SELECT role, account, priority, scheduled_for FROM celeriac.tasks WHERE id = i.id LIMIT 1) AS t, LATERAL (
+        SELECT celeriac.lane(role, queue) AS role, account, priority, scheduled_for
+        FROM celeriac.tasks WHERE id = i.id LIMIT 1) AS t, LATERAL (
         SELECT tableoid, ctid, priority, due_at, id FROM celeriac.ready
         WHERE role = t.role AND account = t.account AND priority = t.priority AND due_at = t.scheduled_for
             AND id = i.id LIMIT 1) AS r

@@ -112,7 +112,7 @@ class Dispatcher:
 
     def has_due(self, role: Role) -> bool:
         with self.database.statement() as connection:
-            return promote.has_due(connection, role.name)
+            return promote.has_due(connection, role.lane)
 
     def claim(self, role: Role) -> Sequence[Ticket]:
         """Run one pass, and a second if the first claimed nothing although there is work and room once it is over.
@@ -149,35 +149,35 @@ class Dispatcher:
         if not role.enabled() or not self.publisher.is_open:
             return 0
         with self.database.transaction() as connection:
-            if not select.lock_pass(connection, role.name):
+            if not select.lock_pass(connection, role.lane):
                 return 0
-            seen = select.survey(connection, role.name, role.queue)
+            seen = select.survey(connection, role.lane, role.queue)
             if (
                 seen.paused
                 or not seen.due
                 or window(role, seen.slots, seen.seconds_per_task) <= sum(seen.holding.values())
             ):
                 return 0
-            due = promote.promote_due(connection, role.name, batch, seen.cursor)
+            due = promote.promote_due(connection, role.lane, batch, seen.cursor)
         if due.begun:
             self.publish(self._resumed(role, due.begun))
         return due.count
 
     def _resumed(self, role: Role, begun: Sequence[int]) -> Sequence[Ticket]:
         with self.database.transaction() as connection:
-            if not select.lock_pass(connection, role.name):
+            if not select.lock_pass(connection, role.lane):
                 return []
-            seen = select.survey(connection, role.name, role.queue)
+            seen = select.survey(connection, role.lane, role.queue)
             size = window(role, seen.slots, seen.seconds_per_task)
             room = seen.by_rate(size - sum(seen.holding.values()))
             if seen.paused or room <= 0:
                 return []
-            waiting = {c.account for c in select.accounts(connection, role.name, seen, OTHERS, 1).open}
+            waiting = {c.account for c in select.accounts(connection, role.lane, seen, OTHERS, 1).open}
             share = max(1, size // max(1, len(waiting | seen.holding.keys())))
             taken = claim.resume(connection, begun, room, share, seen.holding)
             held = [Held(fresh_token(), [task]) for task in taken]
-            claim.hold(connection, role.name, held)
-        return [Ticket(role.name, role.queue, ticket.ids, ticket.token) for ticket in held]
+            claim.hold(connection, role.lane, held)
+        return [Ticket(role.lane, role.queue, ticket.ids, ticket.token) for ticket in held]
 
     def publish(self, tickets: Sequence[Ticket]) -> int:
         """Publish these tickets, or free their tasks at once if that failed; return how many tasks were published.
@@ -212,7 +212,7 @@ class Dispatcher:
             return Pass(why_nothing="Redis is not reachable")
         started = time.perf_counter()
         with recurring(), self.database.transaction() as connection:
-            if select.lock_pass(connection, role.name):
+            if select.lock_pass(connection, role.lane):
                 done = self._locked_pass(connection, role, started, own)
             else:
                 done = Pass(busy=True, why_nothing="another pass is under way")
@@ -220,25 +220,25 @@ class Dispatcher:
         return done
 
     def _locked_pass(self, connection: Connection, role: Role, started: float, own: Own | None) -> Pass:
-        seen = select.survey(connection, role.name, role.queue)
+        seen = select.survey(connection, role.lane, role.queue)
         free = seen.by_rate(may_claim(role, sum(seen.holding.values()), seen.slots, seen.seconds_per_task))
         if seen.resumed:
             parking.unpark(connection, decide.PARKED)
         if seen.due:
-            promote.promote_due(connection, role.name, max(2 * role.batch_size, 1000), seen.cursor)
+            promote.promote_due(connection, role.lane, max(2 * role.batch_size, 1000), seen.cursor)
         if seen.resumed or seen.due:
             in_order(connection)
         if seen.paused or free <= 0:
             return self._nothing(connection, role, seen, [], free, started)
         if own is not None and own.is_single:
             free = min(free, rows_per_ticket(role.chunk, seen.seconds_per_task, role.chunk_target, free, seen.slots))
-        done = decide.decide(connection, role.name, seen, free)
+        done = decide.decide(connection, role.lane, seen, free)
         if not done.taken:
             return self._nothing(connection, role, seen, done.claimants, free, started)
         claimed = claim.per_account(done.taken)
         cursors = (seen.cursor, next_cursor(done.claimants, done.shares, seen.cursor))
         record.done(
-            connection, role.name, by=self.by, free=free, seen=done.claimants, claimed=claimed,
+            connection, role.lane, by=self.by, free=free, seen=done.claimants, claimed=claimed,
             cursors=cursors, held=seen.held, took_ms=_milliseconds(started), resume=done.resume,
         )  # fmt: skip
         size = rows_per_ticket(role.chunk, seen.seconds_per_task, role.chunk_target, len(done.taken), seen.slots)
@@ -247,10 +247,10 @@ class Dispatcher:
             held = [Held(own.token, done.taken, own.holder)]
         elif own is not None:
             held[0] = Held(own.token, held[0].tasks, own.holder)
-        claim.hold(connection, role.name, held)
+        claim.hold(connection, role.lane, held)
         if own is None and role.prompt:
             with_next(connection, NOT_FLUSHED)
-        tickets = [Ticket(role.name, role.queue, ticket.ids, ticket.token) for ticket in held]
+        tickets = [Ticket(role.lane, role.queue, ticket.ids, ticket.token) for ticket in held]
         return Pass(tickets, started=own.read(connection, held[0]) if own else (), accounts=len(claimed))
 
     def _nothing(
@@ -258,9 +258,9 @@ class Dispatcher:
         started: float,
     ) -> Pass:  # fmt: skip
         why = self._why_nothing(connection, role, seen, claimants, free)
-        record.still_held(connection, role.name, seen.held)
+        record.still_held(connection, role.lane, seen.held)
         record.nothing(
-            connection, role.name, by=self.by, free=max(free, 0), seen=claimants, cursor=seen.cursor,
+            connection, role.lane, by=self.by, free=max(free, 0), seen=claimants, cursor=seen.cursor,
             last_pass=seen.last_pass, why=why, took_ms=_milliseconds(started),
         )  # fmt: skip
         return Pass(why_nothing=why)
@@ -276,7 +276,7 @@ class Dispatcher:
             return "all that is ready is locked by others"
         return (
             "every account with work is paused or at its cap"
-            if claimants or select.has_ready(connection, role.name) or select.has_parked(connection, role.name)
+            if claimants or select.has_ready(connection, role.lane) or select.has_parked(connection, role.lane)
             else "nothing is ready"
         )
 

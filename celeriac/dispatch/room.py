@@ -43,7 +43,7 @@ SELECT (SELECT (tasks < size.below OR tasks < size.n AND quiet AND coalesce((
         SELECT last_at < statement_timestamp() - interval '{QUIET} seconds' FROM celeriac.passes
         WHERE id = (SELECT last_pass FROM state)), true))
     AND (to_start = 0 OR size.slots = 0 OR to_start < size.slots) FROM held, size)
-    AND NOT coalesce((SELECT paused FROM celeriac.roles WHERE role = :role), false)
+    AND NOT EXISTS (SELECT FROM celeriac.roles WHERE role IN (:role, celeriac.role_of(:role)) AND paused)
     AND coalesce(
         (SELECT true FROM state WHERE resumes),
         (SELECT true FROM celeriac.ready WHERE role = :role ORDER BY account LIMIT 1),
@@ -55,7 +55,7 @@ SELECT (SELECT (tasks < size.below OR tasks < size.n AND quiet AND coalesce((
             SELECT sum(cardinality(ids)) FROM celeriac.tickets
             WHERE role = :role AND worker_id IS NULL
                 AND claimed_at >= coalesce((SELECT held_since FROM state), '-infinity')), 0)
-        FROM celeriac.role_limits l WHERE role = :role AND rate_limit IS NOT NULL), true)
+        FROM celeriac.role_limits l WHERE role = celeriac.role_of(:role) AND rate_limit IS NOT NULL), true)
 """)
 
 _WORK_AND_ROOM = Prepared(
@@ -68,5 +68,5 @@ def work_and_room(connection: Connection, role: Role) -> bool:
 
     Cheap enough to be called after every settle.
     """
-    asked = {"role": role.name, "queue": role.queue, "window": role.window, "ahead": ahead(role)}
+    asked = {"role": role.lane, "queue": role.queue, "window": role.window, "ahead": ahead(role)}
     return bool(_WORK_AND_ROOM.on(connection, asked).scalar_one())

@@ -40,7 +40,7 @@ held AS (
     ORDER BY role, claimed_at
 )
 SELECT
-    coalesce((SELECT paused FROM celeriac.roles WHERE role = :role), false) AS paused,
+    EXISTS (SELECT FROM celeriac.roles WHERE role IN (:role, celeriac.role_of(:role)) AND paused) AS paused,
     coalesce((SELECT cursor FROM batcher), '') AS cursor,
     (SELECT seconds_per_task FROM batcher) AS seconds_per_task,
     (SELECT last_pass FROM batcher) AS last_pass,
@@ -63,7 +63,7 @@ SELECT
         WHERE NOT is_over AND NOT is_none), false) AS stuck,
     EXISTS (SELECT FROM celeriac.unparking) AS resumed,
     (SELECT floor(celeriac.tokens(l)) - (SELECT coalesce(sum(cardinality(ids)), 0) FROM held WHERE worker_id IS NULL)
-        FROM celeriac.role_limits l WHERE role = :role AND rate_limit IS NOT NULL) AS tokens
+        FROM celeriac.role_limits l WHERE role = celeriac.role_of(:role) AND rate_limit IS NOT NULL) AS tokens
 """)
 
 # Who has written to tickets keeps the table's lock until its end, and its transaction id's.
@@ -150,16 +150,16 @@ SELECT sum(pg_stat_get_dead_tuples(to_regclass('celeriac.ready_' || n))) FROM ge
 
 # A step is a tenth of the bucket, at least one token: the next pass should find that many beside what waits to begin.
 REFILLS = text("""
-SELECT l.role, (step.tokens + waits.n - celeriac.tokens(l)) / celeriac.per_second(l.rate_limit) AS seconds,
+SELECT wanted.role, (step.tokens + waits.n - celeriac.tokens(l)) / celeriac.per_second(l.rate_limit) AS seconds,
     step.tokens / celeriac.per_second(l.rate_limit) AS step
 FROM unnest(CAST(:roles AS text[])) AS wanted (role)
-JOIN celeriac.role_limits l ON l.role = wanted.role AND l.rate_limit IS NOT NULL
+JOIN celeriac.role_limits l ON l.role = celeriac.role_of(wanted.role) AND l.rate_limit IS NOT NULL
 CROSS JOIN LATERAL (SELECT greatest(1, celeriac.burst(l.rate_limit) / 10) AS tokens) AS step
 CROSS JOIN LATERAL (
     SELECT coalesce(sum(cardinality(t.ids)), 0) AS n FROM celeriac.tickets t
-    WHERE t.role = l.role AND t.worker_id IS NULL AND t.claimed_at >= coalesce(
-        (SELECT held_since FROM celeriac.batcher(l.role)), '-infinity')) AS waits
-WHERE (SELECT true FROM celeriac.ready r WHERE r.role = l.role ORDER BY r.account LIMIT 1)
+    WHERE t.role = wanted.role AND t.worker_id IS NULL AND t.claimed_at >= coalesce(
+        (SELECT held_since FROM celeriac.batcher(wanted.role)), '-infinity')) AS waits
+WHERE (SELECT true FROM celeriac.ready r WHERE r.role = wanted.role ORDER BY r.account LIMIT 1)
 """)
 
 _LOCK_AND_PLAN = f"{IN_ORDER}; {for_cursor(LOCK)}"

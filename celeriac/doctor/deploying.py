@@ -94,6 +94,13 @@ SELECT name, target, ARRAY(SELECT jsonb_object_keys(kwargs) ORDER BY 1) AS names
 WHERE kind = 'task' AND enabled AND declared IS NULL ORDER BY name
 """)
 
+# Of the newest tasks of a role, those in a queue of their own.
+QUEUES = text("""
+SELECT queue, count(*) AS n, min(id) AS first FROM (
+    SELECT id, queue FROM celeriac.tasks WHERE role = :role ORDER BY -id LIMIT :most) AS newest
+WHERE queue IS NOT NULL GROUP BY queue ORDER BY queue
+""")
+
 SERVED = text("""
 SELECT EXISTS (SELECT FROM celeriac.workers WHERE status = 'active' AND queues ? :queue
     AND celeriac.is_heard(last_heartbeat_at))
@@ -232,7 +239,25 @@ def _options(new: _Release, connection: Connection, declared: Declared, row: Any
             f"role {role.name!r} {moves} the queue {role.queue!r}, which no worker takes: {_many(row.n)} of it would "
             "wait", f"run `celery -A {new.main} worker -Q {role.queue}` as well",
         )  # fmt: skip
+    yield from _queues(new, connection, declared, row)
     yield from _keys(declared, row, before)
+
+
+def _queues(new: _Release, connection: Connection, declared: Declared, row: Any) -> Iterator[Misfit]:
+    """Tasks keep the queue that their call named."""
+    for own in connection.execute(QUEUES, {"role": row.role, "most": MOST}):
+        if own.queue not in declared.role.queues:
+            yield _misfit(
+                row, "queue gone",
+                f"role {row.role!r} has the queue {own.queue!r} no more: {_many(own.n, row)} would wait there, task "
+                f"{own.first} for one", "list it among its `queues` until they are over", own,
+            )  # fmt: skip
+        elif not _is_served(new, connection, own.queue, own.queue):
+            yield _misfit(
+                row, "queue",
+                f"role {row.role!r} waits in the queue {own.queue!r}, too, which no worker takes: {_many(own.n, row)} "
+                "would wait", f"run `celery -A {new.main} worker -Q {own.queue}` as well", own,
+            )  # fmt: skip
 
 
 def _is_served(new: _Release, connection: Connection, queue: str, before: str) -> bool:
@@ -278,7 +303,7 @@ def _refused(new: _Release, declared: Declared, link: Any) -> str | None:
     role = declared.role
     if problem := _does_not_fit(declared, link):
         return problem
-    if link.queue not in (None, role.queue, new.usual_queue):
+    if link.queue not in (None, role.queue, new.usual_queue, *role.queues):
         return f"{role.name}: its queue is {role.queue!r}, not {link.queue!r}"
     said = str(link.priority)
     stored = new.roles.priorities.turned(int(said)) if said.removeprefix("-").isdecimal() else None

@@ -73,14 +73,14 @@ def has_turn(connection: Connection) -> bool:
 
 
 def adopt(connection: Connection, tasks: Sequence[NewTask]) -> set[str]:
-    """Enqueue those tasks whose ids were not adopted before, and return their roles."""
+    """Enqueue those tasks whose ids were not adopted before, and return their lanes."""
     if not tasks:
         return set()
     new = set(connection.execute(NOTE, {"task_ids": [task.task_id for task in tasks]}).scalars())
     fresh = [task for task in tasks if task.task_id in new]
     if fresh:
         outbox.enqueue_or_put(connection, fresh)
-    return {task.role for task in fresh}
+    return {task.lane for task in fresh}
 
 
 def bury(connection: Connection, letters: Iterable[Letter]) -> None:

@@ -53,6 +53,7 @@ class BulkOptions(TypedDict, total=False):
     unique_key: str
     timeout: float
     max_retries: int
+    queue: str
 
 
 class CallOptions(BulkOptions, total=False):
@@ -65,7 +66,7 @@ class CallOptions(BulkOptions, total=False):
 #: the others are about how a message travels, which changes nothing for a row.
 CELERYS = frozenset({
     "shadow", "time_limit", "soft_time_limit", "link", "link_error", "chain", "chord", "group_id", "group_index",
-    "replaced_task_nesting", "queue", "exchange", "exchange_type", "routing_key",
+    "replaced_task_nesting", "exchange", "exchange_type", "routing_key",
     "add_to_parent", "argsrepr", "compression", "confirm_timeout", "content_encoding", "content_type", "declare",
     "delivery_mode", "event_dispatcher", "expiration", "headers", "ignore_result", "immediate", "kwargsrepr",
     "mandatory", "origin", "parent_id", "producer", "publisher", "reply_to", "result_cls",

@@ -10,7 +10,7 @@ import base64
 import json
 import zlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from celery.utils.saferepr import saferepr
@@ -51,7 +51,7 @@ _WORKFLOW = ("callbacks", "errbacks", "chain", "chord")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a message asks for. `priority`: from 0 to 9, by its sender's order."""
+    """What a message asks for. `priority`: from 0 to 9, by its sender's order. `queue`: where it was sent."""
 
     name: str
     task_id: str
@@ -62,6 +62,7 @@ class Call:
     timeout: float | None
     retries: int
     priority: int
+    queue: str | None
     sender: str | None
     headers: dict[str, Any]
 
@@ -69,8 +70,11 @@ class Call:
 # -- what becomes of a message -----------------------------------------------------------------------------------------
 
 
-def judge(payload: bytes, role_named: RoleNamed, limit: float, priorities: Priorities) -> NewTask | Letter | None:
-    """Return the task that this message becomes, or the dead letter that says why it becomes none.
+def judge(
+    payload: bytes, role_named: RoleNamed, limit: float, priorities: Priorities, queue: str | None = None
+) -> NewTask | Letter | None:
+    """Return the task that this message becomes, or the dead letter that says why it becomes none. `queue`: where it
+    lay, which is the task's own if its role lists it.
 
     None: the message is a ticket, which has no row of its own and starts nothing here.
     """
@@ -82,6 +86,7 @@ def judge(payload: bytes, role_named: RoleNamed, limit: float, priorities: Prior
             secrets = secret.values(call.args, call.kwargs)
         if not role.adopt:
             raise NotAdopted(f"{call.name}: this role takes no messages of plain Celery (adopt=True is not declared)")
+        call = call if queue is None else replace(call, queue=queue)
         return task_of(call, role, signature, limit, priorities.of_message(role, call.priority))
     except NotReady:
         raise  # the role is unknown because Postgres did not answer
@@ -97,6 +102,7 @@ def task_of(call: Call, role: Role, signature: Signature, limit: float, priority
         return new_task(
             role, signature, call.task_id, call.args, call.kwargs, limit=limit, at=call.eta, expires_at=call.expires,
             timeout=call.timeout, retry_count=call.retries, priority=priority,
+            queue=call.queue if call.queue in role.queues else None,
             headers=call.headers or None, enqueued_by=call.sender,
         )  # fmt: skip
     except EnqueueRefused:
@@ -131,6 +137,7 @@ def call_of(payload: bytes) -> Call:
         name=_text(fields, "task"), task_id=_text(fields, "id"), args=args, kwargs=kwargs,
         eta=_time(fields, "eta"), expires=_time(fields, "expires"), timeout=_timeout(fields.get("timelimit")),
         retries=_count(fields.get("retries")), priority=_priority(properties.get("priority")),
+        queue=_queue(properties.get("delivery_info")),
         sender=_printable(fields.get("origin")), headers=_kept(fields) | _masks(fields, args, kwargs),
     )  # fmt: skip
 
@@ -248,6 +255,10 @@ def _priority(priority: Any) -> int:
     if type(priority) is not int:
         raise NotAdopted(f"its priority is {priority!r:.100}: give 0 to {_HIGHEST}")
     return max(0, min(priority, _HIGHEST))
+
+
+def _queue(delivery_info: Any) -> str | None:
+    return _printable(delivery_info.get("routing_key")) if isinstance(delivery_info, dict) else None
 
 
 def _kept(fields: Mapping[str, Any]) -> dict[str, Any]:

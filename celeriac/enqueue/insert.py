@@ -26,23 +26,23 @@ WITH given AS (
         args jsonb, kwargs jsonb, headers jsonb, delay double precision, at timestamptz,
         expires_in double precision, expires_at timestamptz, max_retries integer, max_rounds integer,
         timeout double precision, parent_id bigint, enqueued_by text, is_named boolean, retry_count integer,
-        workflow text, barrier uuid, place integer, awaits uuid
+        workflow text, barrier uuid, place integer, awaits uuid, queue text
     )) WITH ORDINALITY
 ), fresh AS (
     INSERT INTO celeriac.tasks (
         task_id, role, account, lock_key, unique_key, priority, args, kwargs, headers, scheduled_for,
         expires_at, retry_count, max_retries, max_rounds, timeout, parent_id, enqueued_by, workflow, barrier,
-        place
+        place, queue
     )
     SELECT task_id, role, account, lock_key, unique_key, priority, args, kwargs, headers, due,
         coalesce(expires_at, statement_timestamp() + expires_in * interval '1 second'),
         coalesce(retry_count, 0), max_retries, max_rounds, timeout, parent_id, enqueued_by, workflow, barrier,
-        place
+        place, queue
     FROM given
     WHERE {}
     ORDER BY role COLLATE "C", unique_key COLLATE "C", nth
     ON CONFLICT DO NOTHING
-    RETURNING id, task_id, role, account, priority, lock_key, scheduled_for
+    RETURNING id, task_id, role, celeriac.lane(role, queue) AS lane, account, priority, lock_key, scheduled_for
 ), placed AS (
     SELECT fresh.*, g.awaits, CASE WHEN g.awaits IS NOT NULL THEN 'members'
         WHEN scheduled_for > statement_timestamp() THEN 'time' WHEN fresh.lock_key IS NOT NULL THEN 'lock' END
@@ -50,14 +50,14 @@ WITH given AS (
     FROM fresh LEFT JOIN given g ON g.awaits IS NOT NULL AND g.task_id = fresh.task_id
 ), to_ready AS (
     INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id)
-    SELECT (SELECT seg FROM celeriac.ring), role, account, priority, scheduled_for, id FROM placed
+    SELECT (SELECT seg FROM celeriac.ring), lane, account, priority, scheduled_for, id FROM placed
     WHERE waits_for IS NULL
 ), to_later AS (
     INSERT INTO celeriac.later (role, account, due_at, id)
-    SELECT role, account, scheduled_for, id FROM placed WHERE waits_for = 'time'
+    SELECT lane, account, scheduled_for, id FROM placed WHERE waits_for = 'time'
 ), to_behind AS (
     INSERT INTO celeriac.behind (lock_key, priority, due_at, id, role, account)
-    SELECT lock_key, priority, scheduled_for, id, role, account FROM placed WHERE waits_for = 'lock'
+    SELECT lock_key, priority, scheduled_for, id, lane, account FROM placed WHERE waits_for = 'lock'
 ), to_barriers AS (
     INSERT INTO celeriac.barriers (id, barrier, role) SELECT id, awaits, role FROM placed WHERE waits_for = 'members'
 ), to_look_at AS (
@@ -80,7 +80,7 @@ EXISTING = text("""
 SELECT given.task_id AS wanted, found.id, found.task_id, found.expired, found.never_came,
     CASE WHEN found.due_at IS NOT NULL THEN coalesce(
     (SELECT 'time' FROM celeriac.later l
-        WHERE l.role = found.role AND l.account = found.account AND l.due_at = found.due_at AND l.id = found.id),
+        WHERE l.role = found.lane AND l.account = found.account AND l.due_at = found.due_at AND l.id = found.id),
     (SELECT 'lock' FROM celeriac.behind b
         WHERE b.lock_key = found.lock_key AND b.priority = found.priority AND b.due_at = found.due_at
             AND b.id = found.id)
@@ -91,18 +91,21 @@ SELECT given.task_id AS wanted, found.id, found.task_id, found.expired, found.ne
 FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given (
     task_id text, role text, unique_key text, args jsonb, kwargs jsonb
 ), LATERAL (
-    (SELECT t.id, t.task_id, t.role, t.args, t.kwargs, t.retry_count > 0 OR t.tries > 0 AS tried, t.account,
-            t.lock_key, t.priority, t.scheduled_for AS due_at, false AS expired, false AS never_came
+    (SELECT t.id, t.task_id, t.role, celeriac.lane(t.role, t.queue) AS lane, t.args, t.kwargs,
+            t.retry_count > 0 OR t.tries > 0 AS tried, t.account, t.lock_key, t.priority,
+            t.scheduled_for AS due_at, false AS expired, false AS never_came
         FROM celeriac.tasks t WHERE t.task_id = given.task_id)
     UNION ALL
-    (SELECT h.id, h.task_id, h.role, h.args, h.kwargs,
+    (SELECT h.id, h.task_id, h.role, NULL, h.args, h.kwargs,
             h.retry_count > 0 OR h.tries > CAST(h.status = 'failed' AS integer), h.account, h.lock_key, h.priority,
             NULL, false, coalesce(h.headers -> 'canvas' ? 'never_came', false)
         FROM celeriac.history_named(ARRAY[given.task_id]) h LIMIT 1)
     UNION ALL
-    (SELECT t.id, t.task_id, t.role, t.args, t.kwargs, false, t.account, t.lock_key, t.priority, t.scheduled_for,
+    (SELECT t.id, t.task_id, t.role, celeriac.lane(t.role, t.queue), t.args, t.kwargs, false, t.account, t.lock_key,
+            t.priority, t.scheduled_for,
             CASE WHEN t.expires_at <= clock_timestamp() THEN NOT EXISTS (
-            SELECT FROM celeriac.tickets k WHERE k.role = t.role AND k.worker_id IS NOT NULL AND t.id = ANY (k.ids))
+            SELECT FROM celeriac.tickets k
+            WHERE k.role = celeriac.lane(t.role, t.queue) AND k.worker_id IS NOT NULL AND t.id = ANY (k.ids))
             ELSE false END, false
         FROM celeriac.tasks t WHERE t.role = given.role AND t.unique_key = given.unique_key)
     LIMIT 1

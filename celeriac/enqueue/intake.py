@@ -90,7 +90,7 @@ class ByName:
         except DBAPIError as error:
             refuse_unready(error)
             raise
-        if declaration is None:
+        if declaration is None or "lane_of" in declaration[0]:
             raise UnknownRole(
                 f"no role {name!r}: start a worker of the code that declares it, or check the spelling; "
                 "nothing was enqueued"
@@ -111,7 +111,7 @@ def from_definition(
     options |= {k: _key(name, k, definition[k]) for k in ("fair_by", "lock_by", "unique_by")}
     priorities = tuple(definition.get("priority_range", ANY_PRIORITY))  # an older release registered none
     options["unique_while"] = definition.get("unique_while", "unfinished")
-    role = Role(name=name, priority_range=priorities, **options)
+    role = Role(name=name, priority_range=priorities, queues=tuple(definition.get("queues", ())), **options)
     return role, Signature.from_description(parameters, role=name)
 
 
@@ -266,7 +266,23 @@ def _said(role: Role, options: Mapping[str, Any]) -> dict[str, Any]:
     said = _checked(role.name, {k: v for k, v in options.items() if v is not None}) if options else {}
     if "priority" in said:
         refuse_priority(role, said["priority"])
+    if (queue := said.get("queue")) is not None:
+        said["queue"] = other_queue(role, queue)
     return usual | said | {"role": role.name}
+
+
+def other_queue(role: Role, queue: Any) -> str | None:
+    """Return the queue if it is another than the role's first. Raises BadArguments for one that it does not list."""
+    name = getattr(queue, "name", queue)  # kombu's own queues have one
+    if name == role.queue:
+        return None
+    if name in role.queues:
+        return str(name)
+    has = f"queues are {', '.join(map(repr, role.queues))}" if role.queues else f"queue is {role.queue!r}"
+    raise BadArguments(
+        f"{role.name}: its {has}, set where the role is declared; not {name!r:.100}: declare the task with "
+        f"queue={name!r:.100}, or list it there among `queues`; nothing was enqueued"
+    )
 
 
 def _own(

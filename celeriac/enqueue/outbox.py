@@ -23,6 +23,7 @@ from celeriac.enqueue.rows import NewTask, Receipt, as_json
 from celeriac.errors import SnapshotTooOld
 from celeriac.store.connections import Database
 from celeriac.store.failures import is_gone, log_error
+from celeriac.store.lanes import lane_of
 
 logger = logging.getLogger(__name__)
 
@@ -124,7 +125,7 @@ class Admission:
                 row = connection.execute(TAKE, {"after": self.after}).one_or_none()
                 self.after = 0 if row is None else row.id
                 if row is not None and self._admit(connection, row):
-                    roles.add(row.task["role"])
+                    roles.add(lane_of(row.task["role"], row.task.get("queue")))
             if row is None or time.monotonic() >= ends:
                 return roles
 

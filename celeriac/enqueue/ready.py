@@ -50,8 +50,8 @@ BRIEFLY = "SET LOCAL lock_timeout = '50 ms'; "
 #: Fields that must be None for a task to be inserted by itself in a caller's transaction.
 _NEVER_LONE = ("unique_key", "retry_count", "place")
 
-#: Fields that must be None for a task to be ready as soon as it is inserted.
-_NOT_READY = ("lock_key", "delay", "at", "expires_in", "expires_at", "workflow", "barrier", "awaits")
+#: Fields that must be None for a task to be ready as soon as it is inserted, by its role's own name.
+_NOT_READY = ("queue", "lock_key", "delay", "at", "expires_in", "expires_at", "workflow", "barrier", "awaits")
 _put_off = attrgetter(*_NOT_READY)
 _NONE = (None,) * len(_NOT_READY)
 

@@ -9,21 +9,24 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
+from celeriac.store.lanes import lane_of
+
 
 @dataclass(slots=True, kw_only=True)
 class NewTask:
     """A row to be. Nobody changes one; it is not frozen only because that costs each a microsecond.
 
-    `args`, `kwargs`: JSON, an array and an object. `delay` (seconds from the database's now) or `at` (ISO 8601), or
-    neither: due at once. `retry_count`: retries it had before it became a row. `is_named` False: its id was made for it
-    just now, so nobody else can have it. `workflow`: the id of the workflow's first task. `barrier`: what waits until
-    this task, too, has finished; its result goes to `place`, if there is one. `awaits`: the barrier this task waits at.
-    `is_part`: somebody in its workflow waits for this very task. `again`: a finished task with its id is deleted,
-    because its workflow begins anew.
+    `args`, `kwargs`: JSON, an array and an object. `queue` None: the role's first. `delay` (seconds from the
+    database's now) or `at` (ISO 8601), or neither: due at once. `retry_count`: retries it had before it became a
+    row. `is_named` False: its id was made for it just now, so nobody else can have it. `workflow`: the id of the
+    workflow's first task. `barrier`: what waits until this task, too, has finished; its result goes to `place`, if
+    there is one. `awaits`: the barrier this task waits at. `is_part`: somebody in its workflow waits for this very
+    task. `again`: a finished task with its id is deleted, because its workflow begins anew.
     """
 
     task_id: str
     role: str
+    queue: str | None = None
     account: str = ""
     lock_key: str | None = None
     unique_key: str | None = None
@@ -48,6 +51,10 @@ class NewTask:
     awaits: str | None = None
     is_part: bool = False
     again: bool = False
+
+    @property
+    def lane(self) -> str:
+        return lane_of(self.role, self.queue)
 
     @property
     def arguments(self) -> tuple[list[Any], dict[str, Any]]:

@@ -7,7 +7,8 @@ from sqlalchemy import Connection, text
 # INVARIANT: entry and row have the same time; the entry is locked first, as everywhere.
 HASTEN = text("""
 WITH task AS MATERIALIZED (
-    SELECT id, role, account, scheduled_for, clock_timestamp() AS now FROM celeriac.tasks WHERE task_id = :task_id
+    SELECT id, celeriac.lane(role, queue) AS role, account, scheduled_for, clock_timestamp() AS now
+    FROM celeriac.tasks WHERE task_id = :task_id
 ), entry AS (
     UPDATE celeriac.later l SET due_at = task.now FROM task
     WHERE l.id = task.id AND l.ctid = ANY (ARRAY(
@@ -21,7 +22,7 @@ WITH task AS MATERIALIZED (
     WHERE t.id = task.id AND entry.id = task.id AND t.id = ANY (ARRAY(SELECT id FROM entry))
 ), told AS (
     INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
-    SELECT task.id, role, 'hasten', 'pending', 'pending', :by, 'was due at ' || scheduled_for
+    SELECT task.id, celeriac.role_of(role), 'hasten', 'pending', 'pending', :by, 'was due at ' || scheduled_for
     FROM task JOIN entry USING (id)
 )
 SELECT role FROM task JOIN entry USING (id)

@@ -28,29 +28,32 @@ ORDER BY i.id
 # INVARIANT: held by this transaction, so each entry is where the task's row says.
 MOVE = text("""
 WITH wanted AS MATERIALIZED (
-    SELECT t.* FROM unnest(CAST(:ids AS bigint[])) AS i (id), LATERAL (
-        SELECT id, role, account, lock_key, priority, scheduled_for FROM celeriac.tasks WHERE id = i.id LIMIT 1) AS t
+    SELECT t.*, celeriac.lane(:role, t.kept) AS lane FROM unnest(CAST(:ids AS bigint[])) AS i (id), LATERAL (
+        SELECT id, role AS was, celeriac.lane(role, queue) AS role, account, lock_key, priority, scheduled_for,
+            CASE WHEN (SELECT definition -> 'queues' ? queue FROM celeriac.roles WHERE role = :role) THEN queue END
+            AS kept
+        FROM celeriac.tasks WHERE id = i.id LIMIT 1) AS t
 ), of_ready AS MATERIALIZED (
-    SELECT e.part, e.entry FROM wanted w, LATERAL (
+    SELECT e.part, e.entry, w.lane FROM wanted w, LATERAL (
         SELECT tableoid AS part, ctid AS entry FROM celeriac.ready
         WHERE role = w.role AND account = w.account AND priority = w.priority AND due_at = w.scheduled_for
             AND id = w.id LIMIT 1) AS e
 ), in_ready AS (
-    UPDATE celeriac.ready e SET role = :role FROM of_ready f
+    UPDATE celeriac.ready e SET role = f.lane FROM of_ready f
     WHERE e.ctid = f.entry AND e.tableoid = f.part AND e.ctid = ANY (ARRAY(SELECT entry FROM of_ready))
 ), in_later AS (
-    UPDATE celeriac.later e SET role = :role WHERE e.ctid = ANY (ARRAY(
+    UPDATE celeriac.later e SET role = w.lane FROM wanted w WHERE w.id = e.id AND e.ctid = ANY (ARRAY(
         SELECT e.ctid FROM wanted w, LATERAL (
             SELECT ctid FROM celeriac.later
             WHERE role = w.role AND account = w.account AND due_at = w.scheduled_for AND id = w.id LIMIT 1) AS e))
 ), in_behind AS (
-    UPDATE celeriac.behind e SET role = :role WHERE e.ctid = ANY (ARRAY(
+    UPDATE celeriac.behind e SET role = w.lane FROM wanted w WHERE w.id = e.id AND e.ctid = ANY (ARRAY(
         SELECT e.ctid FROM wanted w, LATERAL (
             SELECT ctid FROM celeriac.behind
             WHERE lock_key = w.lock_key AND priority = w.priority AND due_at = w.scheduled_for AND id = w.id
             LIMIT 1) AS e))
 ), in_parked AS (
-    UPDATE celeriac.parked e SET role = :role WHERE e.ctid = ANY (ARRAY(
+    UPDATE celeriac.parked e SET role = w.lane FROM wanted w WHERE w.id = e.id AND e.ctid = ANY (ARRAY(
         SELECT e.ctid FROM wanted w, LATERAL (
             SELECT ctid FROM celeriac.parked
             WHERE account = w.account AND role = w.role AND priority = w.priority AND due_at = w.scheduled_for
@@ -58,9 +61,9 @@ WITH wanted AS MATERIALIZED (
 ), in_barriers AS (
     UPDATE celeriac.barriers SET role = :role WHERE id = ANY (ARRAY(SELECT id FROM wanted))
 ), changed AS (
-    UPDATE celeriac.tasks t SET role = :role, updated_at = clock_timestamp()
+    UPDATE celeriac.tasks t SET role = :role, queue = w.kept, updated_at = clock_timestamp()
     FROM wanted w WHERE t.id = w.id AND t.id = ANY (ARRAY(SELECT id FROM wanted))
-    RETURNING t.id, w.role AS was
+    RETURNING t.id, w.was
 )
 INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
 SELECT id, :role, 'moved', 'pending', 'pending', :by, concat_ws(': ', 'from role ' || was, nullif(:why, ''))

@@ -21,7 +21,8 @@ HELD = text("SELECT id, role, priority FROM celeriac.tasks WHERE id = :id")
 # INVARIANT: the tasks are locked by this transaction, so each entry is where the task's row says.
 PRIORITISE = text("""
 WITH wanted AS MATERIALIZED (
-    SELECT t.id, t.role, t.account, t.lock_key, t.priority AS was, t.scheduled_for, w.priority
+    SELECT t.id, celeriac.lane(t.role, t.queue) AS role, t.account, t.lock_key, t.priority AS was, t.scheduled_for,
+        w.priority
     FROM jsonb_to_recordset(CAST(:wanted AS jsonb)) AS w (id bigint, priority integer), LATERAL (
         SELECT * FROM celeriac.tasks WHERE id = w.id LIMIT 1) AS t
 ), of_ready AS MATERIALIZED (
@@ -50,13 +51,13 @@ WITH wanted AS MATERIALIZED (
 ), changed AS (
     UPDATE celeriac.tasks t SET priority = w.priority, aged = 0, updated_at = clock_timestamp()
     FROM wanted w WHERE t.id = w.id AND t.id = ANY (ARRAY(SELECT id FROM wanted))
-    RETURNING t.id, t.role, t.priority
+    RETURNING t.id, t.role, w.role AS lane, t.priority
 )
 INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
 SELECT c.id, c.role, 'priority', held.status, held.status, :by, concat_ws(': ', 'to ' || c.priority, nullif(:why, ''))
 FROM changed c, LATERAL (
     SELECT coalesce((SELECT CASE WHEN worker_id IS NULL THEN 'claimed' ELSE 'running' END FROM celeriac.tickets
-        WHERE role = c.role AND c.id = ANY (ids)), 'pending') AS status) AS held
+        WHERE role = c.lane AND c.id = ANY (ids)), 'pending') AS status) AS held
 """)
 
 

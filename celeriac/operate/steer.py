@@ -60,14 +60,15 @@ WITH gone AS (
     INSERT INTO celeriac.tasks (
         id, task_id, role, account, lock_key, unique_key, priority, scheduled_for, expires_at, args, kwargs, headers,
         max_retries, max_rounds, timeout, parent_id, enqueued_by, created_at, workflow, barrier, place, retry_count,
-        tries, losses, progress)
+        tries, losses, progress, queue)
     SELECT id, task_id, role, account, lock_key, unique_key, priority - aged, clock_timestamp(),
         CASE WHEN expires_at > clock_timestamp() THEN expires_at END, args, kwargs, headers, max_retries, max_rounds,
         timeout, parent_id, enqueued_by, created_at, workflow, barrier, place,
         CASE WHEN :goes_on THEN retry_count ELSE 0 END, CASE WHEN :goes_on THEN tries ELSE 0 END,
-        CASE WHEN :goes_on THEN losses ELSE 0 END, CASE WHEN :goes_on THEN progress END
+        CASE WHEN :goes_on THEN losses ELSE 0 END, CASE WHEN :goes_on THEN progress END,
+        queue
     FROM gone
-    RETURNING id, role, account, lock_key, priority, scheduled_for AS due_at, losses,
+    RETURNING id, celeriac.lane(role, queue) AS role, account, lock_key, priority, scheduled_for AS due_at, losses,
         CAST(headers -> 'canvas' ->> 'awaits' AS uuid) AS awaits
 ), at_once AS (
     SELECT * FROM again WHERE awaits IS NULL

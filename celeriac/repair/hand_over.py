@@ -57,7 +57,8 @@ GIVE_WAY = text("""
 WITH entries AS MATERIALIZED (
     SELECT r.tableoid AS part, r.ctid AS place, t.lock_key
     FROM unnest(CAST(:ids AS bigint[])) AS i (id), LATERAL (
-        SELECT role, account, priority, scheduled_for, lock_key FROM celeriac.tasks WHERE id = i.id LIMIT 1) AS t,
+        SELECT celeriac.lane(role, queue) AS role, account, priority, scheduled_for, lock_key
+        FROM celeriac.tasks WHERE id = i.id LIMIT 1) AS t,
     LATERAL (
         SELECT tableoid, ctid FROM celeriac.ready
         WHERE role = t.role AND account = t.account AND priority = t.priority AND due_at = t.scheduled_for

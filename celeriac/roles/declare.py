@@ -30,6 +30,7 @@ from celeriac.roles.rules import TICKET
 from celeriac.roles.signature import Signature
 from celeriac.settings import is_on
 from celeriac.store import sensitive
+from celeriac.store.lanes import parts_of_lane
 from celeriac.store.sensitive import Sensitive
 
 
@@ -56,6 +57,11 @@ class Declared:
         return cls(role, signature, _does_nothing(handler))
 
     @cached_property
+    def lanes(self) -> list[Role]:
+        """The role, and within each of its queues."""
+        return self.role.lanes
+
+    @cached_property
     def sensitive(self) -> Sensitive | None:
         """The parts of its calls that no surface shows."""
         return sensitive.of(self.role.sensitive, self.signature.names)
@@ -64,13 +70,18 @@ class Declared:
         """Return it as a row of `roles`."""
         definition = self.role.definition() | ({"successor": self.successor} if self.successor else {})
         return {
-            "role": self.role.name, "definition": definition, "parameters": self.signature.describe(),
+            "role": self.role.lane, "definition": definition, "parameters": self.signature.describe(),
             "is_empty": self.is_empty,
         }  # fmt: skip
 
+    def rows(self) -> list[dict[str, Any]]:
+        """Return it as rows of `roles`: its own, and one for each further queue, which says whose lane it is."""
+        lanes = [replace(self, role=self.role.within(queue)).row() for queue in self.role.queues[1:]]
+        return [self.row()] + [row | {"definition": row["definition"] | {"lane_of": self.role.name}} for row in lanes]
+
     def under(self, alias: str) -> Declared:
         """What waits under a former name, and is run by the same handler from the same queue."""
-        return replace(self, role=replace(self.role, name=alias, aliases=()), successor=self.role.name)
+        return replace(self, role=replace(self.role, name=alias, lane=alias, aliases=()), successor=self.role.name)
 
 
 def _nothing() -> None: ...
@@ -103,6 +114,7 @@ class Roles:
         self.priorities = priorities
         self._former = former
         self._known: dict[str, Declared] = {}
+        self._lanes: dict[str, Declared] = {}
 
     def of(self, task: CeleryTask) -> Role:
         return self._declared(task).role
@@ -116,6 +128,16 @@ class Roles:
         if known is None and (successor := self._former().get(name)) is not None:
             known = self._known[name] = self._declared(self._tasks()[successor]).under(name)
         return known
+
+    def of_lane(self, lane: str) -> Declared | None:
+        """As `get`, for the name that a ticket has: the role within one of its queues."""
+        name, queue = parts_of_lane(lane)
+        declared = self.get(name)
+        if declared is None or queue is None:
+            return declared
+        if lane not in self._lanes and queue in declared.role.queues:
+            self._lanes[lane] = replace(declared, role=declared.role.within(queue))
+        return self._lanes.get(lane)
 
     def current(self, name: str) -> Declared | None:
         """As `get`; under its name of today."""
@@ -132,8 +154,8 @@ class Roles:
         return [declared for declared in self.all() if declared.successor is None]
 
     def of_queues(self, queues: Collection[str]) -> list[Role]:
-        """Return the roles that wait in one of these queues."""
-        return [declared.role for declared in self.all() if declared.role.queue in queues]
+        """Return the roles that wait in one of these queues; of a role with several, its lanes there."""
+        return [lane for declared in self.all() for lane in declared.lanes if lane.queue in queues]
 
     def _declared(self, task: CeleryTask) -> Declared:
         if task.name not in self._known:
@@ -198,12 +220,17 @@ def role_of(name: str, options: Mapping[str, Any], task: CeleryTask | None) -> R
         plain.setdefault("max_retries", task.max_retries)
         plain |= _limits(task.soft_time_limit, task.time_limit, plain)
         usual = "" if has_role else task.app.conf.task_default_queue
-        route = routed(task)
+        queues = plain.get("queues") or ()
+        route = routed(task, by_call=bool(queues))
         plain.setdefault("priority", getattr(task, "priority", None) or route.priority or 0)
         plain = _in_rows_order(app_wide | plain, task.app.roles.priorities)
         key, exchange = getattr(task, "routing_key", None), getattr(task, "exchange", None)
         own = getattr(task, "queue", None) or queue_of_key(task.app.conf, key, exchange)
-        plain["queue"] = own or route.queue or usual
+        plain["queue"] = own or route.queue or ("" if queues else usual)
+        if plain["queue"] in queues:
+            plain["queues"] = (plain["queue"], *(queue for queue in queues if queue != plain["queue"]))
+        if task.app.conf.task_routes:
+            _refuse_usual(name, task.app.conf.task_default_queue, plain.get("queues") or ())
     role = Role(
         name=name,
         retry_for=_errors(name, "autoretry_for", options.get("autoretry_for", ())),
@@ -214,6 +241,15 @@ def role_of(name: str, options: Mapping[str, Any], task: CeleryTask | None) -> R
     is_on(role.enabled_by)  # raises for a value that is neither true nor false
     refuse_sensitive_keys(role)
     return role
+
+
+def _refuse_usual(role: str, usual: str, queues: tuple[str, ...]) -> None:
+    """Raises ConfigurationError if a route's answer could not be told from the queue of calls that have none."""
+    if usual in queues[1:]:
+        raise ConfigurationError(
+            f"role {role!r}: queues={queues!r}: what task_routes leaves alone is sent to {usual!r} "
+            "(task_default_queue): name it first, or give task_default_queue another name"
+        )
 
 
 def _refuse_strategy(role: str, task: CeleryTask) -> None:

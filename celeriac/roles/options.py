@@ -13,7 +13,9 @@ from celeriac.roles.role import Role
 from celeriac.roles.signature import Signature
 
 #: Our own options of `@app.task`; Celery's retry names are translated to the Role's.
-OPTIONS = frozenset(f.name for f in fields(Role)) - {"name", "queue", "retry_for", "dont_retry_for", "backoff"}
+OPTIONS = frozenset(f.name for f in fields(Role)) - {
+    "name", "queue", "lane", "retry_for", "dont_retry_for", "backoff",
+}  # fmt: skip
 RETRY_OPTIONS = frozenset({
     "autoretry_for", "dont_autoretry_for", "max_retries", "retry_kwargs", "retry_backoff", "retry_backoff_max",
     "retry_jitter",

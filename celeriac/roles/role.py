@@ -15,6 +15,7 @@ from celeriac.roles.keys import Key
 from celeriac.roles.rates import burst, per_second, rate
 from celeriac.roles.rules import DURATIONS, RULES
 from celeriac.settings import SWITCH
+from celeriac.store.lanes import lane_of
 
 #: The widest window by measure, however short its tasks are; an older release takes it for the role's window.
 WIDEST = 2000
@@ -44,6 +45,8 @@ class Role:
     `CELERIAC_TIME_LIMIT_GRACE_MS` after `timeout`.
     `stale_after` is the lease: a running task whose worker is silent for so long is rescued (at least a second); after
     `max_losses` of them it fails. `queue` is where its tickets wait in Redis: without one, that of the role's name.
+    `queues` are those that a call may name; a call that names none waits in the first. Each has its own window, passes
+    and turns of accounts: it is a *lane*, the name that state tables, tickets and passes have in place of the role's.
     `wait_objective` is how long a task that could start may wait: then an alert fires; None: `CELERIAC_ALERT_WAIT_MS`.
     `memory_per_task` (megabytes) caps how many run at once in a worker, by the memory it has; None caps nothing.
     `rate_limit` ("10/m", or a number a second) bounds how many begin, over all workers, with a burst of one period.
@@ -56,6 +59,8 @@ class Role:
 
     name: str
     queue: str = ""
+    queues: tuple[str, ...] = ()
+    lane: str = ""
     fair_by: Key | None = None
     lock_by: Key | None = None
     unique_by: Key | None = None
@@ -103,7 +108,25 @@ class Role:
                 f"{self.every:g} seconds begins {burst(limit):g}; leave prompt as it is, or say batch_size"
             )
         if not self.queue:
-            object.__setattr__(self, "queue", self.name)
+            object.__setattr__(self, "queue", self.queues[0] if self.queues else self.name)
+        if self.queues and self.queue not in self.queues:
+            raise ConfigurationError(
+                f"role {self.name!r}: queue={self.queue!r} is none of its queues={self.queues!r}: name it there as well"
+            )
+        if not self.lane:
+            object.__setattr__(self, "lane", self.name)
+
+    def within(self, queue: str | None) -> Role:
+        """Return the role as its tasks of this queue have it; None: those that name no queue."""
+        return self if queue is None else replace(self, queue=queue, queues=(), lane=lane_of(self.name, queue))
+
+    @property
+    def lanes(self) -> list[Role]:
+        """The role as it is, and within each of its queues.
+
+        Within the first, too: there may be tasks that named it when it was not the first.
+        """
+        return [self, *map(self.within, self.queues[1:] + self.queues[:1])]
 
     def enabled(self, environ: Mapping[str, str] | None = None) -> bool:
         """Return False only if `enabled_by` names a variable that is set to false, 0, no or off.
@@ -162,7 +185,8 @@ class Role:
         bounds |= {"window_by_measure": self.window is None}
         keys = {name: _registered(getattr(self, name)) for name in ("fair_by", "lock_by", "unique_by")}
         backoff = asdict(self.backoff) if self.backoff else None
-        return {name: getattr(self, name) for name in plain + more} | bounds | keys | {
+        queues = {"queues": list(self.queues)} if self.queues else {}
+        return {name: getattr(self, name) for name in plain + more} | bounds | keys | queues | {
             "keep": keep, "backoff": backoff, "sensitive": list(self.sensitive or ()),
         }  # fmt: skip
 

@@ -22,17 +22,21 @@ class Route(NamedTuple):
     priority: Any = None
 
 
-def routed(task: Task) -> Route:
-    """What its route says, if it has one. Raises ConfigurationError if that cannot be told without a call."""
+def routed(task: Task, *, by_call: bool = False) -> Route:
+    """What its route says, if it has one. Raises ConfigurationError if that cannot be told without a call, unless its
+    calls are routed one by one (`by_call`).
+    """
     routes = task.app.conf.task_routes
     if not routes:
         return Route()
     try:
         route = Router(routes=prepare(routes)).lookup_route(task.name, (), {}, {}, task)
     except Exception as error:
+        if by_call:
+            return Route()
         raise ConfigurationError(
             f"role {task.name!r}: task_routes: {error!r}: a router is asked once for a role, which has one queue: let "
-            "it answer by the task's name alone, or give `queue` where the task is declared"
+            "it answer by the task's name alone, or give `queue`, or all its `queues`, where the task is declared"
         ) from error
     said = {"queue": route} if isinstance(route, str) else route or {}
     queue = said.get("queue") or queue_of_key(task.app.conf, said.get("routing_key"), said.get("exchange"))

@@ -81,6 +81,10 @@ _MAYBE = Rule(or_none(_is_period), f"{_PERIOD.right}, or None")
 RULES: Mapping[str, Rule] = {
     "name": Rule(_is_name, _NAME),
     "queue": Rule(_or("", _is_name), _NAME),
+    "queues": Rule(
+        lambda value: isinstance(value, tuple) and all(map(_is_name, value)) and len(set(value)) == len(value),
+        f"a tuple of different queues such as ('index', 'index-slow'), each of {_NAME}",
+    ),
     "fair_by": _KEY,
     "lock_by": _KEY,
     "unique_by": Rule(_or(ONE, is_key), f"{_KEY.right}, or ONE"),

@@ -39,7 +39,7 @@ ON_FOR = 0.05
 
 def run_ticket(app: RunApp, role_name: str, ids: list[int], token: str) -> dict[str, Any]:
     """Run a ticket and return what became of it, for the parent process. A ticket that is not won returns quietly."""
-    declared = app.roles.get(role_name)
+    declared = app.roles.of_lane(role_name)
     if declared is None:
         logger.error("Got a ticket for role %r, which this worker's code does not declare", role_name)
         return {"unknown_role": role_name}
@@ -61,7 +61,7 @@ def _run_claimed(app: RunApp, role: Role, ids: list[int], token: str) -> dict[st
     def ask(again: bool) -> list[Started]:
         with COUNTERS.timing("sql_seconds", "start"), app.database.statement() as connection:
             me, pid = worker_id(), os.getpid()
-            return start.start(connection, role.name, ids, token, worker_id=me, pid=pid, again=again)
+            return start.start(connection, role.lane, ids, token, worker_id=me, pid=pid, again=again)
 
     return TicketRun(app, role, token, ask).run(len(ids))
 
@@ -69,7 +69,7 @@ def _run_claimed(app: RunApp, role: Role, ids: list[int], token: str) -> dict[st
 def _run_asked(app: RunApp, role: Role, ids: list[int]) -> dict[str, Any]:
     """Run what a wake-up requests. One that names its task does not keep others from being sent."""
     if not ids:
-        app.publisher.take_up(role.name)
+        app.publisher.take_up(role.lane)
     if shared.alone() and (unheard := _run_unheard(app, role))["ran"]:
         return unheard
     done = _run_few(app, role)
@@ -79,7 +79,7 @@ def _run_asked(app: RunApp, role: Role, ids: list[int]) -> dict[str, Any]:
 def _run_unheard(app: RunApp, role: Role) -> dict[str, Any]:
     """What was claimed, and waits in a Redis that nobody hears: it fills the window of the role."""
     with app.database.statement() as connection:
-        left = start.unheard(connection, role.name)
+        left = start.unheard(connection, role.lane)
     return _run_claimed(app, role, *random.choice(left)) if left else {"ran": 0}
 
 
@@ -124,7 +124,7 @@ def _has_more(dispatcher: Dispatcher, role: Role) -> bool:
 def _dispatch(app: RunApp, role: Role, *, lines_up: bool) -> None:
     with _excused(role):
         if lines_up:
-            app.publisher.kick(role.name, role.queue)
+            app.publisher.kick(role.lane, role.queue)
         elif not shared.alone():
             app.dispatcher.dispatch_if_due(role, is_due=True)
 
@@ -154,7 +154,7 @@ def _run_few(app: RunApp, role: Role) -> dict[str, Any] | None:
             needs_pass = True
             return []
         with COUNTERS.timing("sql_seconds", "start"), app.database.statement() as connection:
-            few = start.start_few(connection, role.name, most, token, worker_id=worker_id(), pid=os.getpid())
+            few = start.start_few(connection, role.lane, most, token, worker_id=worker_id(), pid=os.getpid())
         needs_pass = few is None
         return few or []
 
@@ -167,7 +167,7 @@ def _run_pass(app: RunApp, role: Role) -> dict[str, Any]:
     """Run the requested pass; the first of its tickets stays in this process, started as it was claimed."""
 
     def read(connection: Connection, ticket: Held) -> list[Started]:
-        return start.own(connection, role.name, ticket.ids, ticket.token)
+        return start.own(connection, role.lane, ticket.ids, ticket.token)
 
     is_alone = shared.alone() or not app.publisher.is_open  # Redis took no message when this was asked for
     own = Own(Holder(worker_id(), os.getpid()), fresh_token(), read, is_whole=is_alone, is_single=is_alone)
@@ -203,7 +203,7 @@ def _asked_before(database: Database, role: Role, token: str) -> list[Started]:
     If it started nothing so far, its ticket is handed back as soon as it appears.
     """
     with database.statement() as connection:
-        mine = start.start(connection, role.name, [], token, worker_id=worker_id(), pid=os.getpid(), again=True)
+        mine = start.start(connection, role.lane, [], token, worker_id=worker_id(), pid=os.getpid(), again=True)
     if not mine:
         look_after_stray(database, token, role.stale_after)
     return mine

@@ -116,20 +116,20 @@ class Filler:
         if not with_work and now < self.next_look:
             return
         self.next_look = now + self.app.settings.poll_interval
-        roles = [role for role in self.flights.served() if self._is_ours(role) and role.name not in self.hot]
+        roles = [role for role in self.flights.served() if self._is_ours(role) and role.lane not in self.hot]
         if not with_work and not SEEN.is_fresh():
             with self.app.database.statement() as connection:
-                with_work = glance(connection, (role.name for role in roles), 0.0).roles
+                with_work = glance(connection, (role.lane for role in roles), 0.0).roles
         for role in roles:
-            if role.name in with_work and self.app.dispatcher.has_work_and_room(role):
-                self.hot.add(role.name)
+            if role.lane in with_work and self.app.dispatcher.has_work_and_room(role):
+                self.hot.add(role.lane)
 
     def _is_ours(self, role: Role) -> bool:
         """Return whether the role's passes are run here; beat runs the others and sends tickets through Redis."""
         return role.prompt or places.alone
 
     def _fill(self) -> float:
-        roles = [role for role in self.flights.served() if self._is_ours(role) and role.name in self.hot]
+        roles = [role for role in self.flights.served() if self._is_ours(role) and role.lane in self.hot]
         self.turn += 1
         rest = max(0.0, self.next_look - time.monotonic())
         for role in roles[self.turn % len(roles) :] + roles[: self.turn % len(roles)] if roles else ():
@@ -137,10 +137,10 @@ class Filler:
             if most <= 0:
                 rest = min(rest, PATIENCE)
                 continue
-            self.hot.discard(role.name)
+            self.hot.discard(role.lane)
             began, is_busy = self._pass(role, most)
             if began or is_busy:
-                self.hot.add(role.name)
+                self.hot.add(role.lane)
                 rest = min(rest, SOON if is_busy else 0.0)
         return rest
 
@@ -149,7 +149,7 @@ class Filler:
         self._limits(role)
 
         def read(connection: Connection, ticket: Held) -> list[Started]:
-            return start.own(connection, role.name, ticket.ids, ticket.token)
+            return start.own(connection, role.lane, ticket.ids, ticket.token)
 
         ask = Ask(role, fresh_token(), asked=True)
         own = Own(Holder(shared.worker_id(), os.getpid()), ask.token, read, is_whole=True)
@@ -186,7 +186,7 @@ class Filler:
         with self.app.database.statement() as connection:
             started = start.start(
                 connection,
-                ask.role.name,
+                ask.role.lane,
                 ask.ids,
                 ask.token,
                 again=again,
@@ -199,7 +199,7 @@ class Filler:
 
     def _take(self, ask: Ask, started: Sequence[Started]) -> None:
         """Take over these tasks. From here on each one lands, whatever happens."""
-        limits = self.heeded[ask.role.name]
+        limits = self.heeded[ask.role.lane]
         task, role = self.app.tasks[ask.role.name], limits.role
         on_loop = self.flights.shares_loop(ask.role.name)
         ticket = SharedTicket(
@@ -243,11 +243,11 @@ class Filler:
 
     def _limits(self, role: Role) -> Heeded:
         """Return the role's limits, which have to be known before anything is claimed."""
-        known = self.heeded.get(role.name)
+        known = self.heeded.get(role.lane)
         if known is None or not known.let_all():
             settings = self.app.settings
             known = Heeded(self.app.limited, self.app.database, role, settings.time_limit_grace)
-            self.heeded[role.name] = known
+            self.heeded[role.lane] = known
         return known
 
     def _give_back(self) -> None:

@@ -394,11 +394,11 @@ class Flights:
         if not role.keeps_successes:
             self.app.tally.count(role.name, runs, seconds)
             self.app.tally.write_in_time()
-        if not (ran and role.is_measured) or now - self.observed.get(role.name, 0.0) < OBSERVE_EVERY:
+        if not (ran and role.is_measured) or now - self.observed.get(role.lane, 0.0) < OBSERVE_EVERY:
             return
-        self.observed[role.name] = now
+        self.observed[role.lane] = now
         try:
             with self.app.database.statement() as connection:
-                registry.observe(connection, role.name, seconds / ran)
+                registry.observe(connection, role.lane, seconds / ran)
         except DBAPIError as error:
             logger.warning("%s: what its tasks took was not noted: %s", role.name, in_a_line(error))

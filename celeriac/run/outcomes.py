@@ -26,6 +26,7 @@ class RetryAsked:
     at: str | None
     args: list[Any] | None
     kwargs: dict[str, Any] | None
+    queue: str | None = None
 
 
 _AT_ONCE = RetryAsked(delay=0.0, at=None, args=None, kwargs=None)
@@ -56,7 +57,7 @@ def retried(task: Started, error: BaseException | None, asked: RetryAsked | None
     return Outcome(
         task=task, status=states.PENDING, kind="retry", error=described(error),
         delay=asked.delay or 0.0, at=asked.at, args=asked.args, kwargs=asked.kwargs,
-        retry_count=task.retry_count + 1, tries=task.tries,
+        retry_count=task.retry_count + 1, tries=task.tries, queue=asked.queue,
     )  # fmt: skip
 
 

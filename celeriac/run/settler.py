@@ -245,4 +245,4 @@ class Settler:
 
     def _tell(self, follow_ups: Sequence[NewTask]) -> None:
         if follow_ups:
-            self.on_enqueued({task.role for task in follow_ups})
+            self.on_enqueued({task.lane for task in follow_ups})

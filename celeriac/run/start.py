@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Row, text
 
 from celeriac.dispatch.window import SUSPECT
 from celeriac.roles.role import WIDEST, Role
+from celeriac.store.lanes import parts_of_lane
 from celeriac.store.prepared import Prepared
 from celeriac.store.started import Started
 
@@ -58,7 +59,7 @@ WITH ripe AS MATERIALIZED (
         AND coalesce((SELECT sum(cardinality(ids)) FROM celeriac.tickets
             WHERE role = :role AND claimed_at >= coalesce(
                 (SELECT held_since FROM celeriac.batcher(:role)), '-infinity')), 0) < :few
-        AND NOT EXISTS (SELECT FROM celeriac.roles WHERE role = :role AND paused)
+        AND NOT EXISTS (SELECT FROM celeriac.roles WHERE role IN (:role, celeriac.role_of(:role)) AND paused)
         AND (SELECT true FROM celeriac.later
             WHERE role = :role AND due_at <= statement_timestamp() ORDER BY due_at LIMIT 1) IS NULL
         AND NOT EXISTS (SELECT FROM celeriac.unparking u WHERE NOT EXISTS (
@@ -99,15 +100,15 @@ FEW, WORTH = 16, 0.01
 
 
 def start(
-    connection: Connection, role: str, ids: Sequence[int], token: str, *, worker_id: str, pid: int, again: bool = False
+    connection: Connection, lane: str, ids: Sequence[int], token: str, *, worker_id: str, pid: int, again: bool = False
 ) -> list[Started]:
     """Start this ticket and return its tasks in the order of `ids`.
     A ticket that does not exist, or was started, gives none.
 
     `again`: it was sent before, without an answer.
     """
-    wanted = {"role": role, "token": token, "worker_id": worker_id, "pid": pid, "again": again}
-    return _in_order(_START.rows(connection, wanted), ids, role, token)
+    wanted = {"role": lane, "token": token, "worker_id": worker_id, "pid": pid, "again": again}
+    return _in_order(_START.rows(connection, wanted), ids, lane, token)
 
 
 def ticket(connection: Connection, token: str) -> Row[Any] | None:
@@ -120,28 +121,29 @@ def ticket(connection: Connection, token: str) -> Row[Any] | None:
     return next(filter(None, looks), None)
 
 
-def unheard(connection: Connection, role: str) -> list[tuple[list[int], str]]:
+def unheard(connection: Connection, lane: str) -> list[tuple[list[int], str]]:
     """Tickets of the role that nobody has started for a second: the tasks and token of each, of the oldest."""
-    return [(row.ids, row.token) for row in connection.execute(UNHEARD, {"role": role})]
+    return [(row.ids, row.token) for row in connection.execute(UNHEARD, {"role": lane})]
 
 
-def own(connection: Connection, role: str, ids: Sequence[int], token: str) -> list[Started]:
+def own(connection: Connection, lane: str, ids: Sequence[int], token: str) -> list[Started]:
     """Return what a pass has claimed and started for this process, in the order of `ids`."""
-    return _in_order(connection.execute(OWN, {"ids": list(ids)}), ids, role, token)
+    return _in_order(connection.execute(OWN, {"ids": list(ids)}), ids, lane, token)
 
 
 def start_few(
-    connection: Connection, role: str, most: int, token: str, *, worker_id: str, pid: int
+    connection: Connection, lane: str, most: int, token: str, *, worker_id: str, pid: int
 ) -> list[Started] | None:
     """Claim and start, under this token, all ready tasks of an idle role: a pass could do nothing else. Tasks that
     others are just starting are left to them. None: a pass has to choose, or to look further.
     """
-    me = {"role": role, "token": token, "worker_id": worker_id, "pid": pid}
+    me = {"role": lane, "token": token, "worker_id": worker_id, "pid": pid}
     bounds = {"most": most, "worth": WORTH, "few": FEW, "suspect": SUSPECT}
     rows = _START_FEW.on(connection, me | bounds).all()
     if not rows[0].yes:
         return None
-    return [Started._make((*row[:-1], role, token)) for row in rows if row.id is not None]
+    name, _ = parts_of_lane(lane)
+    return [Started._make((*row[:-1], name, token)) for row in rows if row.id is not None]
 
 
 def most_without_pass(role: Role) -> int:
@@ -157,11 +159,12 @@ def most_without_pass(role: Role) -> int:
     return most if window >= FEW * FEW else 1
 
 
-def _in_order(rows: Iterable[Sequence[Any]], ids: Sequence[int], role: str, token: str) -> list[Started]:
+def _in_order(rows: Iterable[Sequence[Any]], ids: Sequence[int], lane: str, token: str) -> list[Started]:
     """Return the tasks of this ticket in the order of `ids`; those it does not name come last."""
+    name, _ = parts_of_lane(lane)
     tasks = {}
     for row in rows:
-        tasks[row[0]] = Started._make((*row, role, token))
+        tasks[row[0]] = Started._make((*row, name, token))
     if len(tasks) <= 1:
         return list(tasks.values())
     return [tasks.pop(task) for task in ids if task in tasks] + list(tasks.values())

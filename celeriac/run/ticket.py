@@ -176,7 +176,7 @@ class TicketRun:
                     hand_back(connection, [self.token], started=True)  # an earlier start had no answer
                     row = None
             if row is not None and row.worker_id is None:
-                self.app.publisher.publish([Ticket(self.role.name, self.role.queue, row.ids, self.token)])
+                self.app.publisher.publish([Ticket(self.role.lane, self.role.queue, row.ids, self.token)])
             return True
 
         late.add(Delayed(f"the start of a ticket of {self.role.name}", self.app.database, send, lambda _: None))
@@ -393,11 +393,11 @@ class TicketRun:
 
     def _observe(self, ran: int) -> None:
         now = time.monotonic()
-        if not self.role.is_measured or now - _observed.get(self.role.name, -1e9) < OBSERVE_EVERY:
+        if not self.role.is_measured or now - _observed.get(self.role.lane, -1e9) < OBSERVE_EVERY:
             return
-        _observed[self.role.name] = now
+        _observed[self.role.lane] = now
         with self.app.database.statement() as connection:
-            registry.observe(connection, self.role.name, self.seconds / ran)
+            registry.observe(connection, self.role.lane, self.seconds / ran)
 
 
 #: The longest time (seconds) between two attempts. They become rarer, as a ticket usually appears at once or never.

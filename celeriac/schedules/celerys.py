@@ -126,11 +126,14 @@ def _options(conf: Configuration, roles: Roles, role: str, options: Mapping[str,
         raise ConfigurationError(f"options: a call has no option {unknown[0]!r}")
     key = options.get("routing_key")
     declared, queue = roles.get(role), options.get("queue") or queue_of_key(conf, key, options.get("exchange")) or key
-    if declared and queue not in (None, declared.role.queue, declared.role.name, conf.task_default_queue):
+    others = declared.role.queues[1:] if declared else ()
+    if declared and queue not in (None, declared.role.queue, declared.role.name, conf.task_default_queue, *others):
         raise ConfigurationError(
             f"options: its queue is {declared.role.queue!r}, set where the role is declared; not {queue!r}"
         )
-    said = {option: _plain(options[option]) for option in CALL_OPTIONS if options.get(option) is not None}
+    is_named = queue in others or (declared is None and queue not in (None, conf.task_default_queue))
+    own = {**options, "queue": queue if is_named else None}
+    said = {option: _plain(own[option]) for option in CALL_OPTIONS if own.get(option) is not None}
     limit = options.get("soft_time_limit") or options.get("time_limit")
     return said | ({"timeout": limit} if limit and "timeout" not in said else {})
 

@@ -80,7 +80,7 @@ _CHOICES = {"kind": ("task", "pass", "sweep"), "misfire": ("skip", "once", "all"
 #: Options that a schedule may set for each call, with the name of each in a new task.
 CALL_OPTIONS: Mapping[str, str] = {
     "args": "args", "account": "account", "lock_key": "lock_key", "unique_key": "unique_key", "timeout": "timeout",
-    "max_retries": "max_retries", "countdown": "delay", "expires": "expires_in",
+    "max_retries": "max_retries", "countdown": "delay", "expires": "expires_in", "queue": "queue",
 }  # fmt: skip
 
 CHANGEABLE = tuple(f.name for f in fields(Entry) if f.name not in ("name", "kind", "target"))

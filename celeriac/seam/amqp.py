@@ -61,5 +61,6 @@ class RoleQueues(AMQP):
     def queues(self) -> Queues:
         queues = self.Queues(self.app.conf.task_queues)
         for declared in self.app.roles.all():
-            queues.select_add(declared.role.queue)
+            for lane in declared.lanes:
+                queues.select_add(lane.queue)
         return queues

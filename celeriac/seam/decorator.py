@@ -27,6 +27,7 @@ class TaskOptions(TypedDict, total=False):
     base: type
     queue: str
     # Options of the role.
+    queues: tuple[str, ...]
     fair_by: Key | None
     lock_by: Key | None
     unique_by: Key | None

@@ -69,7 +69,7 @@ class Enqueuer:
                 is_ready = is_ready or receipt.waits_for is None
                 yield receipt.task_id, receipt
         if is_ready:
-            self._kick(role.name)
+            self._kick(begun[0][0].lane)
 
     def _may_begin(self, role: Role, first: Sequence[NewTask]) -> bool:
         """Return whether the first tasks may be inserted before the last are made."""
@@ -105,10 +105,10 @@ class Enqueuer:
             with self.app.database.cursor() as cursor:
                 receipt = enqueue_ready(cursor, one)
             if receipt is not None:
-                self._kick(one.role, receipt.id)
+                self._kick(one.lane, receipt.id)
                 return [receipt]
         receipts = retry_deadlocks(lambda: self._insert_or_find(tasks))
-        ready = {t.role: r.id for t, r in zip(tasks, receipts, strict=True) if r and r.is_new and r.waits_for is None}
+        ready = {t.lane: r.id for t, r in zip(tasks, receipts, strict=True) if r and r.is_new and r.waits_for is None}
         for name, row in ready.items():
             self._kick(name, None if one is None else row)
         return receipts
@@ -145,7 +145,7 @@ class Enqueuer:
         with bound.transaction() as is_own:
             receipts = list[Receipt | None](self._insert_in_callers(bound, tasks))
         if is_own:
-            asked = {(task.role, task.lock_key) for task in tasks}
+            asked = {(task.lane, task.lock_key) for task in tasks}
             self.app.beside.wait(lambda: self._after_commit(asked))
         return receipts
 
@@ -154,7 +154,7 @@ class Enqueuer:
             ambient.after_commit(lambda: self._insert_later(tasks))
             return [None] * len(tasks)
         receipts = self._insert_in_callers(ambient.connection, tasks)
-        keys = {(task.role, task.lock_key) for task in tasks}
+        keys = {(task.lane, task.lock_key) for task in tasks}
         ambient.after_commit(lambda: self._after_commit(keys))
         return list(receipts)
 
@@ -182,7 +182,7 @@ class Enqueuer:
             session.info[self] = set()
             event.listen(session, "after_commit", self._committed)
             event.listen(session, "after_transaction_end", self._ended)
-        session.info[self].update((task.role, task.lock_key) for task in tasks)
+        session.info[self].update((task.lane, task.lock_key) for task in tasks)
 
     def _committed(self, session: Session) -> None:
         """Send wake-ups after a session's commit. Never raises, as the commit is done."""
@@ -193,35 +193,45 @@ class Enqueuer:
             self.app.beside.wait(lambda: self._after_commit(asked))
 
     def _after_commit(self, asked: Collection[tuple[str, str | None]]) -> None:
-        """Run the post-commit check and wake-ups for committed roles and lock keys. Never raises."""
+        """Run the post-commit check and wake-ups for committed lanes and lock keys. Never raises."""
         try:
             self.app.database.look_at({key for _, key in asked if key is not None})
         except Exception as error:
             logger.warning("A worker's next look hands over what this commit left: %s", error)
-        self.kick({role for role, _ in asked})
+        self.kick({lane for lane, _ in asked})
 
     def _ended(self, session: Session, transaction: SessionTransaction) -> None:
         if transaction.parent is None:
             session.info.get(self, set()).clear()
 
     def kick(self, roles: Iterable[str]) -> None:
-        """Wake these roles after a commit that left work for them: prompt ones get a pass now, not at the next poll."""
+        """Wake these roles or lanes after a commit that left work for them: prompt ones get a pass now, not at the next
+        poll. Of a role all lanes.
+        """
         for name in roles:
-            self._kick(name)
+            for lane in self._lanes(name):
+                self._kick(lane)
+
+    def _lanes(self, name: str) -> list[str]:
+        """Return the role's lanes; the name itself if the role cannot be read, which the wake-up reports."""
+        try:
+            return [role.lane for role in self.app.role_declared(name)[0].lanes]
+        except Exception:
+            return [name]
 
     def _kick(self, name: str, lone: int | None = None) -> None:
         """Send a wake-up. Never raises: the work is accepted, and the workers' next poll finds it."""
         try:
             role, _ = self.app.role_declared(name)
             if role.prompt and role.enabled():
-                self.kicker.kick(role.name, lone)
+                self.kicker.kick(role.lane, lone)
         except Exception as error:
             logger.warning("Could not kick %s; the workers' next look makes up for it: %s", name, error)
 
     def _send(self, name: str, lone: int | None) -> None:
         """Publish the wake-up; runs in the kicker's thread."""
         role, _ = self.app.role_declared(name)
-        self.app.publisher.kick(role.name, role.queue, lone)
+        self.app.publisher.kick(role.lane, role.queue, lone)
 
 
 @contextmanager

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -16,9 +17,9 @@ from kombu.messaging import Producer
 
 from celeriac.canvas.parts import RESULTS, Part, is_uuid, part_of
 from celeriac.enqueue.calls import said_beside
-from celeriac.enqueue.intake import arguments_of, moment, new_task
+from celeriac.enqueue.intake import arguments_of, moment, new_task, other_queue
 from celeriac.enqueue.rows import NewTask, Receipt
-from celeriac.errors import BadArguments, BadValue, EnqueueRefused, NotReady
+from celeriac.errors import BadValue, EnqueueRefused, NotReady
 from celeriac.roles.bounds import is_distance
 from celeriac.roles.role import Role
 from celeriac.roles.routes import queue_of_key
@@ -164,7 +165,8 @@ class RowProducer(Producer):
         clock = celeriac_clock or {}
         run = running.current()
         if run is not None and headers["id"] == run.task.task_id and not run.replaced:
-            run.retry_asked = _retry_asked(headers, clock, args, kwargs, self._limit_of(run, args, kwargs))
+            asked = _retry_asked(headers, clock, args, kwargs, self._limit_of(run, args, kwargs))
+            run.retry_asked = replace(asked, queue=self._queue_of_retry(run, properties))
             return
         self.bound = self.bound if bound is None else bound
         self.label = self.label or _label(run) or headers["id"]
@@ -182,6 +184,18 @@ class RowProducer(Producer):
             self._count(part.barrier, headers["id"])
         if self.stream is not None and self.stream.flush(self.tasks):
             self.tasks = []
+
+    def _queue_of(self, role: Role, properties: Mapping[str, Any]) -> str | None:
+        """Return the queue that the call or its route names; none for the one that Celery's router takes otherwise."""
+        queue = _queue(self.app.conf, properties)
+        is_named = properties.get("celeriac_queued") and queue in role.queues
+        return None if queue == self.app.conf.task_default_queue and not is_named else queue or None
+
+    def _queue_of_retry(self, run: running.Run, properties: Mapping[str, Any]) -> str | None:
+        """Return another queue that the retry names, "" for the role's first; None: the task stays in its own."""
+        role = self.app.role_declared(run.role.name)[0]
+        queue = self._queue_of(role, properties)
+        return None if queue in (None, run.role.queue) else other_queue(role, queue) or ""
 
     def _limit_of(self, run: running.Run, args: Any, kwargs: Any) -> float:
         """Return the bytes a retry's arguments may take: a call's bound; none for those accepted already."""
@@ -233,17 +247,12 @@ class RowProducer(Producer):
         run = running.current()
         is_after = run is not None and run.is_linking
         role, signature = (self.app.role_between_releases if is_after else self.app.role_named)(name)
-        queue = _queue(self.app.conf, properties)
-        if queue and queue not in (role.queue, self.app.conf.task_default_queue):  # Celery's router's usual one
-            raise BadArguments(
-                f"{name}: its queue is {role.queue!r}, set where the role is declared; not {queue!r}: declare the task "
-                f"with queue={queue!r}, or one more of the same handler; nothing was enqueued"
-            )
         is_link = run is not None and headers["id"] in run.links
         fields = {
             k: properties.get(k)
             for k in ("priority", "account", "lock_key", "unique_key", "timeout", "max_retries", "is_named")
         }
+        fields["queue"] = self._queue_of(role, properties)
         fields["priority"] = self.app.roles.priorities.of_call(role, fields["priority"])
         delay = clock.get("countdown")
         canvas: dict[str, Any] = {} if part is None else dict(part.request)

@@ -131,7 +131,7 @@ class Steering:
         """
         with self.database.transaction() as connection:
             look.look(connection)
-        return self.dispatcher.dispatch(self.role_declared(name)[0])
+        return sum(map(self.dispatcher.dispatch, self.role_declared(name)[0].lanes))
 
 
 def _exactly(task: int | str) -> int | str:

@@ -47,7 +47,7 @@ class Stream:
                 close(connection, self.gates, places)
 
         retry_deadlocks(insert)
-        self.app.kick({task.role for task in tasks})
+        self.app.kick({task.lane for task in tasks})
 
     def break_off(self) -> None:
         """Cancel the gates, so that the body fails, as nothing more comes."""

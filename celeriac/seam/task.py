@@ -16,6 +16,7 @@ from celery.utils.imports import symbol_by_name
 from vine import promise
 
 from celeriac.enqueue.calls import BulkOptions, CallOptions, options_of_call, transaction_of
+from celeriac.enqueue.intake import other_queue
 from celeriac.enqueue.rows import Receipt
 from celeriac.errors import BadValue, CeleriacError, LeaseLost, Snooze, TaskCancelled
 from celeriac.roles.bounds import is_duration
@@ -28,7 +29,7 @@ from celeriac.seam.configuration import diverts_calls
 from celeriac.seam.result import EagerRowResult, RowResult
 
 #: Options of `self.retry`.
-RETRY_OPTIONS = frozenset({"args", "kwargs", "exc", "throw", "countdown", "eta", "max_retries"})
+RETRY_OPTIONS = frozenset({"args", "kwargs", "exc", "throw", "countdown", "eta", "max_retries", "queue"})
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -171,6 +172,7 @@ class Task(CeleryTask, Generic[P, R]):
             and type(self).shadow_name is CeleryTask.shadow_name
             and self.app.sends_straight()
             and not diverts_calls(self.app.conf)
+            and not ((self.role_options or {}).get("queues") and self.app.conf.task_routes)
         )
 
     def apply(self, *args: Any, **kwargs: Any) -> Any:
@@ -285,13 +287,16 @@ class Task(CeleryTask, Generic[P, R]):
         """Retry as Celery does; outside of an eager run the next attempt is `scheduled_for` in SQL, as often as the row
         may.
 
-        Raises BadValue for options that belong to the call: the row keeps those of its call.
+        `queue`: one of the role's. Raises BadValue for options that belong to the call: the row keeps those of its
+        call; BadArguments for a queue that the role does not list.
         """
         run = running.current()
+        if run is not None and kwargs.get("queue") is not None and not self.request.is_eager:
+            other_queue(self.role, kwargs["queue"])
         if run is not None and not self.request.is_eager and (others := sorted(kwargs.keys() - RETRY_OPTIONS)):
             raise BadValue(
                 f"{self.name}: retry({others[0]}=…): a retry is the same task again, with the options of its call; it "
-                "takes args, kwargs, exc, throw, countdown, eta and max_retries"
+                "takes args, kwargs, exc, throw, countdown, eta, max_retries and queue"
             )
         if run is not None and run.task.max_retries is not None and not self.request.is_eager:
             kwargs.setdefault("max_retries", run.task.max_retries)

@@ -23,7 +23,7 @@ class Outcome:
     Status pending means that the task runs again, `delay` seconds from now (or at `at`), with these counts and, if
     given, new arguments. Status LOST: the run came to nothing, as if its worker had gone.
     `keep` False leaves no history. `is_spread`: the worker has already told whoever waits in the task's workflow that
-    it failed. `progress` replaces the row's.
+    it failed. `progress` replaces the row's. `queue`: of the role's queues another one; "" is its first.
     """
 
     task: Started
@@ -40,6 +40,7 @@ class Outcome:
     keep: bool = True
     is_spread: bool | None = None
     progress: Any = None
+    queue: str | None = None
 
     @property
     def is_plain(self) -> bool:
@@ -58,7 +59,7 @@ class Success(Outcome):
 
     is_plain = True
     status = COMPLETED
-    kind = error = delay = at = args = kwargs = is_spread = progress = None
+    kind = error = delay = at = args = kwargs = is_spread = progress = queue = None
 
     def __init__(self, task: Started, result: Any, keep: bool) -> None:
         self.task = task

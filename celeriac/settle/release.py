@@ -53,7 +53,8 @@ WHERE token = ANY (CAST(:tokens AS uuid[])) AND worker_id IS NOT NULL
 STALE = text("SELECT CAST(token AS text) FROM celeriac.stale(:batch, CAST(:minutes AS double precision))")
 
 UNSTARTED = text("""
-SELECT CAST(k.token AS text), coalesce(r.definition ->> 'queue', k.role) AS queue
+SELECT CAST(k.token AS text),
+    coalesce(r.definition ->> 'queue', nullif(split_part(k.role, ',', 2), ''), k.role) AS queue
 FROM celeriac.tickets k LEFT JOIN celeriac.roles r ON r.role = k.role
 WHERE k.worker_id IS NULL AND k.claimed_at < statement_timestamp() - :grace * interval '1 second'
 """)

@@ -22,10 +22,12 @@ from celeriac.store.states import COMPLETED
 _KEPT = """
     id, task_id, role, account, lock_key, unique_key, priority, aged, scheduled_for, expires_at, headers,
     max_retries, max_rounds, losses, timeout, parent_id, enqueued_by, created_at, progress, workflow, barrier,
-    place"""
+    place, queue"""
 
-_OF_ITS_ROW = _KEPT.replace("id, task_id", "t.id, t.task_id").replace(
-    "progress", "coalesce(m.progress, t.progress) AS progress"
+_OF_ITS_ROW = (
+    _KEPT.replace("id, task_id", "t.id, t.task_id")
+    .replace("progress", "coalesce(m.progress, t.progress) AS progress")
+    .replace("place, queue", "place, CASE WHEN m.queue IS NULL THEN t.queue ELSE nullif(m.queue, '') END AS queue")
 )
 
 
@@ -77,7 +79,7 @@ WITH outcome AS (
     SELECT * FROM jsonb_to_recordset(CAST(:outcomes AS jsonb)) AS (
         id bigint, token uuid, status text, kind text, result jsonb, error text, delay double precision,
         at timestamptz, retry_count integer, tries integer, args jsonb, kwargs jsonb, keep boolean, is_spread boolean,
-        progress jsonb)
+        progress jsonb, queue text)
 ), held AS MATERIALIZED (
     SELECT * FROM celeriac.tickets WHERE token = ANY (CAST(:tokens AS uuid[])) ORDER BY token FOR UPDATE
 ), mine AS MATERIALIZED (
@@ -103,20 +105,22 @@ WITH outcome AS (
         AND celeriac.leaves_row(role, barrier)
 ), again AS (
     UPDATE celeriac.tasks t
-    SET retry_count = j.retry_count, tries = j.tries, args = coalesce(j.args, t.args),
+    SET retry_count = j.retry_count, tries = j.tries, queue = j.queue, args = coalesce(j.args, t.args),
         kwargs = coalesce(j.kwargs, t.kwargs), scheduled_for = j.due,
         error_message = j.error, started_at = j.started_at, cancel_requested_at = NULL, updated_at = clock_timestamp()
     FROM unnest(ARRAY(
-        SELECT (id, retry_count, tries, new_args, new_kwargs, due, error, started_at) FROM judged
+        SELECT (id, retry_count, tries, queue, new_args, new_kwargs, due, error, started_at) FROM judged
         WHERE becomes = 'pending'
-    )) AS j (id bigint, retry_count integer, tries integer, args jsonb, kwargs jsonb, due timestamptz, error text,
-        started_at timestamptz)
+    )) AS j (id bigint, retry_count integer, tries integer, queue text, args jsonb, kwargs jsonb, due timestamptz,
+        error text, started_at timestamptz)
     WHERE t.id = j.id AND t.id = ANY (ARRAY(SELECT id FROM judged WHERE becomes = 'pending'))
 ), to_later AS (
     INSERT INTO celeriac.later (role, account, due_at, id, began)
-    SELECT role, account, due, id, retry_count > 0 OR tries = 0 FROM judged WHERE becomes = 'pending'
+    SELECT celeriac.lane(role, queue), account, due, id, retry_count > 0 OR tries = 0
+    FROM judged WHERE becomes = 'pending'
 ), {_free_keys("judged")}, fallen AS (
-    SELECT count(celeriac.fall_out(id, task_id, role, account, headers, becomes, error, workflow, barrier)) AS n
+    SELECT count(celeriac.fall_out_of(
+        queue, id, task_id, role, account, headers, becomes, error, workflow, barrier)) AS n
     FROM judged WHERE becomes IN ('failed', 'cancelled') AND is_spread IS NOT TRUE AND headers -> 'canvas' IS NOT NULL
 ), ended_members AS (
     SELECT barrier FROM judged WHERE becomes <> 'pending'
@@ -282,7 +286,7 @@ def _settle(connection: Connection, outcomes: Sequence[Outcome], by: str, done: 
 #: The fields of an outcome that `SETTLE` gets.
 _SETTLED = (
     "status", "kind", "result", "error", "delay", "at", "retry_count", "tries", "args", "kwargs", "keep", "is_spread",
-    "progress",
+    "progress", "queue",
 )  # fmt: skip
 
 

@@ -59,24 +59,28 @@ WHERE EXISTS (SELECT FROM celeriac.history h WHERE h.id = t.id) ORDER BY t.id"""
     """
 SELECT 'ready has other values of task ' || t.id || ' than its row'
 FROM celeriac.ready e JOIN celeriac.tasks t USING (id)
-WHERE (e.role, e.account, e.priority, e.due_at) <> (t.role, t.account, t.priority, t.scheduled_for) ORDER BY t.id""",
+WHERE (e.role, e.account, e.priority, e.due_at) <>
+    (celeriac.lane(t.role, t.queue), t.account, t.priority, t.scheduled_for) ORDER BY t.id""",
     """
 SELECT 'later has other values of task ' || t.id || ' than its row'
 FROM celeriac.later e JOIN celeriac.tasks t USING (id)
-WHERE (e.role, e.account, e.due_at) <> (t.role, t.account, t.scheduled_for) ORDER BY t.id""",
+WHERE (e.role, e.account, e.due_at) <>
+    (celeriac.lane(t.role, t.queue), t.account, t.scheduled_for) ORDER BY t.id""",
     """
 SELECT 'behind has other values of task ' || t.id || ' than its row'
 FROM celeriac.behind e JOIN celeriac.tasks t USING (id)
 WHERE (e.lock_key, e.role, e.account, e.priority, e.due_at)
-    IS DISTINCT FROM (t.lock_key, t.role, t.account, t.priority, t.scheduled_for) ORDER BY t.id""",
+    IS DISTINCT FROM (t.lock_key, celeriac.lane(t.role, t.queue), t.account, t.priority, t.scheduled_for)
+ORDER BY t.id""",
     """
 SELECT 'parked has other values of task ' || t.id || ' than its row'
 FROM celeriac.parked e JOIN celeriac.tasks t USING (id)
-WHERE (e.role, e.account, e.priority, e.due_at) <> (t.role, t.account, t.priority, t.scheduled_for) ORDER BY t.id""",
+WHERE (e.role, e.account, e.priority, e.due_at) <>
+    (celeriac.lane(t.role, t.queue), t.account, t.priority, t.scheduled_for) ORDER BY t.id""",
     """
 SELECT 'ticket ' || k.token || ' has other values of task ' || t.id || ' than its row'
 FROM celeriac.tickets k, unnest(k.ids, k.accounts) AS e (id, account) JOIN celeriac.tasks t ON t.id = e.id
-WHERE (k.role, e.account) IS DISTINCT FROM (t.role, t.account) ORDER BY t.id""",
+WHERE (k.role, e.account) IS DISTINCT FROM (celeriac.lane(t.role, t.queue), t.account) ORDER BY t.id""",
 )
 
 

@@ -27,6 +27,7 @@ from celeriac.seam.task import Call, Task
 from celeriac.store import look
 from celeriac.store.connections import Database
 from celeriac.store.encoding import revived
+from celeriac.store.lanes import lane_of, parts_of_lane
 from celeriac.store.states import ALL, COMPLETED, FAILED, PENDING, WAITS_FOR_TIME
 from celeriac.testing.here import Here, here, the_app, turn
 from celeriac.testing.within import within
@@ -49,7 +50,7 @@ SELECT role FROM celeriac.ready UNION SELECT role FROM celeriac.later WHERE due_
 # A task that was started, or lost, waits between two attempts; any other is planned.
 PLANNED = text("""
 SELECT t.task_id FROM celeriac.later l JOIN celeriac.tasks t ON t.id = l.id
-WHERE l.due_at > clock_timestamp() AND (CAST(:role AS text) IS NULL OR l.role = :role)
+WHERE l.due_at > clock_timestamp() AND (CAST(:role AS text) IS NULL OR t.role = :role)
     AND CASE WHEN t.started_at IS NOT NULL OR t.losses > 0 THEN :retries ELSE :scheduled END
 ORDER BY l.due_at, l.id
 """)
@@ -121,7 +122,7 @@ def run(task: Task[P, Any] | Call[P], /, *args: P.args, **kwargs: P.kwargs) -> R
 
 def _run(app: Celeriac, row: int, witness: Witness) -> Ran:
     token, role = _claim(app, row)
-    run_ticket(app, role.name, [row], token)
+    run_ticket(app, role.lane, [row], token)
     settled = [run for run in witness.runs if run.task.id == row]
     if not settled:
         raise CeleriacError(f"task {row} of {role.name} cannot run: {_why(app.database, row)}")
@@ -177,12 +178,12 @@ def _look(database: Database, by: str) -> None:
 def _passes(database: Database, roles: Roles, only: str | None) -> Iterable[tuple[str, list[int], str]]:
     with database.statement() as connection:
         names = connection.execute(WITH_WORK).scalars().all()
-    return [(name, [], "") for name in names if roles.get(name) and only in (None, name)]
+    return [(name, [], "") for name in names if roles.of_lane(name) and only in (None, parts_of_lane(name)[0])]
 
 
 def _tickets(publisher: Here, only: str | None) -> Iterable[tuple[str, list[int], str]]:
     """Yield the tickets that exist when first taken: after the passes."""
-    kept = [ticket for ticket in publisher.tickets if only not in (None, ticket.role)]
+    kept = [ticket for ticket in publisher.tickets if only not in (None, parts_of_lane(ticket.role)[0])]
     while publisher.tickets:
         ticket = publisher.tickets.popleft()
         if ticket not in kept:
@@ -202,14 +203,14 @@ def _claim(app: Celeriac, row: int) -> tuple[str, Role]:
     """Claim this task alone in a ticket. Raises CeleriacError with the reason if it cannot."""
     with app.database.transaction() as connection:
         task = tasks.get(connection, row)
-        role = app.role_named(task["role"])[0]
+        role = app.role_declared(lane_of(task["role"], task["queue"]))[0]
         if task["waits_for"] == WAITS_FOR_TIME:
             hasten.hasten(connection, task["task_id"], by=app.process_name)
-            promote.promote_due(connection, role.name, role.batch_size)
+            promote.promote_due(connection, role.lane, role.batch_size)
     token = fresh_token()
     with app.database.transaction() as connection:
         taken = claim.resume(connection, [row], room=1, share=1, holding={})
-        claim.hold(connection, role.name, [Held(token, taken)] if taken else [])
+        claim.hold(connection, role.lane, [Held(token, taken)] if taken else [])
     if not taken:
         raise CeleriacError(f"task {row} of {role.name} cannot run: {_why(app.database, row)}")
     return token, role

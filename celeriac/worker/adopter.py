@@ -127,6 +127,10 @@ class Adopter(threading.Thread):
     def _adopting(self, queue: str) -> str:
         return self.prefix + adopting_key(queue)
 
+    def _queue_of(self, key: str) -> str:
+        """Return the queue in which a message lay, from the key where it is."""
+        return key.removeprefix(self.prefix).removeprefix(adopting_key("")).partition(self.separator)[0]
+
     def take(self, client: Any, queues: Mapping[str, Sequence[str]]) -> list[str]:
         """Move a batch, shared out among the keys, unless one is there that was not adopted yet.
 
@@ -180,7 +184,7 @@ class Adopter(threading.Thread):
                 if not adopted.has_turn(connection):
                     return False
                 taken = self.taken(client, keys)
-                roles = self._write(connection, [payload for _, payload in taken])
+                roles = self._write(connection, taken)
             done = taken
         except DBAPIError as error:
             if not _of_one(error):
@@ -198,7 +202,7 @@ class Adopter(threading.Thread):
         for key, payload in taken:
             try:
                 with self.app.database.transaction(patience=PATIENCE) as connection:
-                    roles |= self._write(connection, [payload])
+                    roles |= self._write(connection, [(key, payload)])
             except DBAPIError as error:
                 if not _of_one(error):
                     raise
@@ -209,11 +213,11 @@ class Adopter(threading.Thread):
             done.append((key, payload))
         return done, roles
 
-    def _write(self, connection: Any, payloads: Sequence[bytes]) -> set[str]:
-        """Write these messages and return the roles of the new tasks."""
+    def _write(self, connection: Any, taken: Sequence[Taken]) -> set[str]:
+        """Write these messages and return the lanes of the new tasks."""
         limit = self.app.settings.max_argument_bytes
         named, priorities = self.app.role_between_releases, self.app.roles.priorities
-        judged = [judge(payload, named, limit, priorities) for payload in payloads]
+        judged = [judge(payload, named, limit, priorities, self._queue_of(key)) for key, payload in taken]
         letters = [item for item in judged if isinstance(item, Letter)]
         adopted.bury(connection, letters)
         for letter in letters[:1]:

@@ -69,7 +69,7 @@ class Alone:
             return
         if (shared.alone() or not SEEN.is_fresh()) and now >= self.next_look:  # tickets may lie where nobody takes them
             self.next_look = now + self.app.settings.poll_interval
-            with_work |= {role.name for role in self.app.roles.of_queues(set(self.app.amqp.queues.consume_from))}
+            with_work |= {role.lane for role in self.app.roles.of_queues(set(self.app.amqp.queues.consume_from))}
         self.waiting.extend(sorted(with_work.difference(self.waiting)))
         self.ask()
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -129,15 +130,15 @@ class Worker(StockWorker):
 def queues_of(roles: Roles, wanted: str | None) -> list[str]:
     """Return the queues of the roles in `WORKER_ROLE`, which is `wanted`; none if unset. Raises ConfigurationError."""
     names = [name.strip() for name in (wanted or "").split(",") if name.strip()]
-    return [_queue_of(roles, name, wanted) for name in names]
+    return [queue for name in names for queue in _queues_of(roles, name, wanted)]
 
 
-def _queue_of(roles: Roles, name: str, wanted: str | None) -> str:
+def _queues_of(roles: Roles, name: str, wanted: str | None) -> Iterable[str]:
     declared = roles.get(name)
     if declared is None:
         known = ", ".join(d.role.name for d in roles.all() if not is_built_in(d.role.name))
         raise ConfigurationError(f"WORKER_ROLE={wanted!r}: no role {name!r}; there are: {known}")
-    return declared.role.queue
+    return declared.role.queues or (declared.role.queue,)
 
 
 def most_demanding(declared: Roles, queues: set[str]) -> Role | None:

@@ -18,6 +18,7 @@ from kombu.utils.json import dumps
 
 from celeriac.insights.fleet import held
 from celeriac.insights.fleet.held import Row
+from celeriac.roles.role import Role
 from celeriac.run import journal, redaction, shared
 from celeriac.store.encoding import legible
 from celeriac.store.failures import in_a_line, is_passing
@@ -75,14 +76,14 @@ class Holdings:
 
     def _scheduled(self) -> list[dict[str, Any]]:
         with self.app.database.reading() as connection:
-            rows = held.later(connection, self._roles())
+            rows = held.later(connection, [role.lane for role in self._roles()])
         return self._answer(
             rows, lambda row, _, info: {"eta": _iso(row["scheduled_for"]), "priority": OF_TIMERS, "request": info}
         )
 
     def _query(self, ids: list[str]) -> dict[str, tuple[str, dict[str, Any]]]:
         with self.app.database.reading() as connection:
-            rows = held.which_of(connection, ids, shared.worker_id(), _tokens(), self._roles())
+            rows = held.which_of(connection, ids, shared.worker_id(), _tokens(), [role.lane for role in self._roles()])
         pairs = self._answer(
             rows, lambda row, word, info: (row["task_id"], ("active" if word == "active" else row["word"], info))
         )
@@ -90,10 +91,10 @@ class Holdings:
 
     def _cancelled(self) -> list[str]:
         with self.app.database.reading() as connection:
-            return fitting(held.cancelled(connection, self._roles()), str)
+            return fitting(held.cancelled(connection, sorted({role.name for role in self._roles()})), str)
 
-    def _roles(self) -> list[str]:
-        return [role.name for role in self.app.roles.of_queues(self.app.amqp.queues.consume_from)]
+    def _roles(self) -> list[Role]:
+        return self.app.roles.of_queues(self.app.amqp.queues.consume_from)
 
     def _answer(
         self, rows: Sequence[Row], place: Place = lambda _, word, info: (word, info), *, safe: bool = False
@@ -130,7 +131,7 @@ class Holdings:
             "time_start": current.began if current else None,
             "acknowledged": current is not None,
             "delivery_info": {
-                "exchange": "", "routing_key": declared.role.queue if declared else row["role"],
+                "exchange": "", "routing_key": row["queue"] or (declared.role.queue if declared else row["role"]),
                 "priority": self.app.roles.priorities.turned(row["priority"]), "redelivered": row["losses"] > 0,
             },
             "worker_pid": row["worker_pid"],

@@ -294,7 +294,7 @@ class Lifeline(threading.Thread):
 
     def find_work(self) -> None:
         """Poll for work without a wake-up: due retries, work enqueued while Redis was away, a lost wake-up."""
-        roles = {role.name: role for role in self.served()}
+        roles = {role.lane: role for role in self.served()}
         with_work = set(roles)
         self._unless_locked(lambda: with_work.intersection_update(self.glance(roles)))
         for name, role in roles.items():

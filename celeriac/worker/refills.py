@@ -56,7 +56,7 @@ class Refills(threading.Thread):
             return SELDOM
 
     def look(self) -> float:
-        rated = {role.name: role for role in self._rated()}
+        rated = {role.lane: role for role in self._rated()}
         if not rated:
             return SELDOM
         with self.app.database.statement() as connection:
@@ -72,17 +72,17 @@ class Refills(threading.Thread):
     def _refill(self, role: Role, refill: select.Refill) -> float:
         """Give out the role's tasks if it has tokens; return how long (seconds) until it has more."""
         now = time.monotonic()
-        wait = max(refill.seconds, self.not_before.get(role.name, 0.0) - now)
+        wait = max(refill.seconds, self.not_before.get(role.lane, 0.0) - now)
         if wait > 0:
             return wait
         published = self._give_out(role)
-        self.vain[role.name] = vain = 0 if published else min(self.vain.get(role.name, 0) + 1, VAIN)
+        self.vain[role.lane] = vain = 0 if published else min(self.vain.get(role.lane, 0) + 1, VAIN)
         wait = refill.step * 2**vain
-        self.not_before[role.name] = now + wait if vain else 0.0
+        self.not_before[role.lane] = now + wait if vain else 0.0
         return wait
 
     def _give_out(self, role: Role) -> int:
         if places.wake is None:
             return self.app.dispatcher.publish(self.app.dispatcher.claim(role))
-        places.wake(role.name)
+        places.wake(role.lane)
         return 1

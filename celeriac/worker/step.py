@@ -138,7 +138,7 @@ def stop(lifeline: Lifeline) -> None:
 
 def warn_of_queues(roles: Roles, consumed: set[str]) -> None:
     """Log the queues it consumes that no task of this code has: they may be misspelt."""
-    known = {declared.role.queue for declared in roles.all()}
+    known = {lane.queue for declared in roles.all() for lane in declared.lanes}
     if unknown := sorted(consumed - known):
         logger.warning(
             "No task of this code has the queue %s: there are %s", ", ".join(unknown), ", ".join(sorted(known))
@@ -147,7 +147,7 @@ def warn_of_queues(roles: Roles, consumed: set[str]) -> None:
 
 def _declared(served: Iterable[Role]) -> list[str]:
     """Return the names of roles, without the built-in ones that workflows need."""
-    return [role.name for role in served if not is_built_in(role.name)]
+    return list(dict.fromkeys(role.name for role in served if not is_built_in(role.name)))
 
 
 def introduce(lifeline: Lifeline) -> None:

@@ -49,7 +49,7 @@ class Wide(BasePool):
         def ended(done: dict[str, Any]) -> None:
             request.on_success((False, done, time.monotonic() - began))
 
-        declared = self.app.roles.get(role_name)
+        declared = self.app.roles.of_lane(role_name)
         if declared is None:
             logger.error("Got a ticket for role %r, which this worker's code does not declare", role_name)
             ended({"unknown_role": role_name})

@@ -68,7 +68,7 @@ def test_an_option_like_no_other_is_answered_with_those_there_are(
         call(build, zzz=1)
 
 
-@pytest.mark.parametrize("option", ["task_id", "delay", "at", "expires_in", "parent_id", "headers", "queue"])
+@pytest.mark.parametrize("option", ["task_id", "delay", "at", "expires_in", "parent_id", "headers"])
 def test_a_bulk_takes_only_what_may_be_the_same_for_all(build: Task[..., Any], option: str) -> None:
     given: dict[str, Any] = {option: "1"}
     with pytest.raises(BadArguments, match=f"no option '{option}'.*; nothing was enqueued"):

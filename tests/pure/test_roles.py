@@ -20,6 +20,7 @@ NAN, INFINITE = float("nan"), float("inf")
 
 INVALID: dict[str, list[Any]] = {
     "name": ["", "x" * 201, "a\x00b", "a\nb", "a,b", "\ud800", 5, None],
+    "queues": ["build", ("a", "a"), ("a,b",), ("celeriac:tickets:build",), ["build"], ("other",) * 2],
     "queue": ["x" * 201, "a\x00b", "a,b", 5, "celeriac:tickets:build", "celeriac:adopting:build"],
     "fair_by": ["", "two words", 7, ("a", "b"), "{", "{a", "a}{", "{}", "{0}", "{a b}", "no name {{a}}", b"account"],
     "lock_by": [ONE, "", "a-b", 7.5, ["a"], "{a!x}", "{}:{a}"],
@@ -53,6 +54,7 @@ INVALID: dict[str, list[Any]] = {
 
 VALID: dict[str, list[Any]] = {
     "name": ["x", "x" * 200, "shop.tasks.build", "größe ×2"],
+    "queues": [(), ("build",)],
     "queue": ["", "shared"],
     "fair_by": [None, "account_id", "{a}:{b}", "{a.id}", "{a[0]:>{width}}", lambda arguments: arguments["a"]],
     "priority": [-1_000_000, 0, 1_000_000],
@@ -106,7 +108,7 @@ def test_a_valid_value_is_taken(option: str, value: Any) -> None:
 
 
 def test_every_option_has_its_rule() -> None:
-    unchecked = {"retry_for", "dont_retry_for", "backoff"}  # made by `declare` from Celery's names
+    unchecked = {"retry_for", "dont_retry_for", "backoff", "lane"}  # made by `declare` from Celery's names, and here
     assert {f.name for f in dataclasses.fields(Role)} - unchecked == set(INVALID)
 
 
@@ -151,7 +153,7 @@ def test_a_role_is_on_without_a_variable() -> None:
 def test_the_definition_tells_all_that_the_role_decides() -> None:
     made = role(
         fair_by="account_id", lock_by=lambda _: 1, unique_by="{a}:{b}", keep=days(2), timeout=5,
-        backoff=Backoff(base=60, maximum=86_400, jitter=0.2), enabled_by="QM",
+        backoff=Backoff(base=60, maximum=86_400, jitter=0.2), enabled_by="QM", queues=("build", "build-slow"),
     )  # fmt: skip
     told = made.definition()
     assert told["fair_by"] == "account_id"
@@ -160,7 +162,8 @@ def test_the_definition_tells_all_that_the_role_decides() -> None:
     assert told["keep"] == 172_800
     assert told["backoff"] == {"base": 60, "maximum": 86_400, "jitter": 0.2}
     assert (told["queue"], told["timeout"], told["enabled_by"]) == ("build", 5, "QM")
-    in_code_only = {"name", "retry_for", "dont_retry_for", "by_name", "chunk_target", "aliases"}  # roles of their own
+    assert told["queues"] == ["build", "build-slow"]
+    in_code_only = {"name", "lane", "retry_for", "dont_retry_for", "by_name", "chunk_target", "aliases"}
     assert set(told) - {"window_by_measure"} == {f.name for f in dataclasses.fields(Role)} - in_code_only
 
 

@@ -9,7 +9,6 @@ from functools import partial, update_wrapper
 from typing import Any
 
 from celery import current_task
-from celery.exceptions import NotRegistered
 from celery.result import EagerResult
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
@@ -81,14 +80,14 @@ class Backend(framework.BaseTaskBackend):
     # -- declare -------------------------------------------------------------------------------------------------------
 
     def declare(self, task: Any) -> None:
-        """A role of the function's path, and one for each other queue of QUEUES, which `using(queue_name=…)` names."""
+        """A role of the function's path, whose further queues are those of QUEUES: `using(queue_name=…)` names one."""
         if task.module_path in _declared:
             return
         _declared[task.module_path] = task
         priority = self.app.roles.priorities.turned(task.priority)  # Django's highest goes first, whatever the app says
         options = {"base": RunTask, "priority": priority, "django_task": task, **self.options}
-        for queue in sorted({task.queue_name, *self.queues}):
-            self.app.task(name=_role(task, queue), queue=queue, **options)(_handler(task))
+        queues = (task.queue_name, *sorted({*self.queues} - {task.queue_name}))
+        self.app.task(name=task.module_path, queues=queues, **options)(_handler(task))
 
     # -- enqueue -------------------------------------------------------------------------------------------------------
 
@@ -111,13 +110,13 @@ class Backend(framework.BaseTaskBackend):
         declared = _declared.get(task.module_path)
         if declared is None:
             raise InvalidTask(f"No worker knows {task.module_path}: declare it by @task(backend={self.alias!r}).")
-        try:
-            return self.app.tasks[_role(declared, task.queue_name)]
-        except NotRegistered:
+        ours = self.app.tasks[declared.module_path]
+        if task.queue_name not in ours.role.queues:
             raise InvalidTask(
                 f"No worker runs {task.module_path} from the queue {task.queue_name!r}: name it in "
                 f"TASKS[{self.alias!r}]['QUEUES']."
-            ) from None
+            )
+        return ours
 
     # -- results -------------------------------------------------------------------------------------------------------
 
@@ -146,16 +145,12 @@ def _options(task: Any, declared: Any) -> dict[str, Any]:
     """What this call says beside its arguments; without any it goes straight to its row."""
     turned = declared.app.roles.priorities.turned
     options = {} if task.priority == declared.role.priority else {"priority": turned(task.priority)}
+    options |= {} if task.queue_name == declared.role.queue else {"queue": task.queue_name}
     if task.run_after is None:
         return options
     return options | {
         "eta": task.run_after if timezone.is_aware(task.run_after) else timezone.make_aware(task.run_after)
     }
-
-
-def _role(task: Any, queue: str) -> str:
-    """The role of a function's calls in a queue."""
-    return task.module_path if queue == task.queue_name else f"{task.module_path}@{queue}"
 
 
 # -- run ---------------------------------------------------------------------------------------------------------------
@@ -231,8 +226,7 @@ def _of_row(task: Any, row: Mapping[str, Any], workers: list[str], alias: str) -
     is_planned = row["scheduled_for"] and row["scheduled_for"] != row["created_at"] and not row["retry_count"]
     priority = max(framework.LOWEST, min(framework.HIGHEST, row["priority"]))  # an operator may go beyond them
     changes: dict[str, Any] = {} if priority == task.priority else {"priority": priority}
-    _, at, queue = row["role"].partition("@")
-    changes |= {"queue_name": queue} if at else {}
+    changes |= {"queue_name": row["queue"]} if row["queue"] else {}
     changes |= {"run_after": row["scheduled_for"]} if is_planned else {}
     result = _result(
         task.using(**changes) if changes else task, row["task_id"], row["args"], row["kwargs"], alias, status,

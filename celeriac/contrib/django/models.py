@@ -23,6 +23,7 @@ class Task(models.Model):
     id = models.BigIntegerField(primary_key=True)
     task_id = models.TextField()
     task_name = models.TextField("role", db_column="role")
+    queue = models.TextField(null=True)
     account = models.TextField()
     lock_key = models.TextField(null=True)
     unique_key = models.TextField(null=True)

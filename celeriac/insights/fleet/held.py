@@ -11,7 +11,7 @@ from sqlalchemy import Connection, text
 MOST = 500
 
 _COLUMNS = """t.id, t.task_id, t.role, t.args, t.kwargs, t.headers, t.priority, t.losses, t.retry_count,
-    t.scheduled_for"""
+    t.scheduled_for, t.queue"""
 
 # INVARIANT: two look-ups, by the worker's name and by tokens; no ticket of another worker is read.
 HELD = text(f"""
@@ -30,7 +30,7 @@ SELECT {_COLUMNS}, h.worker_pid FROM held h, LATERAL (SELECT * FROM celeriac.tas
 LATER = text(f"""
 SELECT {_COLUMNS}, CAST(NULL AS integer) AS worker_pid
 FROM (
-    SELECT l.id, l.due_at FROM unnest(CAST(:roles AS text[])) AS r (role), LATERAL (
+    SELECT l.id, l.due_at FROM unnest(CAST(:lanes AS text[])) AS r (role), LATERAL (
         SELECT id, due_at FROM celeriac.later WHERE role = r.role ORDER BY due_at LIMIT :most) AS l
     ORDER BY l.due_at LIMIT :most
 ) AS next, LATERAL (SELECT * FROM celeriac.tasks WHERE id = next.id LIMIT 1) AS t
@@ -48,9 +48,10 @@ SELECT {_COLUMNS}, k.worker_pid, CASE WHEN k.token IS NOT NULL THEN 'reserved' E
 FROM wanted t LEFT JOIN held k ON k.id = t.id
 WHERE (
     k.worker_id = :worker_id OR k.token = ANY (CAST(:tokens AS uuid[]))
-    OR k.token IS NULL AND t.role = ANY (CAST(:roles AS text[])) AND EXISTS (
+    OR k.token IS NULL AND celeriac.lane(t.role, t.queue) = ANY (CAST(:lanes AS text[])) AND EXISTS (
         SELECT FROM celeriac.later l
-        WHERE l.role = t.role AND l.account = t.account AND l.due_at = t.scheduled_for AND l.id = t.id))
+        WHERE l.role = celeriac.lane(t.role, t.queue) AND l.account = t.account
+            AND l.due_at = t.scheduled_for AND l.id = t.id))
 """)
 
 CANCELLED = text("""
@@ -69,16 +70,16 @@ def held(connection: Connection, worker_id: str, tokens: Sequence[str], *, most:
     return [dict(row) for row in connection.execute(HELD, parameters).mappings()]
 
 
-def later(connection: Connection, roles: Sequence[str]) -> list[Row]:
-    """Return the tasks of these roles that wait for their time, the next ones first."""
-    return [dict(row) for row in connection.execute(LATER, {"roles": list(roles), "most": MOST}).mappings()]
+def later(connection: Connection, lanes: Sequence[str]) -> list[Row]:
+    """Return the tasks of these lanes that wait for their time, the next ones first."""
+    return [dict(row) for row in connection.execute(LATER, {"lanes": list(lanes), "most": MOST}).mappings()]
 
 
 def which_of(
-    connection: Connection, task_ids: Sequence[str], worker_id: str, tokens: Sequence[str], roles: Sequence[str]
+    connection: Connection, task_ids: Sequence[str], worker_id: str, tokens: Sequence[str], lanes: Sequence[str]
 ) -> list[Row]:
     """Return which of these tasks the worker holds (`word` is reserved), or wait for their time (scheduled)."""
-    parameters = {"task_ids": list(task_ids), "worker_id": worker_id, "tokens": list(tokens), "roles": list(roles)}
+    parameters = {"task_ids": list(task_ids), "worker_id": worker_id, "tokens": list(tokens), "lanes": list(lanes)}
     return [dict(row) for row in connection.execute(WHICH_OF, parameters).mappings()]
 
 

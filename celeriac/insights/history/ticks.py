@@ -51,9 +51,10 @@ GROUP BY s.id
 OUTCOMES = text("""
 SELECT w.task_id, coalesce(o.id, h.id) AS id, CASE WHEN o.id IS NULL THEN h.status ELSE coalesce((
     SELECT CASE WHEN k.worker_id IS NULL THEN 'claimed' ELSE 'running' END
-    FROM celeriac.tickets k WHERE k.role = o.role AND o.id = ANY (k.ids) LIMIT 1), 'pending') END AS status
+    FROM celeriac.tickets k WHERE k.role = o.lane AND o.id = ANY (k.ids) LIMIT 1), 'pending') END AS status
 FROM unnest(CAST(:task_ids AS text[]), CAST(:since AS timestamptz[])) AS w (task_id, since)
-LEFT JOIN LATERAL (SELECT id, role FROM celeriac.tasks WHERE task_id = w.task_id LIMIT 1) AS o ON true
+LEFT JOIN LATERAL (
+    SELECT id, celeriac.lane(role, queue) AS lane FROM celeriac.tasks WHERE task_id = w.task_id LIMIT 1) AS o ON true
 LEFT JOIN LATERAL (
     SELECT id, status FROM celeriac.history_named(ARRAY[w.task_id])
     WHERE o.id IS NULL AND completed_at >= w.since LIMIT 1) AS h ON true

@@ -48,7 +48,7 @@ SELECT greatest(0, u.unfinished - held.claimed - held.running) AS pending, held.
 FROM (
     SELECT CAST(coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NULL), 0) AS bigint) AS claimed,
         CAST(coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NOT NULL), 0) AS bigint) AS running
-    FROM celeriac.tickets WHERE role = :role
+    FROM celeriac.tickets WHERE role = ANY (celeriac.lanes_of(:role))
 ) AS held CROSS JOIN LATERAL (
     SELECT count(*) AS unfinished FROM (
         SELECT FROM celeriac.tasks WHERE role = :role ORDER BY -id LIMIT :most + held.claimed + held.running) AS t
@@ -82,8 +82,9 @@ SELECT (SELECT count(*) FROM (
 """)
 
 WAITING_OF_ROLE = text("""
-SELECT ready AS nothing, later AS "time", behind_lock AS lock, parked AS account, members
-FROM celeriac.backlog(:role, :most)
+SELECT sum(ready) AS nothing, sum(later) AS "time", sum(behind_lock) AS lock, sum(parked) AS account,
+    sum(members) AS members
+FROM unnest(celeriac.lanes_of(:role)) AS of_role (lane), LATERAL celeriac.backlog(lane, :most)
 """)
 
 # INVARIANT of `names`: one descent per role that has unfinished tasks, or is registered.
@@ -99,8 +100,9 @@ WITH RECURSIVE busy AS (
 SELECT names.role, coalesce(r.definition ->> 'queue', names.role) AS queue, coalesce(r.paused, false) AS paused,
     r.paused_until,
     w.size AS "window", w.newcomer AS newcomer_seconds,
-    greatest(0, unfinished.n - b.claimed - b.running) AS pending, b.ready, b.later, b.behind_lock AS behind, b.parked,
-    b.members, b.claimed, b.running, b.stale, oldest.seconds AS oldest_ready_seconds
+    CASE WHEN r.definition ?| '{queues,lane_of}' THEN b.ready + b.later + b.behind_lock + b.parked + b.members
+        ELSE greatest(0, unfinished.n - b.claimed - b.running) END AS pending, b.ready, b.later,
+    b.behind_lock AS behind, b.parked, b.members, b.claimed, b.running, b.stale, oldest.seconds AS oldest_ready_seconds
 FROM names LEFT JOIN celeriac.roles r ON r.role = names.role
 LEFT JOIN LATERAL celeriac.current_window(names.role) AS w ON true
 CROSS JOIN LATERAL celeriac.backlog(names.role, :most) AS b
@@ -109,15 +111,20 @@ CROSS JOIN LATERAL (SELECT count(*) AS n FROM (
     ORDER BY -id LIMIT :most + b.claimed + b.running) AS p) AS unfinished
 CROSS JOIN LATERAL (
     SELECT extract(epoch FROM statement_timestamp() - min(scheduled_for)) AS seconds
-    FROM (SELECT * FROM celeriac.tasks WHERE role = names.role ORDER BY -id DESC LIMIT :look) AS first_ones
-    WHERE (SELECT true FROM celeriac.ready e WHERE e.role = first_ones.role AND e.account = first_ones.account
+    FROM (SELECT * FROM celeriac.tasks WHERE role = celeriac.role_of(names.role) ORDER BY -id DESC LIMIT :look)
+        AS first_ones
+    WHERE celeriac.lane(first_ones.role, first_ones.queue) = names.role
+        AND (SELECT true FROM celeriac.ready e WHERE e.role = names.role AND e.account = first_ones.account
         AND e.priority = first_ones.priority AND e.due_at = first_ones.scheduled_for AND e.id = first_ones.id)
 ) AS oldest
 WHERE CAST(:role AS text) IS NULL OR names.role = :role
 ORDER BY names.role
 """)
 
-DUE = text("SELECT ready + due + behind_lock + parked FROM celeriac.backlog(:role)")
+DUE = text("""
+SELECT CAST(sum(ready + due + behind_lock + parked) AS bigint)
+FROM unnest(celeriac.lanes_of(:role)) AS of_role (lane), LATERAL celeriac.backlog(lane)
+""")
 
 # Registered roles only.
 BACKLOGS = text("""

@@ -19,6 +19,7 @@ from celeriac.insights.tasks.pages import COLUMNS, ENDS, IDS, IDS_OF_WALK, PAGES
 from celeriac.insights.tasks.ranges import ends
 from celeriac.insights.tasks.redaction import refuse_sensitive, without_progress
 from celeriac.store.encoding import Unfit, encoded
+from celeriac.store.lanes import parts_of_lane
 from celeriac.store.states import ALL, RUNNING, STALE, WAITS_FOR_TIME, WORDS, statuses_of
 
 #: Columns of a task in a list.
@@ -70,6 +71,13 @@ class Filter:
     silent: bool | None = None
     priority: str | None = None
     schedule: str | None = None
+    queue: str | None = None
+
+    def __post_init__(self) -> None:
+        """A role's name may be that of a lane, as lists of roles have it."""
+        if self.role is not None and (queue := parts_of_lane(self.role)[1]) is not None:
+            object.__setattr__(self, "queue", queue)
+            object.__setattr__(self, "role", parts_of_lane(self.role)[0])
 
     @classmethod
     def of(cls, words: Sequence[str], *, waits_for: str | None = None, **conditions: Any) -> Filter:

@@ -10,7 +10,7 @@ COLUMNS = """
     id, task_id, role, account, lock_key, unique_key, status, waits_for, priority, scheduled_for, expires_at,
     worker_id, claimed_at, started_at, last_heartbeat_at, cancel_requested_at, completed_at, progress,
     error_message, retry_count, max_retries, tries, max_rounds, losses, timeout, parent_id, enqueued_by, created_at,
-    updated_at"""
+    updated_at, queue"""
 
 _AT = "coalesce(CAST(:until AS timestamptz), statement_timestamp())"
 # Running tasks are counted as `celeriac.stale` does; others always match.
@@ -28,6 +28,8 @@ OF_SCHEDULE = """(CAST(:schedule AS text) IS NULL
 FILTER = f"""
     (CAST(:statuses AS text[]) IS NULL OR status = ANY(CAST(:statuses AS text[])))
     AND (CAST(:role AS text) IS NULL OR role = :role)
+    AND (CAST(:queue AS text) IS NULL OR :queue = coalesce(queue, (
+        SELECT r.definition ->> 'queue' FROM celeriac.roles r WHERE r.role = page.role), role))
     AND (CAST(:account AS text) IS NULL OR account = :account)
     AND (CAST(:lock_key AS text) IS NULL OR lock_key = :lock_key)
     AND (CAST(:unique_key AS text) IS NULL OR unique_key = :unique_key)
@@ -74,7 +76,8 @@ WITH RECURSIVE names AS (
 _HELD = f"""
 WITH walk AS MATERIALIZED (
     SELECT id, CAST(id AS text) AS place FROM celeriac.tickets k, unnest(k.ids) AS held (id)
-    WHERE (CAST(:role AS text) IS NULL OR k.role = :role) AND id < {AFTER} ORDER BY id DESC LIMIT :looks_at
+    WHERE (CAST(:role AS text) IS NULL OR k.role = ANY (celeriac.lanes_of(:role))) AND id < {AFTER}
+    ORDER BY id DESC LIMIT :looks_at
 )"""
 
 _ALL_BY_ID = f"""
@@ -120,7 +123,7 @@ WALKS = {
 # Each task's ticket: one scan of the tickets, of which there are few, instead of one for each task.
 TOKENS = """, held AS MATERIALIZED (
     SELECT coalesce(jsonb_object_agg(i, k.token), '{}') AS tokens FROM celeriac.tickets k, unnest(k.ids) AS i
-    WHERE (CAST(:role AS text) IS NULL OR k.role = :role)
+    WHERE (CAST(:role AS text) IS NULL OR k.role = ANY (celeriac.lanes_of(:role)))
         AND i BETWEEN (SELECT min(id) FROM walk) AND (SELECT max(id) FROM walk)
 )"""
 
@@ -130,18 +133,20 @@ _UNFINISHED = """
         CASE WHEN k.token IS NULL THEN 'pending' WHEN k.worker_id IS NULL THEN 'claimed' ELSE 'running' END AS status,
         CASE WHEN k.token IS NULL THEN coalesce(
             (SELECT 'time' FROM celeriac.later l
-                WHERE l.role = t.role AND l.account = t.account AND l.due_at = t.scheduled_for AND l.id = t.id),
+                WHERE l.role = celeriac.lane(t.role, t.queue) AND l.account = t.account
+                    AND l.due_at = t.scheduled_for AND l.id = t.id),
             (SELECT 'lock' FROM celeriac.behind b WHERE b.lock_key = t.lock_key AND b.priority = t.priority
                 AND b.due_at = t.scheduled_for AND b.id = t.id),
-            (SELECT 'account' FROM celeriac.parked p WHERE p.account = t.account AND p.role = t.role
-                AND p.priority = t.priority AND p.due_at = t.scheduled_for AND p.id = t.id),
+            (SELECT 'account' FROM celeriac.parked p WHERE p.account = t.account
+                AND p.role = celeriac.lane(t.role, t.queue) AND p.priority = t.priority
+                AND p.due_at = t.scheduled_for AND p.id = t.id),
             (SELECT 'members' FROM celeriac.barriers b WHERE b.id = t.id)
         ) END AS waits_for,
         t.priority, t.scheduled_for, t.expires_at, k.worker_id, k.claimed_at,
         coalesce(k.started_at, t.started_at) AS started_at, k.heartbeat_at AS last_heartbeat_at, t.cancel_requested_at,
         CAST(NULL AS timestamptz) AS completed_at, t.progress, t.error_message, t.retry_count, t.max_retries, t.tries,
         t.max_rounds, t.losses, t.timeout, t.parent_id, t.enqueued_by, t.created_at,
-        greatest(t.updated_at, k.claimed_at, k.started_at) AS updated_at, t.args, t.kwargs
+        greatest(t.updated_at, k.claimed_at, k.started_at) AS updated_at, t.queue, t.args, t.kwargs
     FROM celeriac.tasks t
     LEFT JOIN LATERAL (
         SELECT * FROM celeriac.tickets

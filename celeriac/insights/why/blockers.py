@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from celeriac.store.lanes import lane_of
 from celeriac.store.plans import lookups
 
 #: Most blockers that are returned.
@@ -170,7 +171,8 @@ def in_the_way(connection: Connection) -> list[Blocker]:
 
 def blockers_of(connection: Connection, task: Mapping[str, Any]) -> list[Blocker]:
     """Return the sessions that have locked a task's rows, its account's policy, or a whole table."""
-    whose = {"id": task["id"], "token": task["token"], "role": task["role"], "account": task["account"]}
+    lane = lane_of(task["role"], task.get("queue"))
+    whose = {"id": task["id"], "token": task["token"], "role": lane, "account": task["account"]}
     wanted = whose | {"priority": task["priority"], "due": task["scheduled_for"]}
     pids = set(connection.execute(ON_TASK, wanted).scalars())
     met = blockers(connection, only=list(pids))

@@ -12,13 +12,15 @@ from sqlalchemy import Connection, Row, TextClause, text
 
 from celeriac.insights.fairness import rounds, shares
 from celeriac.insights.why import lines
+from celeriac.store.lanes import lane_of
 from celeriac.store.states import GONE, NO_TICK, PENDING, RUNNING, WAITS_FOR_LOCK, WAITS_FOR_MEMBERS
 
 STANDING = text("""
-SELECT statement_timestamp() AS now, r.role IS NOT NULL AS is_known, coalesce(r.paused, false) AS is_paused,
-    coalesce(r.definition ->> 'queue', asked.role) AS queue,
+SELECT statement_timestamp() AS now, r.role IS NOT NULL AS is_known,
+    EXISTS (SELECT FROM celeriac.roles WHERE role IN (asked.role, asked.lane) AND paused) AS is_paused,
+    coalesce(nullif(split_part(asked.lane, ',', 2), ''), r.definition ->> 'queue', asked.role) AS queue,
     coalesce(CASE WHEN r.definition ->> 'window_by_measure' = 'true'
-        THEN (SELECT size FROM celeriac.current_window(asked.role))
+        THEN (SELECT size FROM celeriac.current_window(asked.lane))
         ELSE CAST(r.definition ->> 'window' AS integer) END, 2000) AS size,
     coalesce(CAST(r.definition ->> 'batch_size' AS integer), 1000) AS batch_size,
     coalesce(CAST(r.definition ->> 'prompt' AS boolean), true) AS prompt,
@@ -28,18 +30,18 @@ SELECT statement_timestamp() AS now, r.role IS NOT NULL AS is_known, coalesce(r.
     l.rate_limit, CASE WHEN l.rate_limit IS NOT NULL THEN celeriac.tokens(l) END AS tokens,
     celeriac.per_second(l.rate_limit) AS per_second,
     coalesce(b.cursor, '') AS cursor, b.seconds_per_task, s.id AS last_pass, s.last_at, s.by AS last_by, s.why_nothing
-FROM (SELECT CAST(:role AS text) AS role, CAST(:account AS text) AS account) AS asked
+FROM (SELECT CAST(:lane AS text) AS lane, celeriac.role_of(:lane) AS role, CAST(:account AS text) AS account) AS asked
 LEFT JOIN celeriac.roles r ON r.role = asked.role
 LEFT JOIN celeriac.account_policies p ON p.account = asked.account
 LEFT JOIN celeriac.role_limits l ON l.role = asked.role
-LEFT JOIN celeriac.batchers b ON b.role = asked.role
+LEFT JOIN celeriac.batchers b ON b.role = asked.lane
 LEFT JOIN LATERAL (SELECT * FROM celeriac.passes WHERE id = b.last_pass LIMIT 1) AS s ON true
 """)
 
 HOLDING = text("""
 WITH held AS MATERIALIZED (
     SELECT ids, accounts, worker_id, claimed_at FROM celeriac.tickets
-    WHERE role = :role AND claimed_at >= coalesce((SELECT held_since FROM celeriac.batcher(:role)), '-infinity')
+    WHERE role = :lane AND claimed_at >= coalesce((SELECT held_since FROM celeriac.batcher(:lane)), '-infinity')
 )
 SELECT CAST(coalesce(sum(cardinality(ids)), 0) AS integer) AS n,
     CAST(coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NULL), 0) AS integer) AS unstarted,
@@ -75,7 +77,7 @@ SELECT t.id, t.role, t.status, coalesce(r.paused, false) AS role_paused, t.worke
     coalesce(CAST(r.definition ->> 'stale_after' AS double precision), 600) AS stale_after, w.status AS worker_status
 FROM (SELECT * FROM celeriac.unfinished WHERE id = (
     SELECT head FROM celeriac.locks WHERE lock_key = :lock_key) LIMIT 1) AS t
-LEFT JOIN celeriac.roles r ON r.role = t.role LEFT JOIN celeriac.batchers b ON b.role = t.role
+LEFT JOIN celeriac.roles r ON r.role = t.role LEFT JOIN celeriac.batchers b ON b.role = celeriac.lane(t.role, t.queue)
 LEFT JOIN celeriac.workers w ON w.worker_id = t.worker_id
 """)
 
@@ -141,13 +143,22 @@ class Situation:
         self.broker = broker
 
     @property
+    def lane(self) -> str:
+        return lane_of(self.task["role"], self.task.get("queue"))
+
+    @property
+    def entry(self) -> Mapping[str, Any]:
+        """The task with its lane in place of its role, as its entry in a line has it."""
+        return {**self.task, "role": self.lane}
+
+    @property
     def is_pending(self) -> bool:
         return bool(self.task["status"] == PENDING)
 
     @cached_property
     def of(self) -> Row[Any]:
         """The state of its role and its account."""
-        return self._one(STANDING, role=self.task["role"], account=self.task["account"])
+        return self._one(STANDING, lane=self.lane, account=self.task["account"])
 
     @property
     def now(self) -> datetime:
@@ -172,7 +183,7 @@ class Situation:
     @cached_property
     def held(self) -> Row[Any]:
         """The claimed or running tasks of its role: `n`, `unstarted`, those claimed `before` it, `accounts`."""
-        return self._one(HOLDING, role=self.task["role"], claimed_at=self.task["claimed_at"])
+        return self._one(HOLDING, lane=self.lane, claimed_at=self.task["claimed_at"])
 
     @property
     def holding(self) -> int:
@@ -236,13 +247,13 @@ class Situation:
             return self.members.n
         if self.task["waits_for"] == WAITS_FOR_LOCK:
             return lines.ahead_of_lock(self.connection, self.task)
-        return lines.ahead_in_account(self.connection, self.task)
+        return lines.ahead_in_account(self.connection, self.entry)
 
     @cached_property
     def ahead_in_account(self) -> int:
         """Tasks of its account that go first, also if it is not ready yet."""
         in_line = self.task["waits_for"] is None and self.ahead is not None
-        return self.ahead or 0 if in_line else lines.ahead_in_account(self.connection, self.task)
+        return self.ahead or 0 if in_line else lines.ahead_in_account(self.connection, self.entry)
 
     @cached_property
     def tokens(self) -> float | None:
@@ -271,20 +282,20 @@ class Situation:
     def others_first(self) -> int:
         """Slots that a pass gives to other accounts before this task, at most `free`."""
         return lines.others_first(
-            self.connection, self.task, ahead=self.ahead_in_account, weight=self.of.weight, cursor=self.of.cursor,
+            self.connection, self.entry, ahead=self.ahead_in_account, weight=self.of.weight, cursor=self.of.cursor,
             holding=self.held.accounts, free=self.free,
         )  # fmt: skip
 
     @cached_property
     def fair(self) -> float | None:
         """The account's fair share of the role's slots; None if it is not among the accounts read."""
-        accounts = shares.shares(self.connection, self.task["role"], limit=shares.MOST).accounts
+        accounts = shares.shares(self.connection, self.lane, limit=shares.MOST).accounts
         return next((share.fair for share in accounts if share.account == self.task["account"]), None)
 
     @cached_property
     def rounds(self) -> int:
         """Rounds that its account has waited while holding nothing, by the record of the last passes."""
-        return rounds.rounds(self.connection, self.task["role"], self.task["account"])
+        return rounds.rounds(self.connection, self.lane, self.task["account"])
 
     def _one(self, statement: TextClause, **parameters: Any) -> Row[Any]:
         return self.connection.execute(statement, parameters).one()

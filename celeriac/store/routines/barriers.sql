@@ -31,7 +31,7 @@ WITH wanted AS MATERIALIZED (
             + coalesce(CAST(t.headers -> 'canvas' ->> 'delay' AS double precision), 0) * interval '1 second'),
         updated_at = clock_timestamp()
     WHERE t.id = ANY (ARRAY(SELECT id FROM gone))
-    RETURNING t.id, t.role, t.account, t.priority, t.scheduled_for AS due_at, t.lock_key, t.losses,
+    RETURNING t.id, celeriac.lane(t.role, t.queue) AS role, t.account, t.priority, t.scheduled_for AS due_at, t.lock_key, t.losses,
         t.scheduled_for > clock_timestamp() AS waits
 ), to_later AS (
     INSERT INTO celeriac.later (role, account, due_at, id) SELECT role, account, due_at, id FROM through WHERE waits
@@ -51,13 +51,13 @@ $$;
 -- A task that ends without its worker's telling (cancelled, expired, lost too often, stopped at its limit) leaves links of
 -- its chain that never come, and errbacks that nobody calls. A task of the same role, which runs no handler, sees to that
 -- and holds back what the ended one did.
-CREATE OR REPLACE FUNCTION celeriac.fall_out(
-    of_task bigint, task_id text, role text, account text, headers jsonb, status text, reason text, workflow text,
-    barrier uuid
+CREATE OR REPLACE FUNCTION celeriac.fall_out_of(
+    queue text, of_task bigint, task_id text, role text, account text, headers jsonb, status text, reason text,
+    workflow text, barrier uuid
 ) RETURNS bigint LANGUAGE sql AS $$
 WITH fresh AS (
-    INSERT INTO celeriac.tasks (task_id, role, account, headers, max_retries, parent_id, workflow, barrier)
-    SELECT celeriac.fresh_id(), role, account,
+    INSERT INTO celeriac.tasks (task_id, role, queue, account, headers, max_retries, parent_id, workflow, barrier)
+    SELECT celeriac.fresh_id(), role, queue, account,
         jsonb_build_object('canvas', (headers -> 'canvas') || jsonb_build_object('fall_out', jsonb_build_object(
             'task_id', task_id, 'status', status, 'error', reason)), 'workflow', workflow), 0, of_task, workflow,
         barrier
@@ -65,6 +65,15 @@ WITH fresh AS (
     RETURNING *
 )
 INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id)
-SELECT (SELECT seg FROM celeriac.ring), f.role, f.account, f.priority, f.scheduled_for, f.id FROM fresh f
+SELECT (SELECT seg FROM celeriac.ring), celeriac.lane(f.role, f.queue), f.account, f.priority, f.scheduled_for, f.id
+FROM fresh f
 RETURNING id
+$$;
+
+-- For workers of the release before, whose tasks have no queue of their own.
+CREATE OR REPLACE FUNCTION celeriac.fall_out(
+    of_task bigint, task_id text, role text, account text, headers jsonb, status text, reason text, workflow text,
+    barrier uuid
+) RETURNS bigint LANGUAGE sql AS $$
+SELECT celeriac.fall_out_of(NULL, of_task, task_id, role, account, headers, status, reason, workflow, barrier)
 $$;

@@ -31,14 +31,16 @@ BEGIN
             INSERT INTO celeriac.history (
                 id, task_id, role, account, lock_key, unique_key, status, priority, aged, scheduled_for, expires_at,
                 args, kwargs, headers, claimed_at, completed_at, progress, error_message, retry_count, max_retries,
-                tries, max_rounds, losses, timeout, parent_id, enqueued_by, created_at, workflow, barrier, place)
+                tries, max_rounds, losses, timeout, parent_id, enqueued_by, created_at, workflow, barrier, place,
+                queue)
             SELECT id, task_id, role, account, lock_key, unique_key, 'cancelled', priority, aged, scheduled_for,
                 expires_at, args, kwargs, headers, claimed_at, clock_timestamp(), progress, reason, retry_count,
                 max_retries, tries, max_rounds, losses, timeout, parent_id, enqueued_by, created_at, workflow,
-                barrier, place
+                barrier, place, queue
             FROM found WHERE found.id = ANY (ended) AND celeriac.leaves_row(role, barrier)
         ), fallen AS (
-            SELECT count(celeriac.fall_out(id, task_id, role, account, headers, 'cancelled', reason, workflow, barrier))
+            SELECT count(celeriac.fall_out_of(
+                queue, id, task_id, role, account, headers, 'cancelled', reason, workflow, barrier))
             FROM found WHERE found.id = ANY (ended) AND headers -> 'canvas' IS NOT NULL
         ), to_join AS (
             INSERT INTO celeriac.joins (barrier) SELECT DISTINCT barrier FROM found

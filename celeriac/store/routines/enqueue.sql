@@ -25,7 +25,7 @@ BEGIN
     SELECT t.id INTO expired FROM celeriac.tasks t
     WHERE t.role = task_role AND t.unique_key = key AND t.expires_at <= clock_timestamp()
         AND NOT EXISTS (
-            SELECT FROM celeriac.tickets k WHERE k.role = t.role AND k.worker_id IS NOT NULL AND t.id = ANY (k.ids));
+            SELECT FROM celeriac.tickets k WHERE k.role = celeriac.lane(t.role, t.queue) AND k.worker_id IS NOT NULL AND t.id = ANY (k.ids));
     IF NOT FOUND THEN
         RETURN false;
     END IF;
@@ -78,7 +78,8 @@ CREATE OR REPLACE FUNCTION celeriac.enqueue(
     timeout double precision DEFAULT NULL,
     max_retries integer DEFAULT NULL,
     expires_at timestamptz DEFAULT NULL,
-    enqueued_by text DEFAULT NULL
+    enqueued_by text DEFAULT NULL,
+    queue text DEFAULT NULL
 ) RETURNS celeriac.receipt LANGUAGE plpgsql SECURITY DEFINER AS $$
 #variable_conflict use_column
 DECLARE
@@ -86,6 +87,7 @@ DECLARE
     rule jsonb;
     call jsonb;
     task celeriac.tasks;
+    lane text;
     is_named CONSTANT boolean := enqueue.task_id IS NOT NULL;
     receipt celeriac.receipt;
     differs boolean;
@@ -98,12 +100,14 @@ BEGIN
             || quote_literal(enqueue.role), 'Ask for it: celeriac logins limit ' || session_user || ' --role ...');
     END IF;
     SELECT r.* INTO declared FROM celeriac.roles r WHERE r.role = enqueue.role;
-    IF NOT FOUND THEN
+    IF NOT FOUND OR declared.definition ? 'lane_of' THEN
         PERFORM celeriac.refuse('42704', 'no role ' || coalesce(quote_literal(enqueue.role), 'NULL'),
             'Start a worker of the code that declares it, or check the spelling.');
     END IF;
     rule := declared.definition;
     task.role := declared.role;
+    task.queue := celeriac.other_queue(task.role, rule, enqueue.queue);
+    lane := celeriac.lane(task.role, task.queue);
     call := celeriac.bind(task.role, declared.parameters, enqueue.args);
     PERFORM celeriac.readable(task.role, call - 'bound', coalesce((rule ->> 'max_argument_bytes')::bigint, 262144));
 
@@ -163,11 +167,11 @@ BEGIN
     FOR attempt IN 1..100 LOOP
         INSERT INTO celeriac.tasks (
             task_id, role, account, lock_key, unique_key, priority, args, kwargs, scheduled_for, expires_at,
-            max_retries, max_rounds, timeout, enqueued_by
+            max_retries, max_rounds, timeout, enqueued_by, queue
         )
         SELECT task.task_id, task.role, task.account, task.lock_key, task.unique_key, task.priority, call -> 'args',
             call -> 'kwargs', task.scheduled_for, enqueue.expires_at, task.max_retries,
-            (rule ->> 'max_rounds')::integer, enqueue.timeout, task.enqueued_by
+            (rule ->> 'max_rounds')::integer, enqueue.timeout, task.enqueued_by, task.queue
         WHERE NOT is_named OR NOT EXISTS (SELECT FROM celeriac.history_named(ARRAY[task.task_id]))
         ON CONFLICT DO NOTHING RETURNING id INTO receipt.id;
         receipt.is_new := FOUND;
@@ -213,16 +217,33 @@ BEGIN
     END IF;
     IF task.scheduled_for > statement_timestamp() THEN
         INSERT INTO celeriac.later (role, account, due_at, id)
-        VALUES (task.role, task.account, task.scheduled_for, receipt.id);
+        VALUES (lane, task.account, task.scheduled_for, receipt.id);
     ELSIF task.lock_key IS NOT NULL THEN
         INSERT INTO celeriac.behind (lock_key, priority, due_at, id, role, account)
-        VALUES (task.lock_key, task.priority, task.scheduled_for, receipt.id, task.role, task.account);
+        VALUES (task.lock_key, task.priority, task.scheduled_for, receipt.id, lane, task.account);
         INSERT INTO celeriac.looks (lock_key) VALUES (task.lock_key);
     ELSE
         INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id)
-        SELECT seg, task.role, task.account, task.priority, task.scheduled_for, receipt.id FROM celeriac.ring;
+        SELECT seg, lane, task.account, task.priority, task.scheduled_for, receipt.id FROM celeriac.ring;
     END IF;
     RETURN receipt;
+END $$;
+
+-- Beside the one of before, which had no queue, a call would fit both. Who may call that one may call this one.
+DO $$
+DECLARE
+    before CONSTANT regprocedure := to_regprocedure('celeriac.enqueue(text, jsonb, integer, timestamptz, text, text, text, '
+        'text, double precision, integer, timestamptz, text)');
+    allowed regrole;
+BEGIN
+    IF before IS NULL THEN
+        RETURN;
+    END IF;
+    FOR allowed IN SELECT a.grantee FROM pg_proc p, aclexplode(p.proacl) AS a WHERE p.oid = before AND a.grantee <> 0 LOOP
+        EXECUTE format('GRANT EXECUTE ON FUNCTION celeriac.enqueue(text, jsonb, integer, timestamptz, text, text, text, '
+            'text, double precision, integer, timestamptz, text, text) TO %s', allowed);
+    END LOOP;
+    EXECUTE 'DROP FUNCTION ' || before;
 END $$;
 
 -- It acts with its owner's rights, so what its names mean must not be the caller's to say; and any login may call any

@@ -7,7 +7,7 @@
 -- the statement that asks.
 CREATE OR REPLACE FUNCTION celeriac.held_back(of_role text, of_account text) RETURNS SETOF boolean LANGUAGE sql STABLE
 AS $$
-SELECT true FROM celeriac.roles WHERE role = of_role AND paused
+SELECT true FROM celeriac.roles WHERE role IN (of_role, celeriac.role_of(of_role)) AND paused
 UNION ALL
 SELECT true FROM celeriac.account_policies WHERE account = of_account AND (paused OR cap = 0)
 $$;

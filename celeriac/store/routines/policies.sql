@@ -13,7 +13,7 @@ END $$;
 CREATE OR REPLACE FUNCTION celeriac.hand_back(of_role text, of_account text, reason text) RETURNS bigint LANGUAGE sql AS $$
 WITH held AS MATERIALIZED (
     SELECT k.token, i.id FROM celeriac.tickets k, unnest(k.ids, k.accounts) AS i (id, account)
-    WHERE k.worker_id IS NULL AND (of_role IS NULL OR k.role = of_role) AND (of_account IS NULL OR i.account = of_account)
+    WHERE k.worker_id IS NULL AND (of_role IS NULL OR of_role IN (k.role, celeriac.role_of(k.role))) AND (of_account IS NULL OR i.account = of_account)
 )
 SELECT count(*) FROM celeriac.release(
     ARRAY(SELECT DISTINCT token FROM held), ARRAY(SELECT id FROM held), false, 'handed_back', reason, current_user, false)

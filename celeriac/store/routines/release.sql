@@ -49,14 +49,14 @@ WITH held AS MATERIALIZED (
         id, task_id, role, account, lock_key, unique_key, status, priority, aged, scheduled_for, expires_at, args,
         kwargs, headers, worker_id, worker_pid, claimed_at, started_at, completed_at, progress, error_message,
         retry_count, max_retries, tries, max_rounds, losses, timeout, parent_id, enqueued_by, created_at, workflow,
-        barrier, place)
+        barrier, place, queue)
     SELECT id, task_id, role, account, lock_key, unique_key, becomes, priority, aged, scheduled_for, expires_at, args,
         kwargs, headers, worker_id, worker_pid, claimed_at, began_at, clock_timestamp(), progress, reason, retry_count,
         max_retries, tries, max_rounds, losses + CASE WHEN is_lost THEN 1 ELSE 0 END, timeout, parent_id, enqueued_by,
-        created_at, workflow, barrier, place
+        created_at, workflow, barrier, place, queue
     FROM judged WHERE becomes <> 'pending' AND celeriac.leaves_row(role, barrier)
 ), fallen AS (
-    SELECT count(celeriac.fall_out(id, task_id, role, account, headers, becomes, reason, workflow, barrier))
+    SELECT count(celeriac.fall_out_of(queue, id, task_id, role, account, headers, becomes, reason, workflow, barrier))
     FROM judged WHERE becomes <> 'pending' AND headers -> 'canvas' IS NOT NULL
 ), to_join AS (
     INSERT INTO celeriac.joins (barrier) SELECT DISTINCT barrier FROM judged
@@ -72,12 +72,12 @@ WITH held AS MATERIALIZED (
     RETURNING t.id, t.scheduled_for, t.losses
 ), to_ready AS (
     INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id, losses)
-    SELECT (SELECT seg FROM celeriac.ring), j.role, j.account, j.priority, j.scheduled_for, j.id,
+    SELECT (SELECT seg FROM celeriac.ring), celeriac.lane(j.role, j.queue), j.account, j.priority, j.scheduled_for, j.id,
         least(j.losses + CASE WHEN j.is_lost THEN 1 ELSE 0 END, 9)
     FROM judged j WHERE j.becomes = 'pending' AND j.delay IS NULL
 ), to_later AS (
     INSERT INTO celeriac.later (role, account, due_at, id)
-    SELECT j.role, j.account, a.scheduled_for, j.id
+    SELECT celeriac.lane(j.role, j.queue), j.account, a.scheduled_for, j.id
     FROM judged j JOIN again a ON a.id = j.id WHERE j.becomes = 'pending' AND j.delay IS NOT NULL
 ), unlocked AS (
     DELETE FROM celeriac.locks l USING judged j

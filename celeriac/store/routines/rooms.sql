@@ -4,11 +4,11 @@ SELECT t.id, t.task_id, t.role, t.account, t.lock_key, t.unique_key,
     CASE WHEN k.token IS NULL THEN 'pending' WHEN k.worker_id IS NULL THEN 'claimed' ELSE 'running' END AS status,
     CASE WHEN k.token IS NULL THEN coalesce(
         (SELECT 'time' FROM celeriac.later l
-            WHERE l.role = t.role AND l.account = t.account AND l.due_at = t.scheduled_for AND l.id = t.id),
+            WHERE l.role = celeriac.lane(t.role, t.queue) AND l.account = t.account AND l.due_at = t.scheduled_for AND l.id = t.id),
         (SELECT 'lock' FROM celeriac.behind b
             WHERE b.lock_key = t.lock_key AND b.priority = t.priority AND b.due_at = t.scheduled_for AND b.id = t.id),
         (SELECT 'account' FROM celeriac.parked p
-            WHERE p.account = t.account AND p.role = t.role AND p.priority = t.priority
+            WHERE p.account = t.account AND p.role = celeriac.lane(t.role, t.queue) AND p.priority = t.priority
                 AND p.due_at = t.scheduled_for AND p.id = t.id),
         (SELECT 'members' FROM celeriac.barriers b WHERE b.id = t.id)
     ) END AS waits_for,
@@ -17,7 +17,7 @@ SELECT t.id, t.task_id, t.role, t.account, t.lock_key, t.unique_key,
     t.cancel_requested_at, CAST(NULL AS timestamptz) AS completed_at, t.progress, CAST(NULL AS jsonb) AS result,
     t.error_message, t.retry_count, t.max_retries, t.tries, t.max_rounds, t.losses, t.timeout, t.parent_id,
     t.enqueued_by, t.created_at, greatest(t.updated_at, k.claimed_at, k.started_at) AS updated_at, t.workflow, t.barrier,
-    t.place
+    t.place, t.queue
 FROM celeriac.tasks t
 LEFT JOIN (SELECT unnest(ids) AS id, token, worker_id, worker_pid, claimed_at, started_at, heartbeat_at
     FROM celeriac.tickets) AS k ON k.id = t.id;
@@ -29,7 +29,7 @@ SELECT id, task_id, role, account, lock_key, unique_key, status, CAST(NULL AS te
     started_at, CASE WHEN worker_id IS NOT NULL THEN completed_at END AS last_heartbeat_at,
     CAST(NULL AS timestamptz) AS cancel_requested_at,
     completed_at, progress, result, error_message, retry_count, max_retries, tries, max_rounds, losses, timeout,
-    parent_id, enqueued_by, created_at, completed_at AS updated_at, workflow, barrier, place
+    parent_id, enqueued_by, created_at, completed_at AS updated_at, workflow, barrier, place, queue
 FROM celeriac.history;
 
 -- Every task as one row: what the documents call `worker_tasks`.
@@ -73,7 +73,7 @@ SET jit = off
 SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
 SELECT k.token FROM (
     SELECT DISTINCT t.role FROM unnest(wanted) AS i (id), LATERAL (
-        SELECT t.role FROM celeriac.tasks t WHERE t.id = i.id LIMIT 1) AS t) AS r, LATERAL (
+        SELECT celeriac.lane(t.role, t.queue) AS role FROM celeriac.tasks t WHERE t.id = i.id LIMIT 1) AS t) AS r, LATERAL (
     SELECT k.token FROM celeriac.tickets k WHERE k.role = r.role AND k.ids && wanted AND k.claimed_at >= coalesce(
         (SELECT held_since FROM celeriac.batcher(r.role)), '-infinity') OFFSET 0) AS k
 $$;
@@ -110,11 +110,11 @@ BEGIN
         END IF;
         SELECT coalesce(array_agg(e.id), '{}') INTO readied FROM celeriac.in_order(wanted) AS i (id), LATERAL (
             SELECT t.* FROM celeriac.tasks t WHERE t.id = i.id LIMIT 1) AS t, LATERAL (
-            SELECT e.id FROM celeriac.ready e WHERE e.role = t.role AND e.account = t.account
+            SELECT e.id FROM celeriac.ready e WHERE e.role = celeriac.lane(t.role, t.queue) AND e.account = t.account
                 AND e.priority = t.priority AND e.due_at = t.scheduled_for AND e.id = t.id LIMIT 1 FOR UPDATE) AS e;
         SELECT coalesce(array_agg(e.id), '{}') INTO delayed FROM celeriac.in_order(wanted) AS i (id), LATERAL (
             SELECT t.* FROM celeriac.tasks t WHERE t.id = i.id LIMIT 1) AS t, LATERAL (
-            SELECT e.id FROM celeriac.later e WHERE e.role = t.role AND e.account = t.account
+            SELECT e.id FROM celeriac.later e WHERE e.role = celeriac.lane(t.role, t.queue) AND e.account = t.account
                 AND e.due_at = t.scheduled_for AND e.id = t.id LIMIT 1 FOR UPDATE) AS e;
         SELECT coalesce(array_agg(e.id), '{}') INTO queued FROM celeriac.in_order(wanted) AS i (id), LATERAL (
             SELECT t.* FROM celeriac.tasks t WHERE t.id = i.id LIMIT 1) AS t, LATERAL (
@@ -122,7 +122,7 @@ BEGIN
                 AND e.due_at = t.scheduled_for AND e.id = t.id LIMIT 1 FOR UPDATE) AS e;
         SELECT coalesce(array_agg(e.id), '{}') INTO stopped FROM celeriac.in_order(wanted) AS i (id), LATERAL (
             SELECT t.* FROM celeriac.tasks t WHERE t.id = i.id LIMIT 1) AS t, LATERAL (
-            SELECT e.id FROM celeriac.parked e WHERE e.account = t.account AND e.role = t.role
+            SELECT e.id FROM celeriac.parked e WHERE e.account = t.account AND e.role = celeriac.lane(t.role, t.queue)
                 AND e.priority = t.priority AND e.due_at = t.scheduled_for AND e.id = t.id LIMIT 1 FOR UPDATE) AS e;
         SELECT coalesce(array_agg(found.id), '{}') INTO waiting FROM (
             SELECT e.id FROM celeriac.barriers e WHERE e.id = ANY (wanted) ORDER BY e.id FOR UPDATE OF e) AS found;
@@ -153,7 +153,7 @@ BEGIN
     WITH found AS MATERIALIZED (
         SELECT e.tableoid AS part, e.ctid AS entry FROM unnest(leaving) AS i (id), LATERAL (
             SELECT t.* FROM celeriac.tasks t WHERE t.id = i.id LIMIT 1) AS t, LATERAL (
-            SELECT e.tableoid, e.ctid FROM celeriac.ready e WHERE e.role = t.role AND e.account = t.account
+            SELECT e.tableoid, e.ctid FROM celeriac.ready e WHERE e.role = celeriac.lane(t.role, t.queue) AND e.account = t.account
                 AND e.priority = t.priority AND e.due_at = t.scheduled_for AND e.id = t.id LIMIT 1) AS e
     )
     DELETE FROM celeriac.ready e USING found f
@@ -161,7 +161,7 @@ BEGIN
     DELETE FROM celeriac.later e WHERE e.ctid = ANY (ARRAY(
         SELECT e.ctid FROM unnest(leaving) AS i (id), LATERAL (
             SELECT t.* FROM celeriac.tasks t WHERE t.id = i.id LIMIT 1) AS t, LATERAL (
-            SELECT e.ctid FROM celeriac.later e WHERE e.role = t.role AND e.account = t.account
+            SELECT e.ctid FROM celeriac.later e WHERE e.role = celeriac.lane(t.role, t.queue) AND e.account = t.account
                 AND e.due_at = t.scheduled_for AND e.id = t.id LIMIT 1) AS e));
     DELETE FROM celeriac.behind e WHERE e.ctid = ANY (ARRAY(
         SELECT e.ctid FROM unnest(leaving) AS i (id), LATERAL (
@@ -171,7 +171,7 @@ BEGIN
     DELETE FROM celeriac.parked e WHERE e.ctid = ANY (ARRAY(
         SELECT e.ctid FROM unnest(leaving) AS i (id), LATERAL (
             SELECT t.* FROM celeriac.tasks t WHERE t.id = i.id LIMIT 1) AS t, LATERAL (
-            SELECT e.ctid FROM celeriac.parked e WHERE e.account = t.account AND e.role = t.role
+            SELECT e.ctid FROM celeriac.parked e WHERE e.account = t.account AND e.role = celeriac.lane(t.role, t.queue)
                 AND e.priority = t.priority AND e.due_at = t.scheduled_for AND e.id = t.id LIMIT 1) AS e));
     DELETE FROM celeriac.barriers e WHERE e.id = ANY (leaving);
     holding := ARRAY(SELECT celeriac.tickets_with(leaving));

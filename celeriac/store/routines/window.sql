@@ -10,6 +10,11 @@ SELECT coalesce(said, CAST(CASE
 END AS integer))
 $$;
 
+-- The lanes of a role: its own name first, then those of its further queues.
+CREATE OR REPLACE FUNCTION celeriac.lanes_of(of_role text) RETURNS text[] LANGUAGE sql STABLE AS $$
+SELECT of_role || ARRAY(SELECT r.role FROM celeriac.roles r WHERE r.definition ->> 'lane_of' = of_role ORDER BY r.role)
+$$;
+
 -- How many processes of live workers serve a queue.
 CREATE OR REPLACE FUNCTION celeriac.slots_of(of_queue text) RETURNS bigint LANGUAGE sql STABLE AS $$
 SELECT coalesce(sum(concurrency), 0) FROM celeriac.workers

@@ -8,6 +8,7 @@ DECLARE
             ('last_heartbeat_at', task.last_heartbeat_at), ('cancel_requested_at', task.cancel_requested_at),
             ('completed_at', task.completed_at)) AS t (name, given)
         WHERE t.given NOT BETWEEN '0001-01-02 00:00:00+00' AND '9999-12-30 00:00:00+00' LIMIT 1);
+    lane CONSTANT text := celeriac.lane(task.role, task.queue);
     head bigint;
 BEGIN
     IF task.status = 'pending' AND task.waits_for IS NULL AND task.headers -> 'canvas' ? 'awaits' THEN
@@ -30,14 +31,14 @@ BEGIN
             id, task_id, role, account, lock_key, unique_key, status, priority, aged, scheduled_for, expires_at, args,
             kwargs, headers, worker_id, worker_pid, claimed_at, started_at, completed_at, progress, result,
             error_message, retry_count, max_retries, tries, max_rounds, losses, timeout, parent_id, enqueued_by,
-            created_at, workflow, barrier, place)
+            created_at, workflow, barrier, place, queue)
         VALUES (
             task.id, task.task_id, task.role, task.account, task.lock_key, task.unique_key, task.status, task.priority,
             task.aged, task.scheduled_for, task.expires_at, task.args, task.kwargs, task.headers, task.worker_id,
             task.worker_pid, task.claimed_at, task.started_at, coalesce(task.completed_at, clock_timestamp()),
             task.progress, task.result, task.error_message, task.retry_count, task.max_retries, task.tries,
             task.max_rounds, task.losses, task.timeout, task.parent_id, task.enqueued_by, task.created_at,
-            task.workflow, task.barrier, task.place);
+            task.workflow, task.barrier, task.place, task.queue);
         INSERT INTO celeriac.joins (barrier) SELECT task.barrier WHERE task.barrier IS NOT NULL;
         RETURN;
     END IF;
@@ -47,13 +48,13 @@ BEGIN
     INSERT INTO celeriac.tasks (
         id, task_id, role, account, lock_key, unique_key, priority, aged, scheduled_for, expires_at, args, kwargs,
         headers, retry_count, max_retries, tries, max_rounds, losses, timeout, parent_id, enqueued_by, progress,
-        error_message, started_at, cancel_requested_at, created_at, workflow, barrier, place)
+        error_message, started_at, cancel_requested_at, created_at, workflow, barrier, place, queue)
     VALUES (
         task.id, task.task_id, task.role, task.account, task.lock_key, task.unique_key, task.priority, task.aged,
         task.scheduled_for, task.expires_at, task.args, task.kwargs, task.headers, task.retry_count, task.max_retries,
         task.tries, task.max_rounds, task.losses, task.timeout, task.parent_id, task.enqueued_by, task.progress,
         task.error_message, CASE WHEN task.status = 'pending' THEN task.started_at END, task.cancel_requested_at,
-        task.created_at, task.workflow, task.barrier, task.place);
+        task.created_at, task.workflow, task.barrier, task.place, task.queue);
     IF task.status IN ('claimed', 'running') THEN
         IF task.token IS NULL OR (task.status = 'running') <> (task.worker_id IS NOT NULL) THEN
             RAISE check_violation USING MESSAGE = 'a ' || task.status || ' task has a token, and a worker only if it runs',
@@ -61,7 +62,7 @@ BEGIN
         END IF;
         INSERT INTO celeriac.tickets (
             token, role, ids, accounts, worker_id, worker_pid, claimed_at, started_at, heartbeat_at)
-        VALUES (task.token, task.role, ARRAY[task.id], ARRAY[task.account], task.worker_id, task.worker_pid,
+        VALUES (task.token, lane, ARRAY[task.id], ARRAY[task.account], task.worker_id, task.worker_pid,
             coalesce(task.claimed_at, clock_timestamp()),
             CASE WHEN task.status = 'running' THEN coalesce(task.started_at, clock_timestamp()) END,
             CASE WHEN task.status = 'running' THEN coalesce(task.last_heartbeat_at, clock_timestamp()) END)
@@ -76,12 +77,12 @@ BEGIN
         RAISE check_violation USING MESSAGE = 'a task that waits has no token';
     ELSIF task.waits_for = 'time' THEN
         INSERT INTO celeriac.later (role, account, due_at, id, began)
-        VALUES (task.role, task.account, task.scheduled_for, task.id,
+        VALUES (lane, task.account, task.scheduled_for, task.id,
             task.started_at IS NOT NULL AND (task.retry_count > 0 OR task.tries = 0));
         RETURN;
     ELSIF task.waits_for = 'account' THEN
         INSERT INTO celeriac.parked (account, role, priority, due_at, id)
-        VALUES (task.account, task.role, task.priority, task.scheduled_for, task.id);
+        VALUES (task.account, lane, task.priority, task.scheduled_for, task.id);
         RETURN;
     ELSIF task.waits_for = 'members' THEN
         IF task.headers -> 'canvas' -> 'awaits' IS NULL THEN
@@ -94,7 +95,7 @@ BEGIN
     END IF;
     -- A ticket from before the time from which passes count them.
     UPDATE celeriac.batchers SET held_since = '-infinity', held_next = NULL, held_xid = NULL
-    WHERE role = task.role AND greatest(held_since, held_next) > task.claimed_at;
+    WHERE role = lane AND greatest(held_since, held_next) > task.claimed_at;
     IF task.lock_key IS NOT NULL AND task.waits_for IS NULL THEN
         INSERT INTO celeriac.locks AS l (lock_key, head) VALUES (task.lock_key, task.id) ON CONFLICT DO NOTHING
         RETURNING l.head INTO head;
@@ -104,13 +105,27 @@ BEGIN
     END IF;
     IF task.status = 'pending' AND (task.waits_for = 'lock' OR task.lock_key IS NOT NULL AND head IS NULL) THEN
         INSERT INTO celeriac.behind (lock_key, priority, due_at, id, role, account)
-        VALUES (task.lock_key, task.priority, task.scheduled_for, task.id, task.role, task.account);
+        VALUES (task.lock_key, task.priority, task.scheduled_for, task.id, lane, task.account);
         INSERT INTO celeriac.looks (lock_key) VALUES (task.lock_key);
     ELSIF task.status = 'pending' THEN
         INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id, losses)
-        VALUES (current_seg, task.role, task.account, task.priority, task.scheduled_for, task.id,
+        VALUES (current_seg, lane, task.account, task.priority, task.scheduled_for, task.id,
             least(task.losses, 9));
     END IF;
+END $$;
+
+-- The queue of a row to be written: null where it is the role's first. One that the role does not list is refused.
+CREATE OR REPLACE FUNCTION celeriac.other_queue(of_role text, rule jsonb, queue text) RETURNS text LANGUAGE plpgsql
+IMMUTABLE AS $$
+BEGIN
+    IF queue IS NULL OR queue = coalesce(rule ->> 'queue', of_role) THEN
+        RETURN NULL;
+    END IF;
+    IF rule -> 'queues' ? queue THEN
+        RETURN queue;
+    END IF;
+    RAISE invalid_parameter_value USING MESSAGE = of_role || ': no worker takes its tasks from the queue ' || quote_literal(queue),
+        HINT = 'Its code declares ' || coalesce(CASE WHEN rule ? 'queues' THEN rule ->> 'queues' END, rule ->> 'queue', of_role) || '.';
 END $$;
 
 -- A row to be inserted, with what its role's rules give where it says nothing: keys, priority, retries. Arguments that do
@@ -128,6 +143,7 @@ BEGIN
         RETURN task;
     END IF;
     rule := declared.definition;
+    task.queue := celeriac.other_queue(task.role, rule, task.queue);
     task.priority := coalesce(task.priority, CAST(rule ->> 'priority' AS integer));
     task.max_retries := coalesce(task.max_retries, CAST(rule ->> 'max_retries' AS integer));
     task.max_rounds := coalesce(task.max_rounds, CAST(rule ->> 'max_rounds' AS integer));
@@ -205,6 +221,10 @@ BEGIN
     DELETE FROM celeriac.tasks WHERE id = OLD.id;
     PERFORM FROM celeriac.forget(ARRAY[OLD.id]);
     IF TG_OP = 'UPDATE' THEN
+        IF NEW.queue IS DISTINCT FROM OLD.queue THEN
+            NEW.queue := celeriac.other_queue(NEW.role, (
+                SELECT definition FROM celeriac.roles WHERE role = NEW.role), NEW.queue);
+        END IF;
         IF OLD.status IN ('completed', 'failed', 'cancelled') AND NEW.status = 'pending' THEN
             NEW.completed_at := NULL;
         ELSIF NEW.status = 'pending' AND OLD.token IS NOT NULL THEN
@@ -213,7 +233,7 @@ BEGIN
             NEW.waits_for := NULL;
         END IF;
         PERFORM celeriac.enter(NEW);
-        PERFORM celeriac.fall_out(NEW.id, NEW.task_id, NEW.role, NEW.account, NEW.headers, NEW.status,
+        PERFORM celeriac.fall_out_of(NEW.queue, NEW.id, NEW.task_id, NEW.role, NEW.account, NEW.headers, NEW.status,
             NEW.error_message, NEW.workflow, NEW.barrier)
         WHERE OLD.completed_at IS NULL AND NEW.status IN ('failed', 'cancelled') AND NEW.headers ? 'canvas';
     END IF;

@@ -74,7 +74,7 @@ class Enqueue(TestCase):
         result = tasks.letter.using(priority=-5, queue_name="default", run_after=at).enqueue("Ada")
         row = Task.objects.get()
         self.assertEqual((row.priority, row.scheduled_for, row.waits_for), (-5, at, "time"))
-        self.assertEqual(current_app.tasks[row.task_name].role.queue, "default")
+        self.assertEqual((row.task_name, row.queue), ("post.tasks.letter", "default"))
         self.assertEqual(tasks.letter.get_result(result.id), result)
         self.assertEqual(result.task.run_after, at)
         with connections["default"].cursor() as cursor:

@@ -125,10 +125,10 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
             {"id": 1, "token": TOKEN, "role": "work", "account": "", "priority": 0, "due": "2026-01-01"}
         ],
         "insights.held.HELD": [{"worker_id": worker, "tokens": [TOKEN], "most": SELECTED} for worker in ("w", "x")],
-        "insights.held.LATER": [{"roles": ["work", "nothing"], "most": SELECTED}],
+        "insights.held.LATER": [{"lanes": ["work", "nothing"], "most": SELECTED}],
         "insights.held.WHICH_OF": [
-            {"task_ids": task_ids, "worker_id": "w", "tokens": [TOKEN], "roles": ["work"]},
-            {"task_ids": ["active-1", "next-1", "due-1"], "worker_id": "w", "tokens": [TOKEN], "roles": ["work"]},
+            {"task_ids": task_ids, "worker_id": "w", "tokens": [TOKEN], "lanes": ["work"]},
+            {"task_ids": ["active-1", "next-1", "due-1"], "worker_id": "w", "tokens": [TOKEN], "lanes": ["work"]},
         ],
         "insights.held.CANCELLED": [{"roles": ["work", "nothing"], "most": SELECTED}],
         "insights.lines.MEMBERS": [{"id": there.ids("body")[0], "most": SELECTED}],
@@ -142,8 +142,8 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
         "insights.attempts.CHILDREN": [{"id": lone, "most": SELECTED}],
         "insights.attempts.TRACEBACK": [{"id": failed[0]}],
         "insights.condition.RETRIES": [{"late": 60, "most": SELECTED}],
-        "insights.situation.STANDING": [work | {"account": "q1"}, {"role": "nothing of it", "account": ""}],
-        "insights.situation.HOLDING": [work | {"claimed_at": "2026-01-01"}],
+        "insights.situation.STANDING": [{"lane": "work", "account": "q1"}, {"lane": "nothing of it", "account": ""}],
+        "insights.situation.HOLDING": [{"lane": "work", "claimed_at": "2026-01-01"}],
         "insights.situation.HEAD": [{"lock_key": "key-1"}],
         "insights.system.PASSES": [work | {"before": None, "most": SELECTED}],
         "insights.trail.LOOKED": [{"before": None, "look": SELECTED}],
@@ -186,6 +186,7 @@ def pages() -> Mapping[str, list[Given]]:
     kinds = (
         "lock_key",
         "unique_key",
+        "queue",
         "worker_id",
         "waits_for",
         "older_than",

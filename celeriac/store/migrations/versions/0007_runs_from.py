@@ -10,7 +10,7 @@ from __future__ import annotations
 from alembic import op
 
 revision = "celeriac_0007"
-down_revision = "celeriac_0005"
+down_revision = "celeriac_0006"
 branch_labels = None
 depends_on = None
 
