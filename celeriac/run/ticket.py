@@ -19,12 +19,12 @@ from celeriac.dispatch.publish import Ticket
 from celeriac.errors import NotSettled
 from celeriac.roles import registry
 from celeriac.roles.role import Role
-from celeriac.run import descriptors, outlets, start
+from celeriac.run import outlets, start
 from celeriac.run.app import RunApp
 from celeriac.run.execute import Direct, directly
 from celeriac.run.late import Delayed, late
 from celeriac.run.limited import Heeded
-from celeriac.run.places import Place, places
+from celeriac.run.places import BRIEF, Place, places
 from celeriac.run.reporting import reporter
 from celeriac.run.run import Run
 from celeriac.run.shared import closed, limiting, noting, renewed, worker_id
@@ -112,8 +112,6 @@ class TicketRun:
             with watch.place() as self.place:
                 self.note, self.limit = noting(self.place.number), limiting(self.place.number)
                 self.begin = traces.opened(self.app.database, self.token)
-                if descriptors.are_short():
-                    watch.make_way(self.place)
                 try:
                     started, expired = self._start()
                 except DBAPIError as error:
@@ -243,8 +241,8 @@ class TicketRun:
                 run.on_limit = None
                 self.limit(0, 0.0)
         self.seconds += (seconds := (now := time.monotonic()) - run.began)
-        if seconds > descriptors.BRIEF and descriptors.are_short():
-            watch.make_way(self.place)
+        if seconds > BRIEF:
+            self.place.count_descriptors()
         if self.reporter is not None:
             self.reporter.ran(task, seconds)
         with self.lock:

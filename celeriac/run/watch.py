@@ -86,13 +86,6 @@ class RunWatch:
         if place.current is not None and _limit_reached(run := place.current[1]):
             run.stopped = place.stop(run, SoftTimeLimitExceeded(run.timeout))
 
-    def make_way(self, place: Place) -> None:
-        """Have another process take the place of one that has hardly any file descriptors left."""
-        if place.make_way():
-            logger.warning(
-                "Hardly a file descriptor is left: this process begins nothing more and makes way for another"
-            )
-
     def make_room(self) -> None:
         """End a pool's process that ran tasks and runs none, if such are to be replaced, or it was told to end.
 

@@ -25,11 +25,11 @@ from celeriac.counters import COUNTERS
 from celeriac.dispatch import parking
 from celeriac.dispatch.glance import glance
 from celeriac.roles.role import Role
-from celeriac.run import descriptors, journal, redaction, shared
+from celeriac.run import journal, redaction, shared
 from celeriac.run import lease as heartbeat
 from celeriac.run.late import HeldUp, late
 from celeriac.run.lease import WorkerState
-from celeriac.run.places import places
+from celeriac.run.places import has_few_descriptors, places
 from celeriac.run.seen import PASSED_ON, SEEN
 from celeriac.run.traces import forget, spare_neighbours, traces
 from celeriac.settle import release
@@ -157,7 +157,7 @@ class Lifeline(threading.Thread):
 
     def look(self) -> None:
         """Poll once. A lock that delays one part of it does not delay another."""
-        if self.owns_process and descriptors.are_short():
+        if self.owns_process and has_few_descriptors():
             self.make_way()
         self._unless_locked(self.stop_overdue)
         self._unless_locked(self.release_lost)

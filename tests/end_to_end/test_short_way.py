@@ -20,7 +20,7 @@ from tests.end_to_end.traced import Trace
 from tests.processes import Rows, until
 
 #: Of a warm process: from the arrival of its ticket in the child to its settle, and of `.delay()`.
-CALLS, FILES = 110, 32
+CALLS, FILES = 110, 31
 OF_DELAY, FILES_OF_DELAY = 40, 18
 
 #: Tasks that warm the process up.
