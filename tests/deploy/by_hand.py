@@ -33,6 +33,8 @@ BY_HAND = {
     "make matrix": "wants servers and Pythons that are installed; an hour",
     "make pgbouncer": "wants a PgBouncer that is installed",
     "python -m tests.matrix.connections": "wants a PgBouncer that is installed",
+    "python -m tests.matrix.patroni": "wants a Patroni that is installed; minutes",
+    "python -m tests.matrix.patroni 10": "the same, for longer",
     "python -m tests.matrix.django": "wants Python 3.12 or later, and a download; by night",
     "python -m tests.matrix.around": "makes an environment, which is a download; by night",
     "python -m tests.matrix.packages": "makes environments, which are downloads; by night",
