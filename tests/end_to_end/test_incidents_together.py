@@ -100,7 +100,7 @@ INCIDENTS: dict[str, Callable[[Staged], AbstractContextManager[str]]] = {
 #: Whose row is held can be neither stuck nor over before the other's statement is.
 PAIRS = [pair for pair in combinations(INCIDENTS, 2) if set(pair) != {"stuck_key", "held_lock"}]
 
-#: The pairs of the run by day: each incident is in one.
+#: The pairs of the run by day.
 BY_DAY = {("redis_full", "skipped_instants"), ("fails_now", "stuck_key"), ("no_worker", "skipped_instants")}
 
 SEVERITY = {rule.name: rule.severity for rule in RULES}
