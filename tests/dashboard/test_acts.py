@@ -141,8 +141,8 @@ def test_whether_a_pass_is_asked_for_is_said_as_it_is(site: Site, monkeypatch: p
     assert "Nothing was changed" in unquote(refused)
     monkeypatch.setattr(site.app.publisher, "kick", lambda *_: False)
     assert "Redis does not answer" in site.told("pass-of-role/crawl")
-    slow = replace(site.app.role_named("crawl")[0], prompt=False)
-    monkeypatch.setattr(site.app, "role_named", lambda _: (slow, None))
+    slow = replace(site.app.role_declared("crawl")[0], prompt=False)
+    monkeypatch.setattr(site.app, "role_declared", lambda _: (slow, None))
     assert "crawl is not prompt" in site.told("pass-of-role/crawl")
 
 

@@ -59,10 +59,11 @@ def test_an_odd_id_is_the_same_task_on_every_surface(site: Site, name: str) -> N
     assert f'"id": {made.row_id}' in shown.stdout
 
     assert command(site, "tasks", "prioritise", "7", "--", name).exit_code == 0
-    bulk = api(site, "PUT", "admin/jobs/bulk/status", json={"job_ids": [name], "status": "failed"})
-    assert bulk.json()["changed"] == [made.row_id], bulk.text
+    cancelled = api(site, "POST", "tasks/cancel", json={"ids": [name]})
+    assert cancelled.json()["changed"] == [made.row_id], cancelled.text
     assert status(site, made.row_id) == "cancelled"
-    assert api(site, "POST", f"tasks/{quote(name, safe='')}/retry", json={}).status_code == 200
+    retried = api(site, "POST", "tasks/retry", json={"ids": [name]})
+    assert retried.json()["changed"] == [made.row_id], retried.text
     site.app.control.revoke(site.app.AsyncResult(name))
     assert status(site, made.row_id) == "cancelled"
 
@@ -77,11 +78,10 @@ def test_an_id_that_is_a_number_never_means_another_task_s_row(site: Site) -> No
     assert cancelled.exit_code != 0
     assert f"write id={number} or task_id={number}" in cancelled.stderr
     refusals = [
-        api(site, "POST", f"tasks/{number}/cancel", json={}),
+        api(site, "POST", "tasks/cancel", json={"ids": [number]}),
         api(site, "GET", f"tasks/{number}"),
-        api(site, "PUT", "admin/jobs/bulk/status", json={"job_ids": [number], "status": "failed"}),
     ]
-    assert [refused.status_code for refused in refusals] == [422] * 3
+    assert [refused.status_code for refused in refusals] == [422] * 2
     assert all(f"task_id={number}" in refused.json()["detail"] for refused in refusals)
     hits = site.html(f"go?q={number}")
     assert all(f'tasks/{one.row_id}"' in hits for one in (other, mine))
@@ -97,7 +97,7 @@ def test_an_id_that_is_a_number_never_means_another_task_s_row(site: Site) -> No
     assert command(site, "tasks", "cancel", again.id).exit_code == 0, "no row has that number"
     assert site.app.cancel(number) is None, "it is over: nobody else's row is meant"
     site.app.control.revoke(number)
-    api(site, "PUT", "admin/jobs/bulk/status", json={"job_ids": [other.row_id], "status": "failed"})
+    api(site, "POST", "tasks/cancel", json={"ids": [other.row_id]})
     assert status(site, other.row_id) == "cancelled", "a number of JSON is a row's"
 
 

@@ -18,13 +18,16 @@ import tasks
 from celeriac import Celeriac, Settings
 from celeriac.api.server import create
 from celeriac.cli import main
+from celeriac.local.valkey import HOST
 from celeriac.seam import sentinels
-from tests.deploy.test_kubernetes import HERE, base, built, complaints
+from tests.deploy.test_kubernetes import HERE, base, built, complaints, selects
 from tests.deploy.written import of
+from tests.matrix import patroni
 from tests.matrix.servers import CONFIGURATION
 
 SCRAPING = of("docs/observability.md", "yaml")
-PATCHES = of("deploy/kubernetes/README.md", "yaml")
+POLICIES, PATCHES = ([block] for block in of("deploy/kubernetes/README.md", "yaml"))
+PATRONI = of("docs/servers.md", "yaml")
 POOLED = of("docs/servers.md", "ini")
 ADDRESSES = of("docs/servers.md", "sh")
 
@@ -68,6 +71,14 @@ def test_a_patch_of_an_overlay_is_of_what_there_is(tmp_path: Path) -> None:
     assert complaints(made or base()) == []
 
 
+def test_a_policy_of_an_overlay_opens_something_to_pods_that_there_are() -> None:
+    (block,) = POLICIES
+    policy = yaml.safe_load(block.text)
+    assert complaints([policy]) == []
+    labels = [one["spec"]["template"]["metadata"]["labels"] for one in base() if one["kind"] == "Deployment"]
+    assert [pod for pod in labels if selects(policy["spec"]["podSelector"], pod)]
+
+
 def containers(deployment: dict[str, Any]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = deployment["spec"]["template"]["spec"]["containers"]
     return found
@@ -79,6 +90,16 @@ def memory_of(container: dict[str, Any]) -> int:
     assert {container["resources"][of]["memory"] for of in ("requests", "limits")} == {f"{limit}Mi"}
     assert container["args"][container["args"].index("-c") + 1] == "6"
     return limit
+
+
+def test_patronis_configuration_is_one_of_ours() -> None:
+    """As it is tried by night: each of its addresses and folders is one that is replaced there."""
+    (block,) = PATRONI
+    shown = yaml.safe_load(block.text)
+    tried = yaml.safe_load(patroni.configuration("two", Path("/data"), "/programs", port=1, api=2, etcd=3))
+    assert (tried["name"], tried["etcd3"]["hosts"]) == ("two", f"{HOST}:3")
+    assert re.findall(r"\w+\.internal|/var/\S+|/usr/\S+", yaml.safe_dump(tried)) == []
+    assert tried["bootstrap"] == shown["bootstrap"]
 
 
 def test_pgbouncers_settings_are_of_its_format() -> None:

@@ -36,7 +36,7 @@ SHELL = (INDENTED, "console")
 BETWEEN = ("cd", "export")
 
 #: What a command of the page makes.
-MADE = {"build/site", "build/screenshots", "dist/"}
+MADE = {"build/flame.svg", "build/site", "build/screenshots", "dist/"}
 
 OF_SHELL = [block for block in BLOCKS if block.language in SHELL]
 
@@ -77,6 +77,12 @@ HELD: dict[str, Collection[Block]] = {
     ),
     "tests/deploy/test_documented_settings.py::test_a_patch_of_an_overlay_is_of_what_there_is": (
         test_documented_settings.PATCHES
+    ),
+    "tests/deploy/test_documented_settings.py::test_a_policy_of_an_overlay_opens_something_to_pods_that_there_are": (
+        test_documented_settings.POLICIES
+    ),
+    "tests/deploy/test_documented_settings.py::test_patronis_configuration_is_one_of_ours": (
+        test_documented_settings.PATRONI
     ),
     "tests/deploy/test_documented_settings.py::test_pgbouncers_settings_are_of_its_format": (
         test_documented_settings.POOLED

@@ -61,7 +61,7 @@ def test_its_examples_run_one_after_the_other(
     with database.statement() as connection:
         enqueued = "SELECT role, array_agg((unique_key)::int ORDER BY id), count(DISTINCT account) FROM worker_tasks"
         assert connection.execute(text(f"{enqueued} GROUP BY role ORDER BY role")).all() == [
-            ("menu_resync", [7, 8, 9, 10, *range(11, 21), 21], 2), ("shop.resync", [7], 1)
+            ("index", [None] * 5, 1), ("menu_resync", [7, 8, 9, 10, *range(11, 21), 21], 2), ("shop.resync", [7], 1)
         ]  # fmt: skip
     for app in set(apps):
         app.publisher.close()

@@ -9,7 +9,6 @@ tasks run, and is started again as the other's standby.
 from __future__ import annotations
 
 import os
-import re
 import shutil
 import signal
 import subprocess
@@ -29,17 +28,34 @@ from celeriac.local.wheels import postgres_programs
 from celeriac.store.migrate import migrate
 from celeriac.testing.servers import Servers, servers
 from tests import processes
+from tests.deploy.written import of
 from tests.end_to_end.conftest import QUICK
 from tests.end_to_end.shop import RAN
 from tests.end_to_end.test_failover import Producer, finished
-from tests.processes import ROOT, Rows, until
-
-PAGE = ROOT / "docs" / "servers.md"
+from tests.processes import Rows, until
 
 #: Seconds a failover may take here: the time to live of the leader's key, and what an election takes.
 TAKES = 90.0
 
 ENDED = "SELECT status, losses FROM celeriac.worker_tasks WHERE task_id = ANY (:tasks)"
+
+
+def configuration(name: str, data: Path, programs: str, *, port: int, api: int, etcd: int) -> str:
+    """The page's, for a machine of this name with all of its ports here."""
+    (block,) = of("docs/servers.md", "yaml")
+    here = {
+        "name: one": f"name: {name}",
+        "one.internal:8008": f"{HOST}:{api}", "0.0.0.0:8008": f"{HOST}:{api}",
+        "one.internal:5432": f"{HOST}:{port}", "0.0.0.0:5432": f"{HOST}:{port}",
+        "one.internal:2379,two.internal:2379,three.internal:2379": f"{HOST}:{etcd}",
+        "/var/lib/postgresql/shop": str(data), "/usr/lib/postgresql/18/bin": programs,
+        "10.0.0.0/8": f"{HOST}/32",
+    }  # fmt: skip
+    text = block.text
+    for there, instead in here.items():
+        assert there in text, f"{there} in docs/servers.md"
+        text = text.replace(there, instead)
+    return text
 
 
 class Node:
@@ -52,20 +68,7 @@ class Node:
         self.account.make_folder(self.folder)
         self.process: subprocess.Popen[bytes] | None = None
         programs = str(postgres_programs(self.account))
-        said = re.search(r"```yaml\n(scope: .*?)```", PAGE.read_text(), re.DOTALL)
-        assert said, f"no configuration of Patroni in {PAGE}"
-        here = {
-            "name: one": f"name: {name}",
-            "one.internal:8008": f"{HOST}:{self.api}", "0.0.0.0:8008": f"{HOST}:{self.api}",
-            "one.internal:5432": f"{HOST}:{self.port}", "0.0.0.0:5432": f"{HOST}:{self.port}",
-            "one.internal:2379,two.internal:2379,three.internal:2379": f"{HOST}:{etcd}",
-            "/var/lib/postgresql/shop": str(self.folder / "data"), "/usr/lib/postgresql/18/bin": programs,
-            "10.0.0.0/8": f"{HOST}/32",
-        }  # fmt: skip
-        text = said[1]
-        for there, instead in here.items():
-            assert there in text, f"{there} in {PAGE}"
-            text = text.replace(there, instead)
+        text = configuration(name, self.folder / "data", programs, port=self.port, api=self.api, etcd=etcd)
         text += f"  parameters: {{unix_socket_directories: {self.folder}}}\n"
         (self.folder / "patroni.yml").write_text(text)
 
