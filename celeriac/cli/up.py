@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shlex
 import signal
 import socket
@@ -14,9 +15,13 @@ from importlib.util import find_spec
 from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from celeriac.cli import output
+from celeriac.errors import CeleriacError
 from celeriac.operate import audit, sessions, tokens
 from celeriac.operate.audit import Change
+from celeriac.store.failures import in_a_line
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -27,7 +32,7 @@ PATIENCE = 30.0
 
 HOST = "127.0.0.1"
 
-#: The name of the token whose sessions the printed links begin. Nobody has its secret.
+#: How the token of a run begins, whose session the printed link begins. Nobody has its secret.
 BY_LINK = "celeriac up"
 
 
@@ -99,22 +104,33 @@ def _tell_addresses(app: Celeriac, flower_port: int) -> None:
 
 
 def _tell_link(database: Database, port: int, ended: threading.Event) -> None:
-    """Print the link once the dashboard listens."""
+    """Print the link once the dashboard listens, or why there is none."""
     while not ended.wait(0.1):
         with socket.socket() as probe:
             if probe.connect_ex((HOST, port)) == 0:
-                output.say(f"dashboard http://{HOST}:{port}/admin/sign-in?code={sign_in_code(database)}")
-                output.say(f"dashboard  ↑ signs in once, within {sessions.CODE_LASTS // 60} minutes, on this machine")
-                return
+                break
+    else:
+        return
+    try:
+        code = sign_in_code(database)
+    except (CeleriacError, SQLAlchemyError) as error:
+        output.say(f"dashboard http://{HOST}:{port}/admin without a link to sign in by: {in_a_line(error)}")
+        output.say("dashboard  ↑ asks for a token, which this prints: celeriac tokens create NAME --scope operate")
+    else:
+        output.say(f"dashboard http://{HOST}:{port}/admin/sign-in?code={code}")
+        output.say(f"dashboard  ↑ signs in once, within {sessions.CODE_LASTS // 60} minutes, on this machine")
 
 
 def sign_in_code(database: Database) -> str:
-    """Return a code that begins an admin's session, once; the session's token lasts as long as it may need."""
+    """Return a code that begins an admin's session, once: of a new token, which lasts as long as the two together."""
+    name, by = f"{BY_LINK} {secrets.token_hex(4)}", output.by()
     with database.transaction() as connection:
-        token = tokens.renew(connection, BY_LINK, tokens.ADMIN, seconds=sessions.CODE_LASTS + sessions.LONGEST)
-        change = Change(BY_LINK, None, {"scopes": [tokens.ADMIN], "by_link": True})
-        audit.write(connection, "create", "token", [change], by=output.by())
-        return sessions.make_code(connection, token)
+        made = tokens.create(
+            connection, name, [tokens.ADMIN], by=by, seconds=sessions.CODE_LASTS + sessions.LONGEST
+        )  # fmt: skip
+        change = Change(name, None, {"scopes": [tokens.ADMIN], "by_link": True})
+        audit.write(connection, "create", "token", [change], by=by)
+        return sessions.make_code(connection, tokens.id_of(made))
 
 
 def _start(name: str, command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[str]:

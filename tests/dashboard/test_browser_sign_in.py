@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from click.testing import CliRunner
 from playwright.sync_api import Browser, expect
 
 from celeriac.cli import main
-from celeriac.cli.up import sign_in_code
+from celeriac.cli.up import _tell_link, sign_in_code
 from celeriac.dashboard import session
 from celeriac.operate import tokens
 from tests.dashboard.conftest import silent
@@ -45,7 +46,7 @@ def test_the_link_that_celeriac_up_prints_signs_in_once(up: Running, browser: Br
         page.goto(link[0])
         expect(page.get_by_role("navigation", name="Pages")).to_contain_text("Now")
         expect(page).to_have_url(re.compile("/admin/$"))
-        expect(page.locator(".menu summary")).to_have_text("celeriac up · admin")
+        expect(page.locator(".menu summary")).to_have_text(re.compile(r"^celeriac up [0-9a-f]{8} · admin$"))
         expect(page.locator("h1")).to_contain_text("Nothing has run yet: enqueue a task", timeout=60_000)
         expect(page.locator("ol.first pre")).to_have_text(re.compile(r"^celeriac tasks enqueue \w+ "))
     with browser.new_context() as another:
@@ -82,13 +83,22 @@ def test_following_a_link_changes_nothing_until_its_form_is_sent(site: Site, bro
         expect(page.locator("h1")).to_have_text("Roles")
 
 
-def test_what_a_link_opens_ends_with_its_token(site: Site) -> None:
+def test_what_a_link_opens_ends_with_its_token_for_good(site: Site) -> None:
     answer = site.post("sign-in", None, code=sign_in_code(site.app.database))
     cookie = {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
     assert site.get("tasks", None, headers=cookie).status_code == 200
+    ((name,),) = site.rows("SELECT name FROM celeriac.api_tokens WHERE name LIKE 'celeriac up %'")
     with site.app.database.transaction() as connection:
-        tokens.revoke(connection, "celeriac up")
+        assert tokens.revoke(connection, name)
     assert site.get("tasks", None, headers=cookie).status_code == 303, "to the form"
-    assert site.post("sign-in", None, code=sign_in_code(site.app.database)).status_code == 303, (
-        "the next link renews it"
-    )
+    assert site.post("sign-in", None, code=sign_in_code(site.app.database)).status_code == 303, "the next run's link"
+    assert site.get("tasks", None, headers=cookie).status_code == 303, "the former session is over"
+
+
+def test_who_may_make_no_token_reads_how_to_sign_in(site: Site, capsys: pytest.CaptureFixture[str]) -> None:
+    site.rows("ALTER TABLE celeriac.api_tokens RENAME TO others")
+    port = int(site.url.rpartition(":")[2].partition("/")[0])
+    _tell_link(site.app.database, port, threading.Event())
+    printed = capsys.readouterr().out
+    assert f"dashboard http://127.0.0.1:{port}/admin without a link to sign in by: UndefinedTable" in printed
+    assert "celeriac tokens create NAME --scope operate" in printed
