@@ -32,6 +32,8 @@ PATIENCE = 30.0
 
 HOST = "127.0.0.1"
 
+DASHBOARD = "dashboard"
+
 #: How the token of a run begins, whose session the printed link begins. Nobody has its secret.
 BY_LINK = "celeriac up"
 
@@ -58,36 +60,40 @@ def free_port(wanted: int) -> int:
 
 
 def commands(
-    name: str, others: Sequence[str], port: int, flower_port: int, concurrency: int, *, has_redis: bool
+    name: str, others: Mapping[str, list[str]], port: int, flower_port: int, concurrency: int, *, has_redis: bool
 ) -> dict[str, list[str]]:
-    """Return the commands to run, by name. `others`: `NAME=COMMAND` each. `port`: the dashboard's."""
+    """Return the commands to run, by name. `port`: the dashboard's, which starts last."""
     celery = [sys.executable, "-m", "celery", "-A", name]
     stack = {
         "worker": [*celery, "worker", "-c", str(concurrency), "-E", "-l", "INFO"],
         "beat": [*celery, "beat", "-l", "INFO"],
     }
-    if has_dashboard():
-        stack["dashboard"] = [*celery, "celeriac", "serve", f"--host={HOST}", f"--port={port}"]
     if has_flower() and has_redis:
         stack["flower"] = [*celery, "flower", f"--port={flower_port}", "--address=127.0.0.1"]
-    others_by_name = dict(other.partition("=")[::2] for other in others)
-    return {key: shlex.split(command) for key, command in others_by_name.items()} | stack
+    if has_dashboard():
+        stack[DASHBOARD] = [*celery, "celeriac", "serve", f"--host={HOST}", f"--port={port}"]
+    return {**others} | stack
 
 
 def run(app: Celeriac, name: str, others: Sequence[str], port: int, flower_port: int, concurrency: int) -> int:
-    """Run until Ctrl-C, SIGTERM or the end of one of them; return that one's exit status."""
+    """Run until Ctrl-C, SIGTERM or the end of one of them but the dashboard; return that one's exit status.
+
+    `others`: `NAME=COMMAND` each. One that serves has the port, and the dashboard any other.
+    """
     environ = dict(os.environ) | {"DATABASE_URL": app.database_url, "REDIS_URL": app.redis_url}
-    has_redis, port, flower_port = app.settings.has_redis, free_port(port), free_port(flower_port)
+    beside = {key: shlex.split(command) for key, _, command in (other.partition("=") for other in others)}
+    port = free_port(0 if any("serve" in command for command in beside.values()) else port)
+    has_redis, flower_port = app.settings.has_redis, free_port(flower_port)
     _tell_addresses(app, flower_port)
     processes = {
         key: _start(key, command, environ)
-        for key, command in commands(name, others, port, flower_port, concurrency, has_redis=has_redis).items()
+        for key, command in commands(name, beside, port, flower_port, concurrency, has_redis=has_redis).items()
     }
     ended = threading.Event()
     _watch(processes, ended)
     _end_on_signals(ended)
-    if "dashboard" in processes:
-        threading.Thread(target=_tell_link, args=(app.database, port, ended), daemon=True).start()
+    if dashboard := processes.get(DASHBOARD):
+        threading.Thread(target=_tell_link, args=(app.database, port, dashboard, ended), daemon=True).start()
     ended.wait()
     return _stop(processes)
 
@@ -103,9 +109,9 @@ def _tell_addresses(app: Celeriac, flower_port: int) -> None:
     output.say(f"flower    {where}")
 
 
-def _tell_link(database: Database, port: int, ended: threading.Event) -> None:
+def _tell_link(database: Database, port: int, dashboard: subprocess.Popen[str], ended: threading.Event) -> None:
     """Print the link once the dashboard listens, or why there is none."""
-    while not ended.wait(0.1):
+    while not ended.wait(0.1) and dashboard.poll() is None:
         with socket.socket() as probe:
             if probe.connect_ex((HOST, port)) == 0:
                 break
@@ -149,12 +155,15 @@ def _relay(name: str, lines: TextIO) -> None:
 
 
 def _watch(processes: Mapping[str, subprocess.Popen[str]], ended: threading.Event) -> None:
-    def wait(process: subprocess.Popen[str]) -> None:
-        process.wait()
-        ended.set()
+    def wait(name: str, process: subprocess.Popen[str]) -> None:
+        code = process.wait()
+        if name != DASHBOARD:
+            ended.set()
+        elif not ended.is_set():
+            output.say(f"dashboard ended by itself with status {code}; the others go on", err=True)
 
-    for process in processes.values():
-        threading.Thread(target=wait, args=(process,), daemon=True).start()
+    for one in processes.items():
+        threading.Thread(target=wait, args=one, daemon=True).start()
 
 
 def _end_on_signals(ended: threading.Event) -> None:
@@ -166,7 +175,8 @@ def _end_on_signals(ended: threading.Event) -> None:
 
 
 def _stop(processes: Mapping[str, subprocess.Popen[str]]) -> int:
-    gone = {name: code for name, process in processes.items() if (code := process.poll()) is not None}
+    codes = {name: process.poll() for name, process in processes.items() if name != DASHBOARD}
+    gone = {name: code for name, code in codes.items() if code is not None}
     for process in processes.values():
         if process.poll() is None:
             process.terminate()
