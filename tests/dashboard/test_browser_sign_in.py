@@ -99,6 +99,14 @@ def test_a_code_works_on_this_machine_alone(site: Site, monkeypatch: pytest.Monk
     assert site.post("sign-in", None, code=code).status_code == 303
 
 
+@pytest.mark.parametrize("header", ["Forwarded", "X-Forwarded-For"])
+def test_a_code_works_through_no_proxy_on_this_machine(site: Site, header: str) -> None:
+    code = sign_in_code(site.app.database)
+    headers = {"Sec-Fetch-Site": "same-origin", header: "for=127.0.0.1" if header == "Forwarded" else "127.0.0.1"}
+    assert site.ask("POST", "sign-in", None, data={"code": code}, headers=headers).status_code == 401
+    assert site.post("sign-in", None, code=code).status_code == 303
+
+
 def test_following_a_link_changes_nothing_until_its_form_is_sent(site: Site, browser: Browser) -> None:
     code = sign_in_code(site.app.database)
     assert site.get(f"sign-in?code={code}", None).status_code == 200
