@@ -17,7 +17,7 @@ import time
 import weakref
 from collections import deque
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from functools import cache, partial
 from logging.handlers import WatchedFileHandler
 from typing import Any, TextIO
@@ -188,6 +188,16 @@ def of(stream: TextIO) -> Outlet:
     return Outlet(stream)
 
 
+def _hearing(named: logging.Logger) -> list[logging.Handler]:
+    """Return the handlers that get a record of this logger; none of a logger of another class."""
+    handlers: list[logging.Handler] = []
+    logger: logging.Logger | None = named if type(named) is logging.Logger else None
+    while logger is not None:
+        handlers += [handler for handler in logger.handlers if type(handler) is not logging.NullHandler]
+        logger = logger.parent if logger.propagate else None
+    return handlers
+
+
 class Lines:
     """Lines at INFO about tasks that are written together: a line by itself costs more than a small task. They are
     written before any other line of the process, and with the outcomes of their tasks at the latest.
@@ -201,24 +211,24 @@ class Lines:
         self._waiting: deque[tuple[float, str]] = deque()
         self._handler: PatientStream | PatientFile | None = None
 
-    def take(self, named: logging.Logger) -> bool:
-        """Return whether nobody could tell lines of this logger that are written together from others: all that hears
+    def take(self, *loggers: logging.Logger) -> bool:
+        """Return whether nobody could tell lines of these loggers that are written together from others: all that hears
         them is one handler over an outlet, in a form that shows nothing of a record but its time, level and process.
         """
-        if type(named) is not logging.Logger or logging.getLogRecordFactory() is not logging.LogRecord:
+        if logging.getLogRecordFactory() is not logging.LogRecord:
             return False
         if logging.Logger.callHandlers.__code__.co_filename != logging.__file__:  # Sentry and similar tools replace it
             return False
-        handlers: list[logging.Handler] = []
-        logger: logging.Logger | None = named
-        while logger is not None:
-            handlers += [handler for handler in logger.handlers if type(handler) is not logging.NullHandler]
-            logger = logger.parent if logger.propagate else None
-        if len(handlers) != 1 or not isinstance(handler := handlers[0], PatientStream | PatientFile):
+        handlers = [handler for named in loggers for handler in _hearing(named)]
+        if len(handlers) != len(loggers) or len(set(handlers)) != 1:
+            return False
+        if not isinstance(handler := handlers[0], PatientStream | PatientFile):
             return False
         if handler.filters or handler.level > logging.INFO or not getattr(handler.formatter, "is_alike", False):
             return False
-        self._handler = handler
+        if self._handler is not handler:  # what waits is another's: loggers may have a file each
+            self.write()
+            self._handler = handler
         return True
 
     def add(self, message: str) -> None:
@@ -229,8 +239,12 @@ class Lines:
         if not self._waiting or (handler := self._handler) is None:
             return
         with handler.lock or nullcontext():
-            waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
-            handler.say(handler.formatter.many(waiting))  # type: ignore[union-attr]
+            waiting: list[tuple[float, str]] = []
+            with suppress(IndexError):  # a signal's handler that logs may write some in between
+                while True:
+                    waiting.append(self._waiting.popleft())
+            if waiting:
+                handler.say(handler.formatter.many(waiting))  # type: ignore[union-attr]
 
 
 class PatientStream(logging.StreamHandler[Outlet]):

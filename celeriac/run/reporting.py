@@ -36,7 +36,7 @@ class Reporter:
         self.role = role
         self.secret = redaction.of_role(app.roles, role)
         self.logs = logs
-        self.together = logs and self.secret is None and all(map(_lets_together, (lines.logger, trace.logger)))
+        self.together = logs and self.secret is None and _lets_together(lines.logger, trace.logger)
         self._seconds: dict[int, float | None] = {}
         self._left_out: set[int] = set()
 
@@ -99,9 +99,9 @@ class Reporter:
             self.journal.write(made)
 
 
-def _lets_together(logger: logging.Logger) -> bool:
-    """Return whether lines of this logger may be written together; our own filter lets all without secrets pass."""
-    return all(type(one) is redaction.Redacting for one in logger.filters) and LINES.take(logger)
+def _lets_together(*loggers: logging.Logger) -> bool:
+    """Return whether lines of these loggers may be written together; our own filter lets all without secrets pass."""
+    return all(type(one) is redaction.Redacting for named in loggers for one in named.filters) and LINES.take(*loggers)
 
 
 def reporter(app: ReporterApp, role: Role) -> Reporter | None:

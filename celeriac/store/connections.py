@@ -271,6 +271,7 @@ class Database:
             info = connection.info
             info.pop(look.KEYS, None)  # what an earlier transaction has left
             info.pop(logged.ACTS, None)
+            info.pop(UNSAID, None)
             yield connection
             if look.KEYS in info or logged.ACTS in info:
                 self._look(connection)
@@ -366,12 +367,12 @@ class Database:
                 connection.info[UNSAID] = self._begin(connection, patience)
                 look.begin(connection)
                 yield connection
+                unsaid = str(connection.info.pop(UNSAID, ""))
+                if not unsaid.startswith("BEGIN"):
+                    connection.exec_driver_sql(f"{unsaid}COMMIT")
             except BaseException:
                 _roll_back(connection)
                 raise
-            unsaid = str(connection.info.pop(UNSAID, ""))
-            if not unsaid.startswith("BEGIN"):
-                connection.exec_driver_sql(f"{unsaid}COMMIT")
             self._look(connection)
 
     def _begin(self, connection: Connection, patience: float | None = None) -> str:

@@ -187,11 +187,17 @@ def test_a_result_that_cannot_be_stored_fails_once(ran: Ran, value: Any) -> None
     assert "the result of work cannot be stored" in message
 
 
-@pytest.mark.parametrize("option", ["priority", "queue", "expires", "time_limit", "headers"])
+@pytest.mark.parametrize("option", ["priority", "expires", "time_limit", "headers"])
 def test_an_option_of_calls_is_refused_to_a_retry(ran: Ran, option: str) -> None:
     status, _, _, message = ran(lambda self: self.retry(countdown=1, **{option: 5}), max_rounds=1)
     assert status == "failed"
     assert f"retry({option}=…)" in message
+
+
+def test_a_retry_goes_to_no_queue_that_the_role_does_not_list(ran: Ran) -> None:
+    status, _, _, message = ran(lambda self: self.retry(countdown=1, queue="another"), max_rounds=1)
+    assert status == "failed"
+    assert "its queue is 'work', set where the role is declared; not 'another'" in message
 
 
 def test_a_retrys_arguments_are_bounded_like_a_calls(app: Celeriac, ran: Ran) -> None:
