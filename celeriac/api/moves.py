@@ -83,8 +83,8 @@ class Which(Because):
     def _is_either(self) -> Self:
         if (self.ids is None) is (self.filter is None):
             raise ValueError("give ids or a filter, one of both")
-        if self.ids is not None and (given := [name for name in _OF_A_FILTER if name in self.model_fields_set]):
-            raise ValueError(f"{', '.join(given)}: of a filter; tasks that are named by ids are changed at once")
+        if self.ids is not None and (beside := [name for name in _OF_A_FILTER if name in self.model_fields_set]):
+            raise ValueError(f"{', '.join(beside)}: of a filter; tasks that are named by ids are changed at once")
         return self
 
 
