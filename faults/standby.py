@@ -32,8 +32,20 @@ class Standby(local.PostgresServer):
     def _run_initdb(self, home: Path) -> None:
         """What it begins with is the primary's, by way of a connection."""
         self.account.make_folder(home)
-        command = [str(self._programs() / "pg_basebackup"), "-D", self._as_seen_from_inside(home), "-X", "stream", "-R"]
-        command += ["-h", str(self.primary.socket_folder), "-p", str(PORT), "-U", "postgres", "-c", "fast"]
+        command = [str(self._programs() / "pg_basebackup"), "-D", self._as_seen_from_inside(home, self.account)]
+        command += [
+            "-X",
+            "stream",
+            "-R",
+            "-h",
+            str(self.primary.socket_folder),
+            "-p",
+            str(PORT),
+            "-U",
+            "postgres",
+            "-c",
+            "fast",
+        ]
         with self._surroundings(home) as options:
             subprocess.run(command, check=True, **options)
 

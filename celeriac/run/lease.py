@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,11 +15,14 @@ from celeriac.store.started import Started
 
 # INVARIANT: a worker that was asked to drain stays draining until its process ends, whatever its heartbeats say. Only
 # its own reporter writes to a live worker's row, and only itself to that of a Celery worker, which has no reporter.
+# `clock_ahead` compares the clocks as the statement arrives: what it waits for afterwards is no difference.
 WORKER = text("""
 INSERT INTO celeriac.workers (worker_id, hostname, pid, queues, concurrency, status, resources, reported_by,
     version)
-VALUES (:worker_id, :hostname, :pid, CAST(:queues AS jsonb), :concurrency, :status, CAST(:resources AS jsonb), :by,
-    :version)
+VALUES (:worker_id, :hostname, :pid, CAST(:queues AS jsonb), :concurrency, :status,
+    CAST(:resources AS jsonb) || jsonb_strip_nulls(jsonb_build_object('clock_ahead',
+        CAST(:clock AS double precision) - extract(epoch FROM statement_timestamp()))),
+    :by, :version)
 ON CONFLICT (worker_id) DO UPDATE
 SET hostname = excluded.hostname, pid = excluded.pid, queues = excluded.queues, resources = excluded.resources,
     reported_by = excluded.reported_by, version = excluded.version,
@@ -110,7 +114,8 @@ def report(connection: Connection, worker: WorkerState, *, by: str | None = None
     names = ("worker_id", "hostname", "pid", "concurrency", "status", "version")
     row = {name: getattr(worker, name) for name in names}
     more = {"queues": json.dumps(list(worker.queues)), "resources": json.dumps(worker.resources)}
-    status: str | None = connection.execute(WORKER, row | more | {"by": by}).scalar_one_or_none()
+    clock = time.time() if by is None else None
+    status: str | None = connection.execute(WORKER, row | more | {"by": by, "clock": clock}).scalar_one_or_none()
     return status
 
 

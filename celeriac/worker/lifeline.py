@@ -245,7 +245,7 @@ class Lifeline(threading.Thread):
 
     def _more_resources(self) -> dict[str, Any]:
         overdue = {"drain_overdue": round(seconds, 1)} if (seconds := PULSE.overdue()) else {}
-        return {"node": shared.node(), "processes": self.processes(), "clock": round(time.time(), 3)} | overdue
+        return {"node": shared.node(), "processes": self.processes()} | overdue
 
     def queues(self) -> set[str]:
         return set(self.app.amqp.queues.consume_from)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -11,6 +12,12 @@ import pytest
 
 from celeriac import Celeriac
 from celeriac.enqueue import clocks
+from celeriac.insights.fleet import unfit
+from celeriac.run import lease
+from celeriac.run.lease import WorkerState
+from celeriac.store.connections import Database
+from celeriac.store.patience import patient
+from tests.processes import Rows, until
 
 
 def by_eta(task: Any, now: datetime) -> None:
@@ -54,3 +61,28 @@ def test_an_instant_by_a_clock_that_differs_is_warned_of_once_in_a_while(
         expected = []
     assert len(said) == len(expected)
     assert all(words in line for words, line in zip(expected, said, strict=True))
+
+
+def test_a_heartbeat_that_waits_for_its_row_has_no_other_clock(database: Database, rows: Rows) -> None:
+    state = WorkerState(worker_id="w", hostname="h", pid=1, queues=[], concurrency=1, resources={})
+
+    def beat() -> None:
+        with patient(None), database.transaction() as connection:
+            lease.report(connection, state)
+
+    beat()
+    again, waited = threading.Thread(target=beat), 2.0
+    with rows.engine.connect() as holder:
+        holder.exec_driver_sql("BEGIN")
+        holder.exec_driver_sql("SELECT FROM celeriac.workers FOR UPDATE")
+        again.start()
+        waiting = (
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+        )
+        until(lambda: rows.one(waiting), "the heartbeat to wait")
+        holder.exec_driver_sql(f"SELECT pg_sleep({waited})")
+        holder.exec_driver_sql("COMMIT")
+    again.join()
+    with database.statement() as connection:
+        (told,) = unfit.clocks(connection)
+    assert abs(told.ahead) < waited / 2

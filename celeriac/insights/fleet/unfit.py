@@ -49,12 +49,11 @@ ORDER BY newer.started_at, old.worker_id LIMIT :most
 """)
 
 CLOCKS = text("""
-SELECT worker_id,
-    CAST(resources ->> 'clock' AS double precision) - extract(epoch FROM last_heartbeat_at) AS ahead
+SELECT worker_id, CAST(resources ->> 'clock_ahead' AS double precision) AS ahead
 FROM celeriac.workers
-WHERE status <> 'stopped' AND jsonb_typeof(resources -> 'clock') = 'number'
+WHERE status <> 'stopped' AND jsonb_typeof(resources -> 'clock_ahead') = 'number'
     AND last_heartbeat_at > statement_timestamp() - :heard * interval '1 second'
-ORDER BY abs(CAST(resources ->> 'clock' AS double precision) - extract(epoch FROM last_heartbeat_at)) DESC LIMIT :most
+ORDER BY abs(CAST(resources ->> 'clock_ahead' AS double precision)) DESC LIMIT :most
 """)
 
 
