@@ -16,6 +16,7 @@ from celeriac.dispatch.passes import Dispatcher
 from celeriac.doctor.deploying import against_database
 from celeriac.errors import BadArguments, BadValue, ConfigurationError, UnknownRole
 from celeriac.insights import why
+from celeriac.insights.fleet import watched
 from celeriac.insights.tasks.parameters import registered
 from celeriac.operate import policies, steer
 from celeriac.schedules.beat import Scheduler
@@ -247,6 +248,46 @@ def test_a_pause_holds_all_queues_of_a_role_or_one(index: Task[..., Any], databa
     with database.transaction() as connection:
         policies.resume_role(connection, "index", by="test")
     assert drain(app=index.app) == {"completed": 1}
+
+
+def test_a_lane_is_shown_as_paused_with_its_role(
+    app: Celeriac, database: Database, database_url: str, redis_url: str, rows: Rows
+) -> None:
+    """Whatever reads rows of `roles` sees it: alerts, figures, an autoscaler."""
+
+    def declare(to: Celeriac, *queues: str) -> Task[..., Any]:
+        @to.task(role="held", queues=queues, aliases=("was",), shared=False)
+        def held() -> None: ...
+
+        to.register_roles()
+        return held
+
+    def paused() -> set[str]:
+        return {role for (role,) in rows("SELECT role FROM celeriac.roles WHERE paused")}
+
+    def steered(verb: Callable[..., Any], role: str) -> None:
+        with database.transaction() as connection:
+            verb(connection, role, by="test")
+
+    declare(app, "held", "slow").apply_async(queue="slow")
+    steered(policies.pause_role, "held")
+    assert paused() == {"held", "held,slow", "was", "was,slow"}
+    with database.reading() as connection:
+        assert "held,slow" not in {row.role for row in watched.oldest_ready(connection)}
+        assert [depth.paused for depth in insights.depth(connection, "held,slow")] == [True]
+    new = Celeriac("new", settings=Settings(database_url=database_url, redis_url=redis_url), set_as_current=False)
+    declare(new, "held", "slow", "large")
+    new.close()
+    assert paused() >= {"held,large", "was,large"}
+    with pytest.raises(BadValue, match="'held' is paused with all its queues: resume that"):
+        steered(policies.resume_role, "held,slow")
+    steered(policies.resume_role, "was")
+    assert paused() == set()
+    for lane in ("held,slow", "was,slow"):
+        steered(policies.pause_role, lane)
+        assert paused() == {lane}
+        steered(policies.resume_role, lane)
+        assert paused() == set()
 
 
 # -- what becomes of one -----------------------------------------------------------------------------------------------

@@ -223,7 +223,7 @@ class RetryBacklog:
 
 
 def paused(connection: Connection) -> list[str]:
-    """The roles that somebody has paused."""
+    """Return the roles that somebody has paused, each with its lanes, and lanes that are paused alone."""
     return [*connection.execute(PAUSED).scalars()]
 
 
