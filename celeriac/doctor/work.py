@@ -27,11 +27,11 @@ def pauses(app: Celeriac) -> Seen:
         [
             Trouble(
                 f"{depth.role} is paused, and {counted(depth.pending, depth.claimed)} of its tasks wait",
-                f"run `celeriac roles resume {shlex.quote(held if held in paused else depth.role)}`, if it is not meant "
-                "any more",
+                f"run `celeriac roles resume {shlex.quote(held)}`, if it is not meant any more",
             )
             for depth in waiting
-            for held, _ in [parts_of_lane(depth.role)]
+            # A lane whose role is paused is resumed with it.
+            for held in [next(name for name in (parts_of_lane(depth.role)[0], depth.role) if name in paused)]
         ],
     )
 

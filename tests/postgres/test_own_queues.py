@@ -18,7 +18,7 @@ from celeriac.errors import BadArguments, BadValue, ConfigurationError, UnknownR
 from celeriac.insights import why
 from celeriac.insights.fleet import watched
 from celeriac.insights.tasks.parameters import registered
-from celeriac.operate import policies, steer
+from celeriac.operate import move, policies, steer
 from celeriac.schedules.beat import Scheduler
 from celeriac.settle import release
 from celeriac.store.connections import Database
@@ -355,6 +355,28 @@ def test_psql_moves_what_waits_to_another_queue(index: Task[..., Any], rows: Row
     assert lanes(rows) == {"index": 1}
     with pytest.raises(DBAPIError, match="no worker takes its tasks from the queue"):
         rows("UPDATE worker_tasks SET queue = 'elsewhere'")
+
+
+@pytest.mark.parametrize("by_sql", [True, False])
+def test_what_becomes_another_role_s_waits_where_that_one_is_served(
+    index: Task[..., Any], app: Celeriac, database: Database, rows: Rows, by_sql: bool
+) -> None:
+    """Its queue stays only where the new role has it as a further one."""
+
+    def handler(account: str = "") -> None: ...
+
+    for role, queues in (("plain", ()), ("same", ("s", "index-slow")), ("first", ("index-slow", "f"))):
+        app.task(role=role, queues=queues, shared=False)(handler)
+    app.register_roles()
+    for role in ("plain", "same", "first"):
+        sent = index.apply_async(("a",), queue="index-slow")
+        if by_sql:
+            rows("UPDATE worker_tasks SET role = :role WHERE id = :id", role=role, id=sent.row_id)
+        else:
+            with database.transaction() as connection:
+                move.move(connection, [row(sent)], role, app.role_declared(role)[1], by="test")
+    assert lanes(rows) == {"plain": 1, "same,index-slow": 1, "first": 1}
+    assert drain(app=app) == {"completed": 3}
 
 
 # -- what is shown -----------------------------------------------------------------------------------------------------
