@@ -16,7 +16,7 @@ from celeriac.dispatch.passes import Dispatcher
 from celeriac.doctor.deploying import against_database
 from celeriac.errors import BadArguments, BadValue, ConfigurationError, UnknownRole
 from celeriac.insights import why
-from celeriac.insights.fleet import watched
+from celeriac.insights.fleet import condition, system, watched
 from celeriac.insights.tasks.parameters import registered
 from celeriac.operate import move, policies, steer
 from celeriac.schedules.beat import Scheduler
@@ -288,6 +288,26 @@ def test_a_lane_is_shown_as_paused_with_its_role(
         assert paused() == {lane}
         steered(policies.resume_role, lane)
         assert paused() == set()
+
+
+def test_a_lane_that_has_no_row_goes_by_its_role(app: Celeriac, database: Database, rows: Rows) -> None:
+    """As where the call's code is newer than any worker's."""
+
+    @app.task(role="patient", queues=("patient", "patient-slow"), stale_after=86_400 * 30, shared=False)
+    def patient() -> None: ...
+
+    app.register_roles()
+    rows("DELETE FROM celeriac.roles WHERE role = 'patient,patient-slow'")
+    rows("""
+        INSERT INTO worker_tasks (role, queue, status, token, worker_id, worker_pid, last_heartbeat_at) VALUES
+            ('patient', 'patient-slow', 'running', gen_random_uuid(), 'w', 1, now() - interval '1 day'),
+            ('patient', 'patient-slow', 'claimed', gen_random_uuid(), NULL, NULL, NULL)""")
+    assert lanes(rows, "tickets") == {"patient,patient-slow": 2}
+    assert rows("SELECT celeriac.recover_stale_tasks(NULL)") == [(0,)]
+    assert rows("SELECT running, stale FROM celeriac.backlog('patient,patient-slow')") == [(1, 0)]
+    with database.reading() as connection:
+        assert condition.silent_workers(connection) == []
+        assert {one.queue: one.tickets for one in system.unstarted(connection) if one.tickets} == {"patient-slow": 1}
 
 
 # -- what becomes of one -----------------------------------------------------------------------------------------------
