@@ -79,16 +79,17 @@ def test_no_queue_is_left_for_a_release_that_has_none(migrated: Engine) -> None:
         connection.exec_driver_sql("""
             INSERT INTO celeriac.intake (task) VALUES ('{"role": "index", "queue": "slow"}');
             INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression, options, declared)
-            VALUES ('of-beat', 'index', '* * * * *', '{"queue": "slow", "account": "a"}', '{"options": {"queue": "slow"}}'),
+            VALUES ('said', 'index', '* * * * *', '{"queue": "slow", "cap": 1}', '{"options": {"queue": "slow"}}'),
                 ('own', 'index', '* * * * *', '{"queue": "slow"}', NULL);
-            INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id) VALUES (0, 'index,slow', '', 0, now(), 1)
+            INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id)
+            VALUES (0, 'index,slow', '', 0, now(), 1)
         """)
         take_back(connection, ENGINE, "celeriac_0005")
         seen = connection.exec_driver_sql("""
             SELECT (SELECT task FROM celeriac.intake), (SELECT role FROM celeriac.ready),
                 jsonb_object_agg(name, jsonb_build_array(options, declared)) FROM celeriac.scheduled_jobs
         """).one()
-        jobs = {"of-beat": [{"account": "a"}, {"options": {}}], "own": [{}, None]}
+        jobs = {"said": [{"cap": 1}, {"options": {}}], "own": [{}, None]}
         assert tuple(seen) == ({"role": "index"}, "index", jobs)
 
 
