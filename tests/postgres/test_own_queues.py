@@ -13,6 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from celeriac import Celeriac, Enqueued, Settings, Task, insights
 from celeriac.dispatch.passes import Dispatcher
+from celeriac.doctor import work
 from celeriac.doctor.deploying import against_database
 from celeriac.errors import BadArguments, BadValue, ConfigurationError, UnknownRole
 from celeriac.insights import why
@@ -275,6 +276,9 @@ def test_a_lane_is_shown_as_paused_with_its_role(
     with database.reading() as connection:
         assert "held,slow" not in {row.role for row in watched.oldest_ready(connection)}
         assert [depth.paused for depth in insights.depth(connection, "held,slow")] == [True]
+    (trouble,) = work.pauses(app).troubles
+    assert "held,slow is paused" in trouble.text
+    assert "`celeriac roles resume held`" in trouble.cure
     new = Celeriac("new", settings=Settings(database_url=database_url, redis_url=redis_url), set_as_current=False)
     declare(new, "held", "slow", "large")
     new.close()
