@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from sqlalchemy import Connection, Row, RowMapping
 
 from celeriac.alerts.rules import Measured, Rule, evaluate, measure_of
-from celeriac.dispatch.publish import SlowCommand
+from celeriac.dispatch.publish import SLOW_ANSWER, SlowCommand
 from celeriac.insights.failures.burning import burning
 from celeriac.insights.failures.failing_accounts import failing_accounts
 from celeriac.insights.fairness import floods, rounds
@@ -224,7 +224,8 @@ def _redis(app: Celeriac, _: Connection) -> Iterable[Measured]:
     yield Measured("redis_silent", "Redis", float(is_away))
     if app.settings.has_redis and not is_away:
         yield Measured("redis_memory", "Redis", app.publisher.memory_used())
-        yield _redis_lag(app.publisher.lag(), app.publisher.slowest())
+        lag = app.publisher.lag()
+        yield _redis_lag(lag, app.publisher.slowest() if lag > SLOW_ANSWER else None)
 
 
 def _redis_lag(seconds: float, slowest: SlowCommand | None) -> Measured:

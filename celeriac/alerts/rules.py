@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
+from celeriac.dispatch.publish import SLOW_ANSWER
 from celeriac.settings import Settings
 
 if TYPE_CHECKING:
@@ -183,7 +184,7 @@ RULES = (
         promql="max(celeriac_redis_up) == 0",
     ),
     Rule(
-        name="slow_redis", of="Redis", measure="redis_lag", threshold=0.1, severity="page", lasts=30,
+        name="slow_redis", of="Redis", measure="redis_lag", threshold=SLOW_ANSWER, severity="page", lasts=30,
         says="an answer takes {value:.1f} s, more than {threshold:g} s",
         cure="its `SLOWLOG GET` names the commands that keep it busy; end who sends them",
         promql="max(celeriac_redis_answer_seconds) > $threshold",

@@ -32,6 +32,10 @@ Act = Callable[[Connection, Sequence[int]], Steered]
 _EMPTY: tuple[Any, ...] = (None, [], {})
 
 
+#: Fields that narrow or put off what a filter selects; tasks that are named are changed at once.
+_OF_A_FILTER = ("dry_run", "most", "later")
+
+
 def _with_a_condition(schema: dict[str, Any]) -> None:
     """Add to the document that at least one field has to be set."""
     schema["minProperties"] = 1
@@ -59,7 +63,10 @@ class Which(Because):
 
     model_config = ConfigDict(
         json_schema_extra={"anyOf": [
-            {"required": ["ids"], "properties": {"ids": {"type": "array"}, "filter": {"type": "null"}}},
+            {
+                "required": ["ids"], "properties": {"ids": {"type": "array"}, "filter": {"type": "null"}},
+                "not": {"anyOf": [{"required": [name]} for name in _OF_A_FILTER]},
+            },
             {"required": ["filter"], "properties": {"filter": {"type": "object"}, "ids": {"type": "null"}}},
         ]}
     )  # fmt: skip
@@ -76,6 +83,8 @@ class Which(Because):
     def _is_either(self) -> Self:
         if (self.ids is None) is (self.filter is None):
             raise ValueError("give ids or a filter, one of both")
+        if self.ids is not None and (given := [name for name in _OF_A_FILTER if name in self.model_fields_set]):
+            raise ValueError(f"{', '.join(given)}: of a filter; tasks that are named by ids are changed at once")
         return self
 
 

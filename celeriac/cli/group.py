@@ -127,6 +127,8 @@ class Group(click.Group):
         return [*self.commands]
 
     def parse_args(self, context: click.Context, args: list[str]) -> list[str]:
+        if not args and not context.resilient_parsing and (now := now_called(_path(context))):
+            raise click.UsageError(now, context)
         with _former(context, ()):
             return super().parse_args(context, args)
 

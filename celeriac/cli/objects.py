@@ -104,8 +104,11 @@ def policy(name: str, pods: Document, ingress: Sequence[Document] = (), egress: 
 
 
 def names() -> Document:
-    """Return the rule by which names may be asked for, at a node's own cache as well, which is link-local."""
-    return {"ports": [{"port": 53, "protocol": protocol} for protocol in ("UDP", "TCP")]}
+    """Return the rule by which names may be asked for, at a node's own cache as well, which is link-local.
+
+    A policy sees the port of the pod that answers: OpenShift's listens on 5353.
+    """
+    return {"ports": [{"port": port, "protocol": protocol} for port in (53, 5353) for protocol in ("UDP", "TCP")]}
 
 
 def reach(ports: Sequence[int], but: tuple[Sequence[str], Sequence[str]]) -> Document:

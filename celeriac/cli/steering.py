@@ -135,6 +135,8 @@ def _steer(
     has_filter = asked != Filter()
     if failure is not None and asked != Filter(role=asked.role, newer_than=asked.newer_than):
         raise click.UsageError("--failure goes with --role and --newer-than, and no other filter")
+    if failure is not None and later and asked.newer_than is not None:
+        raise click.UsageError("a bulk has no time for a kind of failure: give --newer-than or --later, one of both")
     if later and (tasks or most is not None):
         raise click.UsageError("--later is of all that a filter means: name no tasks, and give no --most")
     waits_for = WAITS_FOR_TIME if has_filter and verb == "hasten" else asked.waits_for
@@ -153,8 +155,8 @@ def _steer(
             )  # fmt: skip
         bulks.tell(app, number)
         return
-    meant = {works.FINGERPRINT: failure} | ({"role": asked.role} if asked.role else {}) if failure else None
-    together = None if tasks else AuditedTogether(meant or works.conditions(wanted), len(selection.ids))
+    meant = {works.FINGERPRINT: failure} | works.conditions(asked) if failure else works.conditions(wanted)
+    together = None if tasks else AuditedTogether(meant, len(selection.ids))
     _in_batches(app, verb, selection, move, together)
 
 

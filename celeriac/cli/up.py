@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import shlex
 import signal
 import socket
@@ -14,9 +15,13 @@ from importlib.util import find_spec
 from types import FrameType
 from typing import TYPE_CHECKING, TextIO
 
+from sqlalchemy.exc import SQLAlchemyError
+
 from celeriac.cli import output
+from celeriac.errors import CeleriacError
 from celeriac.operate import audit, sessions, tokens
 from celeriac.operate.audit import Change
+from celeriac.store.failures import in_a_line
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -27,7 +32,9 @@ PATIENCE = 30.0
 
 HOST = "127.0.0.1"
 
-#: The name of the token whose sessions the printed links begin. Nobody has its secret.
+DASHBOARD = "dashboard"
+
+#: How the token of a run begins, whose session the printed link begins. Nobody has its secret.
 BY_LINK = "celeriac up"
 
 
@@ -53,36 +60,40 @@ def free_port(wanted: int) -> int:
 
 
 def commands(
-    name: str, others: Sequence[str], port: int, flower_port: int, concurrency: int, *, has_redis: bool
+    name: str, others: Mapping[str, list[str]], port: int, flower_port: int, concurrency: int, *, has_redis: bool
 ) -> dict[str, list[str]]:
-    """Return the commands to run, by name. `others`: `NAME=COMMAND` each. `port`: the dashboard's."""
+    """Return the commands to run, by name. `port`: the dashboard's, which starts last."""
     celery = [sys.executable, "-m", "celery", "-A", name]
     stack = {
         "worker": [*celery, "worker", "-c", str(concurrency), "-E", "-l", "INFO"],
         "beat": [*celery, "beat", "-l", "INFO"],
     }
-    if has_dashboard():
-        stack["dashboard"] = [*celery, "celeriac", "serve", f"--host={HOST}", f"--port={port}"]
     if has_flower() and has_redis:
         stack["flower"] = [*celery, "flower", f"--port={flower_port}", "--address=127.0.0.1"]
-    others_by_name = dict(other.partition("=")[::2] for other in others)
-    return {key: shlex.split(command) for key, command in others_by_name.items()} | stack
+    if has_dashboard():
+        stack[DASHBOARD] = [*celery, "celeriac", "serve", f"--host={HOST}", f"--port={port}"]
+    return {**others} | stack
 
 
 def run(app: Celeriac, name: str, others: Sequence[str], port: int, flower_port: int, concurrency: int) -> int:
-    """Run until Ctrl-C, SIGTERM or the end of one of them; return that one's exit status."""
+    """Run until Ctrl-C, SIGTERM or the end of one of them but the dashboard; return that one's exit status.
+
+    `others`: `NAME=COMMAND` each. One that serves has the port, and the dashboard any other.
+    """
     environ = dict(os.environ) | {"DATABASE_URL": app.database_url, "REDIS_URL": app.redis_url}
-    has_redis, port, flower_port = app.settings.has_redis, free_port(port), free_port(flower_port)
+    beside = {key: shlex.split(command) for key, _, command in (other.partition("=") for other in others)}
+    port = free_port(0 if any("serve" in command for command in beside.values()) else port)
+    has_redis, flower_port = app.settings.has_redis, free_port(flower_port)
     _tell_addresses(app, flower_port)
     processes = {
         key: _start(key, command, environ)
-        for key, command in commands(name, others, port, flower_port, concurrency, has_redis=has_redis).items()
+        for key, command in commands(name, beside, port, flower_port, concurrency, has_redis=has_redis).items()
     }
     ended = threading.Event()
     _watch(processes, ended)
     _end_on_signals(ended)
-    if "dashboard" in processes:
-        threading.Thread(target=_tell_link, args=(app.database, port, ended), daemon=True).start()
+    if dashboard := processes.get(DASHBOARD):
+        threading.Thread(target=_tell_link, args=(app.database, port, dashboard, ended), daemon=True).start()
     ended.wait()
     return _stop(processes)
 
@@ -98,23 +109,34 @@ def _tell_addresses(app: Celeriac, flower_port: int) -> None:
     output.say(f"flower    {where}")
 
 
-def _tell_link(database: Database, port: int, ended: threading.Event) -> None:
-    """Print the link once the dashboard listens."""
-    while not ended.wait(0.1):
+def _tell_link(database: Database, port: int, dashboard: subprocess.Popen[str], ended: threading.Event) -> None:
+    """Print the link once the dashboard listens, or why there is none."""
+    while not ended.wait(0.1) and dashboard.poll() is None:
         with socket.socket() as probe:
             if probe.connect_ex((HOST, port)) == 0:
-                output.say(f"dashboard http://{HOST}:{port}/admin/sign-in?code={sign_in_code(database)}")
-                output.say(f"dashboard  ↑ signs in once, within {sessions.CODE_LASTS // 60} minutes, on this machine")
-                return
+                break
+    else:
+        return
+    try:
+        code = sign_in_code(database)
+    except (CeleriacError, SQLAlchemyError) as error:
+        output.say(f"dashboard http://{HOST}:{port}/admin without a link to sign in by: {in_a_line(error)}")
+        output.say("dashboard  ↑ asks for a token, which this prints: celeriac tokens create NAME --scope operate")
+    else:
+        output.say(f"dashboard http://{HOST}:{port}/admin/sign-in?code={code}")
+        output.say(f"dashboard  ↑ signs in once, within {sessions.CODE_LASTS // 60} minutes, on this machine")
 
 
 def sign_in_code(database: Database) -> str:
-    """Return a code that begins an admin's session, once; the session's token lasts as long as it may need."""
+    """Return a code that begins an admin's session, once: of a new token, which lasts as long as the two together."""
+    name, by = f"{BY_LINK} {secrets.token_hex(4)}", output.by()
     with database.transaction() as connection:
-        token = tokens.renew(connection, BY_LINK, tokens.ADMIN, seconds=sessions.CODE_LASTS + sessions.LONGEST)
-        change = Change(BY_LINK, None, {"scopes": [tokens.ADMIN], "by_link": True})
-        audit.write(connection, "create", "token", [change], by=output.by())
-        return sessions.make_code(connection, token)
+        made = tokens.create(
+            connection, name, [tokens.ADMIN], by=by, seconds=sessions.CODE_LASTS + sessions.LONGEST
+        )  # fmt: skip
+        change = Change(name, None, {"scopes": [tokens.ADMIN], "by_link": True})
+        audit.write(connection, "create", "token", [change], by=by)
+        return sessions.make_code(connection, tokens.id_of(made))
 
 
 def _start(name: str, command: Sequence[str], environ: Mapping[str, str]) -> subprocess.Popen[str]:
@@ -133,12 +155,15 @@ def _relay(name: str, lines: TextIO) -> None:
 
 
 def _watch(processes: Mapping[str, subprocess.Popen[str]], ended: threading.Event) -> None:
-    def wait(process: subprocess.Popen[str]) -> None:
-        process.wait()
-        ended.set()
+    def wait(name: str, process: subprocess.Popen[str]) -> None:
+        code = process.wait()
+        if name != DASHBOARD:
+            ended.set()
+        elif not ended.is_set():
+            output.say(f"dashboard ended by itself with status {code}; the others go on", err=True)
 
-    for process in processes.values():
-        threading.Thread(target=wait, args=(process,), daemon=True).start()
+    for one in processes.items():
+        threading.Thread(target=wait, args=one, daemon=True).start()
 
 
 def _end_on_signals(ended: threading.Event) -> None:
@@ -150,7 +175,8 @@ def _end_on_signals(ended: threading.Event) -> None:
 
 
 def _stop(processes: Mapping[str, subprocess.Popen[str]]) -> int:
-    gone = {name: code for name, process in processes.items() if (code := process.poll()) is not None}
+    codes = {name: process.poll() for name, process in processes.items() if name != DASHBOARD}
+    gone = {name: code for name, code in codes.items() if code is not None}
     for process in processes.values():
         if process.poll() is None:
             process.terminate()

@@ -21,6 +21,9 @@ router = APIRouter()
 
 LOOPBACK = ("127.0.0.1", "::1")
 
+#: Headers by which a proxy says that somebody else calls.
+FORWARDED = ("forwarded", "x-forwarded-for")
+
 USED = "This link has been used, or is too old. It signs in once, on its own machine: `celeriac up` prints another."
 
 #: How long (seconds) a browser keeps preferences.
@@ -89,8 +92,9 @@ def looks(page: Annotated[Page, Depends(May("view"))], sent: Sent) -> Response:
 
 
 def _token_of_code(request: Request, code: str) -> str | None:
-    """Return the id of the code's token; a code is for a browser on this machine."""
-    if request.client is None or request.client.host not in LOOPBACK or not sessions.has_form(code):
+    """Return the id of the code's token; a code is for a browser on this machine, not for a proxy's."""
+    is_here = request.client is not None and request.client.host in LOOPBACK
+    if not is_here or any(name in request.headers for name in FORWARDED) or not sessions.has_form(code):
         return None
     with _database(request).transaction() as connection:
         return sessions.use_code(connection, code)

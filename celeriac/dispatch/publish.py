@@ -21,7 +21,7 @@ from uuid import uuid4
 from kombu.exceptions import KombuError
 from kombu.messaging import Producer
 from kombu.serialization import dumps
-from redis.exceptions import NoPermissionError
+from redis.exceptions import ResponseError
 
 from celeriac.counters import COUNTERS
 from celeriac.dispatch.app import DispatchApp
@@ -50,6 +50,9 @@ MAX_ROWS = 500
 
 #: Entries of a queue that are read at once.
 PAGE = 1000
+
+#: An answer that takes longer (seconds) is slow.
+SLOW_ANSWER = 0.1
 
 #: So many answers are timed, and so many entries of Redis' log of slow commands are read.
 PINGS, SLOW_COMMANDS = 3, 32
@@ -175,12 +178,12 @@ class Publisher:
         return not self.has_redis or self._attempt(lambda producer: _client(producer).ping())
 
     def memory_used(self) -> float:
-        """Return the share of Redis' `maxmemory` in use; 0: no bound, keys are evicted, or this login may not ask."""
+        """Return the share of Redis' `maxmemory` in use; 0: no bound, keys are evicted, or it does not say."""
 
         def share(client: Any) -> float:
             try:
                 memory = client.info("memory")
-            except NoPermissionError:
+            except ResponseError:
                 return 0.0
             most = int(memory.get("maxmemory", 0))
             is_bound = most and memory.get("maxmemory_policy", "noeviction") == "noeviction"
@@ -200,14 +203,15 @@ class Publisher:
         return self.ask(asked) or 0.0 if self.has_redis else 0.0
 
     def slowest(self) -> SlowCommand | None:
-        """Return the slowest command of Redis' own log of the last minute; None: there is none, or no permission."""
+        """Return the slowest command of Redis' own log of the last minute; None: there is none, or it may not be read,
+        or this Redis has no such log.
+        """
 
         def longest(client: Any) -> SlowCommand | None:
             try:
-                logged = client.slowlog_get(SLOW_COMMANDS)
-            except NoPermissionError:
+                logged, now = client.slowlog_get(SLOW_COMMANDS), client.time()[0]
+            except ResponseError:
                 return None
-            now = client.time()[0]
             recent = [one for one in logged if one["start_time"] >= now - 60]
             slow = max(recent, key=lambda one: one["duration"], default=None)
             return slow and SlowCommand(

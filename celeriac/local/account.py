@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from celeriac.local.errors import LocalStackError
+
 #: The user that root's servers run as: a number that no distribution gives to anybody, so that no other process has it.
 #: What ran as `nobody` would be at the mercy of all that does.
 SERVERS = 65523
@@ -23,10 +25,19 @@ class Account:
 
     @classmethod
     def with_name(cls) -> "Account":
-        """Return an account for a program that looks its user's name up: the caller's, or `nobody` for root."""
+        """Return an account for a program that looks its user's name up: the caller's, or `nobody` for root.
+
+        Raises LocalStackError where there is no such user.
+        """
         if os.geteuid() != 0:
             return cls(os.geteuid(), os.getegid())
-        nobody = pwd.getpwnam("nobody")
+        try:
+            nobody = pwd.getpwnam("nobody")
+        except KeyError:
+            raise LocalStackError(
+                "Root makes Postgres' data folder as the user nobody, who is missing here: add that user, or set "
+                "DATABASE_URL and REDIS_URL to servers of your own."
+            ) from None
         return cls(nobody.pw_uid, nobody.pw_gid)
 
     @property

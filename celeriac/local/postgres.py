@@ -68,7 +68,7 @@ class PostgresServer(Server):
     def _run_initdb(self, home: Path) -> None:
         maker = Account.with_name()  # initdb looks its user's name up, which the servers' own account has not
         maker.make_folder(home)
-        command = [str(self._programs() / "initdb"), "-D", self._as_seen_from_inside(home)]
+        command = [str(self._programs() / "initdb"), "-D", self._as_seen_from_inside(home, maker)]
         command += ["-U", "postgres", "-E", "UTF8", "--no-locale", "--no-instructions"]
         command += ["--auth-local=trust", "--auth-host=reject"]
         with self._surroundings(home) as options:
@@ -76,9 +76,9 @@ class PostgresServer(Server):
         if done.returncode:
             raise self._failure("could not make its data folder")
 
-    def _as_seen_from_inside(self, home: Path) -> str:
+    def _as_seen_from_inside(self, home: Path, account: Account) -> str:
         """Return the folder's path for Postgres, which starts inside it and so need not pass through those above."""
-        if self.account.can_enter(home):
+        if account.can_enter(home):
             return str(home)
         if sys.platform == "linux":
             return "/proc/self/cwd"
@@ -107,7 +107,7 @@ class PostgresServer(Server):
         sockets = '"' + str(self.socket_folder).replace('"', '""') + '"'
         settings = SETTINGS | {"unix_socket_directories": sockets}
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
-        return [str(program), "-D", self._as_seen_from_inside(self.data), "-p", str(PORT), *options]
+        return [str(program), "-D", self._as_seen_from_inside(self.data, self.account), "-p", str(PORT), *options]
 
     def _is_ready(self, pid: int) -> bool:
         """Return whether it is ready, as pg_ctl does: by the eighth line of postmaster.pid."""

@@ -58,16 +58,6 @@ ON CONFLICT (name) DO NOTHING
 RETURNING id
 """)
 
-# A token of that name that somebody else has made is left as it is.
-RENEW = text("""
-INSERT INTO celeriac.api_tokens (id, name, hash, scopes, created_by, expires_at)
-VALUES (:id, :name, :hash, CAST(:scopes AS text[]), :name, statement_timestamp() + CAST(:seconds AS double precision)
-    * interval '1 second')
-ON CONFLICT (name) DO UPDATE SET expires_at = excluded.expires_at, revoked_at = NULL
-    WHERE api_tokens.created_by = excluded.created_by
-RETURNING id
-""")
-
 REVOKE = text("""
 UPDATE celeriac.api_tokens SET revoked_at = statement_timestamp() WHERE name = :name AND revoked_at IS NULL RETURNING id
 """)
@@ -165,17 +155,9 @@ def create(
     return f"{_PREFIX}{token_id}_{secret}"
 
 
-def renew(connection: Connection, name: str, scope: str, *, seconds: float) -> str:
-    """Return the id of a token that is presented by nobody, as its secret is thrown away: it only begins sessions.
-
-    The first call makes it, the next ones let it last for `seconds` from now. Raises TokenRefused if the name is
-    another token's.
-    """
-    made = {"id": secrets.token_hex(8), "name": name, "hash": _hash(secrets.token_urlsafe(32)), "scopes": [scope]}
-    token: str | None = connection.execute(RENEW, made | {"seconds": seconds}).scalar_one_or_none()
-    if token is None:
-        raise TokenRefused(f"there is a token named {name!r} that somebody else has made")
-    return token
+def id_of(token: str) -> str:
+    """Return the id of the token's row, which is no secret."""
+    return token.removeprefix(_PREFIX).partition("_")[0]
 
 
 def revoke(connection: Connection, name: str) -> bool:

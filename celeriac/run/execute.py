@@ -58,13 +58,17 @@ HOOKS = ("before_start", "on_success", "after_return")
 
 
 def is_plain(task: Any) -> bool:
-    """Return whether nobody could tell a direct call of the task from one through Celery's tracer."""
+    """Return whether nobody could tell a direct call of the task from one through Celery's tracer, which Sentry and
+    similar tools replace with their own.
+    """
     prerun, postrun, success = SIGNALS
+    tracer: Any = trace.build_tracer
     return (
         not (prerun.receivers or postrun.receivers or success.receivers)
         and _overrides_nothing(task.__class__, task.app.loader.__class__)
         and originals.call_is_celerys()
-        and _is_celerys(trace.build_tracer)
+        and type(tracer) is FunctionType
+        and tracer.__code__.co_filename == trace.__file__
     )
 
 
@@ -80,11 +84,6 @@ def _overrides_nothing(kind: type, loader: type) -> bool:
         and not any(trace.task_has_custom(task, hook) for hook in HOOKS)
         and all(getattr(loader, hook) is getattr(BaseLoader, hook) for hook in LOADERS)
     )
-
-
-def _is_celerys(tracer: Any) -> bool:
-    """Return whether the tracer is Celery's: Sentry and similar tools replace it with their own."""
-    return type(tracer) is FunctionType and tracer.__code__.co_filename == trace.__file__
 
 
 @dataclass(frozen=True, slots=True)

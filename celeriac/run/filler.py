@@ -178,11 +178,11 @@ class Filler:
         most = min(most, start.most_without_pass(role))
         if most <= 0 or len(self.flights.flights) >= start.FEW or not role.enabled():
             return None
-        if self.heeded[role.name].tokens is not None:
+        if self.heeded[role.lane].tokens is not None:
             return None
         me, pid = shared.worker_id(), os.getpid()
         with self.app.database.statement() as connection:
-            return start.start_few(connection, role.name, most, token, worker_id=me, pid=pid)
+            return start.start_few(connection, role.lane, most, token, worker_id=me, pid=pid)
 
     def _begin_unless_locked(self, ask: Ask) -> None:
         """Begin this ticket. One whose rows somebody has locked stays in doubt, and does not delay the others."""

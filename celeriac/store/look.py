@@ -9,7 +9,6 @@ up for it.
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Iterable, Sequence
 
 from sqlalchemy import Connection, text
@@ -23,10 +22,13 @@ LET_THROUGH = text("SELECT role, lock_key FROM celeriac.let_through(CAST(:barrie
 
 HAND_OVER = text("SELECT DISTINCT role FROM celeriac.hand_over(CAST(:keys AS text[]))")
 
-# Only reads the list: `hand_over` deletes from it.
-ASKED = text("SELECT lock_key FROM celeriac.looks ORDER BY lock_key LIMIT :batch")
-
-JOINS = text("SELECT CAST(barrier AS text) FROM celeriac.joins ORDER BY barrier LIMIT :batch")
+# Only reads the lists: `hand_over` and `let_through` delete from them. `seconds`: Postgres' own for that, without the
+# network's; columns are computed in their order.
+LISTED = text("""
+SELECT ARRAY(SELECT lock_key FROM celeriac.looks ORDER BY lock_key LIMIT :batch) AS keys,
+    ARRAY(SELECT CAST(barrier AS text) FROM celeriac.joins ORDER BY barrier LIMIT :batch) AS barriers,
+    CAST(extract(epoch FROM clock_timestamp() - statement_timestamp()) AS double precision) AS seconds
+""")
 
 # INVARIANT: in each period only one of all workers reads the list, because it is read from its beginning, over all dead
 # entries there. While the list has no page, no worker has to write.
@@ -129,10 +131,7 @@ def has_turn(connection: Connection, seconds: float) -> bool:
 
 def look(connection: Connection, batch: int = 200) -> Sequence[str]:
     """Check at most `batch` keys that others have left, and return the roles that have something to do."""
-    began = time.monotonic()
-    keys = connection.execute(ASKED, {"batch": batch}).scalars().all()
-    barriers = connection.execute(JOINS, {"batch": batch}).scalars().all()
-    took = time.monotonic() - began
-    if took > SLOW and not keys and not barriers:
-        connection.execute(REST, {"seconds": min(RESTS * took, LONGEST)})
+    keys, barriers, seconds = connection.execute(LISTED, {"batch": batch}).one()
+    if seconds > SLOW and not keys and not barriers:
+        connection.execute(REST, {"seconds": min(RESTS * seconds, LONGEST)})
     return sorted(let_through(connection, barriers) | hand_over(connection, keys))

@@ -69,6 +69,14 @@ def test_a_move_is_of_named_tasks_or_of_a_filter(api: Api, body: dict[str, Any])
     api.refused(422, "POST", "/api/tasks/retry", json=body | {"dry_run": False})
 
 
+@pytest.mark.parametrize("field", [{"dry_run": True}, {"later": True}, {"most": 1}])
+def test_named_tasks_are_not_changed_by_what_narrows_a_filter(api: Api, field: dict[str, Any]) -> None:
+    waits = task(api, account="bulk 4")
+    document = api.refused(422, "POST", "/api/tasks/cancel", json={"ids": [waits]} | field)
+    assert [f"{name}: of a filter" in document["errors"][0]["message"] for name in field] == [True]
+    assert row(api, waits, "status") == ("pending",)
+
+
 def test_one_that_is_not_there_is_told(api: Api) -> None:
     assert api.refused(404, "GET", "/api/bulk/99999999")["detail"] == "there is no bulk 99999999"
 

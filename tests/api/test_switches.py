@@ -34,7 +34,7 @@ SWITCHES, NUMBERS = list(fields("boolean")), list(fields("integer"))
 
 
 def test_there_are_switches_to_look_at() -> None:
-    assert {name for _, _, name in SWITCHES} == {"dry_run", "enabled", "paused", "create", "goes_on"}
+    assert {name for _, _, name in SWITCHES} == {"dry_run", "later", "enabled", "paused", "create", "goes_on"}
 
 
 def test_there_are_whole_numbers_to_look_at() -> None:

@@ -11,7 +11,7 @@ def test_the_same_routes_answer_under_both_names(api: Api) -> None:
     waiting = task(api, account="versions")
     for path in (f"/tasks/{waiting}", "/tasks?account=versions", "/admin/jobs?limit=1", "/accounts"):
         assert api.get(f"/api/v1{path}") == api.get(f"/api{path}")
-    assert api.post(f"/api/v1/tasks/{waiting}/cancel", {"why": "under both"})["after"]["status"] == "cancelled"
+    assert api.post("/api/v1/tasks/cancel", {"ids": [waiting], "why": "under both"})["changed"] == [waiting]
     assert row(api, waiting, "status") == ("cancelled",)
 
 

@@ -329,6 +329,7 @@ BROWSERS = ("worker-thumbnails", "worker-stores", "worker-product-resync")
 def test_pods_reach_their_servers_and_what_is_named_and_nothing_else(pod: str) -> None:
     """Nothing is open that is not named; a pod that opens pages reaches no machine beside its servers' ports."""
     assert all(reaches(pod, SERVER, port) for port in (5432, 6432, 6379, 26379))
+    assert all(reaches(pod, SERVER, port) for port in (53, 5353)), "names, on OpenShift as well"
     assert reaches(pod, PAGE, 443)
     assert [port for port in (22, 80, 443, 5432, 6379, PORT) if reaches(pod, PLATFORM, port)] == []
     assert not reaches(pod, PAGE, 22)

@@ -115,7 +115,10 @@ def test_who_waits_ends_when_told_to(
 @pytest.mark.parametrize(
     ("spoil", "says"),
     [
-        ("UPDATE celeriac.version SET version_num = 'later_0001'", "the database is newer than this code"),
+        (
+            "UPDATE celeriac.version SET version_num = 'later_0001', runs_from = 'later_0001'",
+            "the database is newer than this code",
+        ),
         ("DELETE FROM celeriac.version", "run `celeriac migrate`"),
     ],
     ids=["newer", "older"],

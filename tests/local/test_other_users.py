@@ -7,16 +7,21 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 import psycopg2
 import pytest
 import redis
 
-from celeriac.local import PostgresServer, ValkeyServer
+from celeriac.local import LocalStackError, PostgresServer, ValkeyServer
 from celeriac.local.account import Account
 
 #: Whoever runs as `nobody`, as many a daemon does; who is nobody of ours where the servers are the caller's own.
 NOBODY = Account.with_name() if os.geteuid() == 0 else Account(54321, 54321)
+
+
+ROOTS = pytest.mark.skipif(os.geteuid() != 0, reason="others' servers are their own")
 
 
 @pytest.fixture
@@ -66,7 +71,25 @@ def test_what_runs_as_nobody_is_not_let_into_postgres(postgres: PostgresServer) 
         assert "Permission denied" in seen.stderr
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="others' servers are their own")
+@ROOTS
+def test_root_makes_its_data_without_what_linux_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("celeriac.local.postgres.sys", SimpleNamespace(platform="darwin"))
+    with TemporaryDirectory(dir="/var/tmp") as folder:
+        Path(folder).chmod(0o711)
+        server = PostgresServer(Path(folder) / "postgres")
+        server.start()
+        with closing(psycopg2.connect(server.url.replace("+psycopg2", ""))):
+            server.stop()
+
+
+@ROOTS
+def test_root_reads_what_to_do_where_there_is_no_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pwd.getpwnam", {}.__getitem__)
+    with pytest.raises(LocalStackError, match="the user nobody, who is missing here: add that user, or set DATABASE"):
+        PostgresServer(tmp_path / "postgres").start()
+
+
+@ROOTS
 def test_what_an_earlier_release_ran_as_nobody_is_taken_over(tmp_path: Path) -> None:
     server = PostgresServer(tmp_path / "postgres")
     server.start()

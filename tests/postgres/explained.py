@@ -60,6 +60,7 @@ MEET_NONE = {
     "up_since",
     "leases_since",
     "heard_at",
+    "is_heard",
     "is_stale",
     "note_gap",
     "is_instants",

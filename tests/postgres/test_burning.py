@@ -15,6 +15,7 @@ from celeriac.alerts.rules import RULES
 from celeriac.cli import within_celery
 from celeriac.doctor import examine
 from celeriac.insights.failures.burning import CERTAIN, LEAST, Burning, burning, limit_of, window_of
+from celeriac.insights.failures.failing_accounts import failing_accounts
 from celeriac.insights.history.alerts import DAMAGE
 from celeriac.repair import sweep
 from celeriac.store.connections import Database
@@ -102,6 +103,37 @@ def test_an_endpoint_that_is_down_is_named_by_every_surface_and_leaves_once_it_a
     assert burns(database) == []
     sweep(app, "alerts")
     assert rows(FIRES) == []
+
+
+#: A success of each of these accounts, one after another, up to `ago` seconds ago.
+WORKED = """
+INSERT INTO worker_tasks (task_id, role, account, status, started_at, completed_at)
+SELECT gen_random_uuid(), 'webhook', a, 'completed', now() - interval '10 minutes',
+    now() - (:ago + n * 0.1) * interval '1 second'
+FROM unnest(CAST(:accounts AS text[])) WITH ORDINALITY AS u (a, n)
+"""
+
+
+def test_an_outage_of_the_whole_role_names_no_account(app: Celeriac, database: Database, rows: Rows) -> None:
+    """Each of the accounts had worked till then, none as long as another; two that were under way ended well."""
+    registered(rows, "webhook")
+    live_worker(rows, queues='["webhook"]')
+    rows(WORKED, accounts=["a0", "a1", "a2"], ago=140)
+    retried(rows, 270)
+    rows(WORKED, accounts=["a3", "a4"], ago=133)
+    sweep(app, "alerts")
+    assert rows(FIRES) == [("fails_now", "webhook")]
+    with database.statement() as connection:
+        assert failing_accounts(connection) == []
+
+
+def test_an_account_that_fails_alone_is_named(database: Database, rows: Rows) -> None:
+    rows(WORKED, accounts=["a0", "a3"], ago=140)
+    retried(rows, 30, accounts=1)
+    rows(WORKED, accounts=["a3"] * 40, ago=0)
+    with database.statement() as connection:
+        ((role, account, attempts),) = [(one.role, one.account, one.attempts) for one in failing_accounts(connection)]
+    assert (role, account, attempts) == ("webhook", "a0", 30)
 
 
 @pytest.mark.usefixtures("system")

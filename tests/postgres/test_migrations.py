@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import pytest
-from alembic.command import downgrade
+from alembic.command import downgrade, upgrade
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, text
 
@@ -220,3 +220,16 @@ def test_a_database_that_is_newer_than_the_code_is_left_alone(migrated: Engine, 
         assert catalog(connection) == before
         with pytest.raises(ConfigurationError, match=says):
             unapplied(connection, APPLICATION)
+
+
+def test_an_application_s_own_scheduled_jobs_stays_as_it_is(migrated: Engine) -> None:
+    branch = Branch(APPLICATION, APPLICATION_TABLE)
+    with migrated.begin() as connection:
+        config = configuration(APPLICATION)
+        config.attributes.update(connection=connection, branch=branch, timeouts=(5, 60))
+        downgrade(config, "app_0008")
+        connection.exec_driver_sql("CREATE TABLE scheduled_jobs (theirs integer)")
+        upgrade(config, "app_0009")
+        connection.exec_driver_sql("SELECT theirs FROM public.scheduled_jobs")
+        downgrade(config, "app_0008")
+        connection.exec_driver_sql("SELECT theirs FROM public.scheduled_jobs")

@@ -13,9 +13,10 @@ from sqlalchemy.exc import DBAPIError
 
 from celeriac import Celeriac, Settings, insights
 from celeriac.cli import within_celery
+from celeriac.cli.up import sign_in_code
 from celeriac.dispatch import parking
 from celeriac.errors import BadValue, ConfigurationError, NotAllowed
-from celeriac.operate import audit, enqueuers, policies, steer, tokens
+from celeriac.operate import audit, enqueuers, policies, sessions, steer, tokens
 from celeriac.operate.allowed import Allowed
 from celeriac.repair import SWEEPS, history, sweep
 from celeriac.roles import limits
@@ -299,6 +300,14 @@ def test_an_admin_login_steers_and_only_adds_to_the_audit_trail(login: Login, ro
         assert insights.history(connection, task)
     for statement in ("DELETE FROM {}", "UPDATE {} SET by = 'bob'", "TRUNCATE {}", "DROP TABLE {}"):
         assert denied(admin, statement.format("celeriac.audit")) == "42501"
+
+
+def test_an_admin_login_prints_the_link_of_celeriac_up_run_after_run(login: Login) -> None:
+    admin = login("admin").database
+    for _ in range(2):
+        code = sign_in_code(admin)
+        with admin.transaction() as connection:
+            assert sessions.use_code(connection, code)
 
 
 def test_an_admin_login_makes_no_token_and_frees_no_login_that_the_trail_does_not_tell(

@@ -23,7 +23,7 @@ SEEDS = 80
 ACCOUNTS = ("", "acme", "bert", "cora", "dora")
 
 EMPTY = """TRUNCATE tasks, ready, later, behind, locks, looks, parked, tickets, history, account_policies, batchers,
-    passes, roles, role_limits, unparking, workers, beats, scheduled_jobs, ticks, task_events"""
+    passes, roles, role_limits, unparking, workers, beats, celeriac.scheduled_jobs, ticks, task_events"""
 
 #: A worker that takes tickets, and a beat that makes passes.
 ALIVE = [

@@ -54,6 +54,15 @@ def test_of_two_meanings_both_are_named(name: str) -> None:
     assert f"is now: celeriac accounts {name} or celeriac roles {name}\n" in done.stderr
 
 
+@pytest.mark.parametrize("name", [name for name in FORMER if isinstance(resolved(*name.split()), click.Group)])
+@pytest.mark.parametrize("group", [main, within_celery], ids=["celeriac", "celery celeriac"])
+def test_a_command_that_is_a_group_now_is_refused_by_its_bare_name_too(group: click.Group, name: str) -> None:
+    done = CliRunner().invoke(group, [name], obj=SimpleNamespace(app=None))
+    now = " or ".join(f"celeriac {one}" for one in FORMER[name])
+    assert (done.exit_code, f"celeriac {name} is now: {now}\n" in done.stderr) == (2, True), done.stderr
+    assert CliRunner().invoke(group, [name, "--help"], obj=SimpleNamespace(app=None)).exit_code == 0
+
+
 def test_what_it_is_now_is_there() -> None:
     new = {name.partition(" --")[0] for names in FORMER.values() for name in names}
     assert {name for name in new if resolved(*name.split()) is None} == set()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
 
@@ -19,11 +21,13 @@ TIMES, MORE = 3.0, 1.0
 #: So many runs make a past that can be compared with.
 PAST = 100
 
+#: So many minutes of the day before are read first, and the whole day of so many roles at most.
+SAMPLED, ROLES = 35, 20
+
 # As the minutes have it, tasks that shared a ticket each count its mean. A ticket's run under way has taken at least
-# its age, shared by its tasks. The past is the day before this hour, or where a role is younger, this hour but its last
-# ten minutes; it is read only where it can matter.
+# its age, shared by its tasks. The minutes sampled lie 41 apart, so that they fall on each minute of an hour.
 RUNS = text("""
-SELECT r.role, newest.runs, newest.under_way, past.day, past.hour FROM celeriac.roles r CROSS JOIN LATERAL (
+SELECT r.role, newest.runs, newest.under_way, sample.runs AS sample FROM celeriac.roles r CROSS JOIN LATERAL (
     SELECT array_agg(seconds ORDER BY at DESC) AS runs, percentile_cont(0.5) WITHIN GROUP (ORDER BY seconds) AS half,
         CAST(count(*) FILTER (WHERE is_under_way) AS integer) AS under_way
     FROM (
@@ -44,19 +48,24 @@ SELECT r.role, newest.runs, newest.under_way, past.day, past.hour FROM celeriac.
         ORDER BY at DESC LIMIT :newest
     ) AS run
 ) AS newest CROSS JOIN LATERAL (
-    SELECT
-        (SELECT array_agg(n ORDER BY place) FROM (
-            SELECT place, sum(n) AS n FROM celeriac.minutes, unnest(runs) WITH ORDINALITY AS u (n, place)
-            WHERE role = r.role AND minute >= statement_timestamp() - interval '25 hours'
-                AND minute < statement_timestamp() - interval '1 hour' GROUP BY place) AS d) AS day,
-        (SELECT array_agg(n ORDER BY place) FROM (
-            SELECT place, sum(n) AS n FROM celeriac.minutes, unnest(runs) WITH ORDINALITY AS u (n, place)
-            WHERE role = r.role AND minute >= statement_timestamp() - interval '1 hour'
-                AND minute < statement_timestamp() - interval '10 minutes' GROUP BY place) AS h) AS hour
-    WHERE cardinality(newest.runs) >= :few AND newest.half > :more
-) AS past
-WHERE NOT r.paused
+    SELECT array_agg(n ORDER BY place) AS runs FROM (
+        SELECT place, sum(n) AS n FROM celeriac.minutes, unnest(runs) WITH ORDINALITY AS u (n, place)
+        WHERE role = r.role AND minute = ANY (ARRAY(
+            SELECT date_trunc('minute', statement_timestamp()) - interval '1 hour' - i * interval '41 minutes'
+            FROM generate_series(1, :sampled) AS i)) GROUP BY place) AS s
+) AS sample
+WHERE NOT r.paused AND cardinality(newest.runs) >= :few AND newest.half > :more
 """)
+
+HISTOGRAM = text("""
+SELECT array_agg(n ORDER BY place) FROM (
+    SELECT place, sum(n) AS n FROM celeriac.minutes, unnest(runs) WITH ORDINALITY AS u (n, place)
+    WHERE role = :role AND minute >= statement_timestamp() - :begin * interval '1 minute'
+        AND minute < statement_timestamp() - :end * interval '1 minute' GROUP BY place) AS d
+""")
+
+#: The past: the day before this hour, or where a role is younger, this hour but its last ten minutes (minutes ago).
+DAY, HOUR = {"begin": 25 * 60, "end": 60}, {"begin": 60, "end": 10}
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +91,35 @@ class Slower:
 
 def slower(connection: Connection) -> list[Slower]:
     """Return the roles that are slower than in their own past, the slowest first."""
-    rows = connection.execute(RUNS, {"newest": NEWEST, "few": FEW, "more": MORE}).all()
-    judged = [slower_of(row.role, row.runs, row.under_way, row.day, row.hour) for row in rows if row.runs]
+    parameters = {"newest": NEWEST, "few": FEW, "more": MORE, "sampled": SAMPLED}
+    rows = connection.execute(RUNS, parameters).all()
+    suspects = sorted(
+        (row for row in rows if grown_by(row.runs, row.sample) > TIMES), key=lambda row: -median(row.runs)
+    )
+    judged = [slower_of(row.role, row.runs, row.under_way, _usual(connection, row.role)) for row in suspects[:ROLES]]
     return sorted((one for one in judged if one is not None), key=lambda one: -one.now / one.usual)
 
 
-def slower_of(
-    role: str, runs: list[float], under_way: int, day: list[int] | None, hour: list[int] | None
-) -> Slower | None:
-    """Judge a role by its newest runs (seconds) and the histograms of its past. Pure."""
-    past = next((numbers for numbers in (day, hour) if numbers and sum(numbers) >= PAST), None)
-    usual = None if past is None else quantile([int(n) for n in past], 0.9)
-    if usual is None or len(runs) < FEW:
+def grown_by(runs: Sequence[float], sample: Sequence[int] | None) -> float:
+    """Return how many times as long as half of a sample of the day before these runs take; at most by so much is a role
+    slower. Pure. Without a sample it may be by any number.
+    """
+    half = quantile([int(n) for n in sample], 0.5) if sample and sum(sample) >= FEW else None
+    return median(runs) / half if half else math.inf
+
+
+def _usual(connection: Connection, role: str) -> float | None:
+    """Return how long (seconds) nine of ten runs took up to; None if there is no past to compare with."""
+    for past in (DAY, HOUR):
+        numbers = connection.execute(HISTOGRAM, {"role": role, **past}).scalar_one()
+        if numbers and sum(numbers) >= PAST:
+            return quantile([int(n) for n in numbers], 0.9)
+    return None
+
+
+def slower_of(role: str, runs: Sequence[float], under_way: int, usual: float | None) -> Slower | None:
+    """Judge a role by its newest runs (seconds) and what was usual before. Pure."""
+    if usual is None:
         return None
     now = median(runs)
     return Slower(role, now, usual, len(runs), under_way) if now > TIMES * usual and now > usual + MORE else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from statistics import fmean, median
 
 from psycopg2.errors import DiskFull
 from sqlalchemy import Connection, text
@@ -16,8 +17,8 @@ from celeriac.insights.why.spans import span
 #: A statement that runs for longer (seconds) is named where processors are short; the engine's own take milliseconds.
 LONG = 5.0
 
-#: So many pieces of work, of some 0.1 ms each, are timed.
-PIECES = 40
+#: So many series of so many pieces of work, of some 0.1 ms each, are timed.
+SERIES, PIECES = 3, 40
 
 #: Most statements that are returned.
 MOST = 20
@@ -107,18 +108,20 @@ def slowness(connection: Connection) -> Slowness | None:
     longest = [LongStatement(**row | {"runs": without_constants(row["runs"])}) for row in map(dict, rows)]
     if not longest:
         return None
-    times = [at.timestamp() for at in connection.execute(WORK, {"pieces": PIECES}).scalars()]
+    times = [at.timestamp() for at in connection.execute(WORK, {"pieces": SERIES * PIECES}).scalars()]
     return Slowness(crowd_of(times), longest, connection.execute(UNDER_WAY).scalars().all())
 
 
 def crowd_of(times: Sequence[float]) -> float:
     """Return how many times as long as the quickest a piece took, given when each began (seconds). Pure.
 
-    The quickest is that of the fastest quarter: a single one may be a mistake of the clock.
+    The quickest is that of the fastest quarter: a single one may be a mistake of the clock. Of the series' means the
+    median counts: one stall, which falls into one of them, is none.
     """
-    took = sorted(after - before for before, after in pairwise(times))
-    quick = took[len(took) // 4]
-    return sum(took) / len(took) / quick if quick > 0 else 1.0
+    took = [after - before for before, after in pairwise(times)]
+    quick, size = sorted(took)[len(took) // 4], len(took) // SERIES
+    means = [fmean(took[i * size : (i + 1) * size]) for i in range(SERIES)]
+    return median(means) / quick if quick > 0 else 1.0
 
 
 def no_room(connection: Connection) -> str | None:

@@ -7,8 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
-#: A worker not heard of for so long (seconds) is judged by its silence alone.
-HEARD_OF = 120.0
+from celeriac.store.states import GONE
 
 #: Most workers of each kind that are returned.
 MOST = 20
@@ -61,16 +60,16 @@ ORDER BY abs(CAST(resources ->> 'clock' AS double precision) - extract(epoch FRO
 
 def short_of_memory(connection: Connection) -> Sequence[Row[Any]]:
     """Return worker, reason, megabytes in use, its least share (percent) within two hours, and the tasks it holds."""
-    return connection.execute(SHORT, {"heard": HEARD_OF, "most": MOST}).all()
+    return connection.execute(SHORT, {"heard": GONE, "most": MOST}).all()
 
 
 def older(connection: Connection) -> Sequence[Row[Any]]:
     """Return worker and version of those beside which a newer release serves the same queue; that one's version, and
     the seconds since its first worker started.
     """
-    return connection.execute(OLDER, {"heard": HEARD_OF, "most": MOST}).all()
+    return connection.execute(OLDER, {"heard": GONE, "most": MOST}).all()
 
 
 def clocks(connection: Connection) -> Sequence[Row[Any]]:
     """Return worker and the seconds its clock was ahead of the database's at its last heartbeat, the worst first."""
-    return connection.execute(CLOCKS, {"heard": HEARD_OF, "most": MOST}).all()
+    return connection.execute(CLOCKS, {"heard": GONE, "most": MOST}).all()

@@ -140,7 +140,6 @@ def test_the_doctor_tells_what_keeps_vacuum_and_who_fills_the_connections(
 def test_the_doctor_tells_a_redis_that_evicts(run: Run, app: Celeriac, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("memory_used", "lag"):
         monkeypatch.setattr(app.publisher, name, lambda: 0.0)
-    monkeypatch.setattr(app.publisher, "slowest", lambda: None)
     monkeypatch.setattr(app.publisher, "ask", lambda _: {"maxmemory_policy": "allkeys-lru"})
     (redis,) = findings(run("doctor", "--json"))["redis"]
     assert (redis["ok"], "noeviction" in redis["cure"]) == (False, True)

@@ -55,6 +55,18 @@ def test_failures_are_shown_in_groups_and_a_group_is_retried_whole(run: Run, row
     assert run("tasks", "retry", "--failure", http, "--account", "a").exit_code == USAGE
 
 
+def test_a_group_of_failures_is_retried_no_further_back_than_was_confirmed(run: Run, rows: Rows) -> None:
+    fail(rows, 3, "KeyError: 'b'")
+    (group,) = value(run("failures", "list", "--json"))["groups"]
+    narrowed = ("tasks", "retry", "--failure", group["fingerprint"], "--newer-than", 3600, "--yes")
+    assert run(*narrowed, "--later").exit_code == USAGE
+    assert rows("SELECT FROM celeriac.bulk_actions") == []
+    assert run(*narrowed).stdout.strip() == "3 changed, 0 not"
+    assert rows("SELECT after -> 'filter' FROM celeriac.audit WHERE action = 'retry'") == [
+        ({"fingerprint": group["fingerprint"], "newer_than": 3600},)
+    ]
+
+
 def test_a_group_of_failures_is_marked_with_a_note(run: Run, rows: Rows) -> None:
     fail(rows, 2, "KeyError: 'b'")
     for says in ("KeyError: 'c'", "ValueError: no"):

@@ -48,7 +48,6 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
         "seam.results.TELL": [{"task_id": "ready-1", "progress": "{}"}],
         "canvas.join.MEMBERS": [{"barrier": barriers[2]}],
         "store.look.LET_THROUGH": [{"barriers": barriers}],
-        "store.look.JOINS": [{"batch": SELECTED}],
         "settle.tombstones.BURY": [
             {
                 "tombstones": json.dumps(
@@ -205,7 +204,7 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
             for days in (0, 1)
             for after in (None, [str(schedule), "2026-01-01"])
         ],
-        "run.samples.SAMPLE": [{"worker_id": "w", "memory": 1, "cpu": 1, "reason": reason} for reason in (None, "x")],
+        "run.reported.SAMPLE": [{"worker_id": "w", "memory": 1, "cpu": 1, "reason": reason} for reason in (None, "x")],
         **{
             f"repair.prune.{what}": [{"days": days, "batch": SELECTED, "after": None} for days in (1 / 24, 300)]
             for what in ("SAMPLES", "TICKET_SAMPLES")
@@ -214,6 +213,6 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
             {"samples": '[{"queue": "work", "tickets": 1}, {"queue": "q1", "tickets": 1}]'}
         ],
         "store.look.HAND_OVER": [{"keys": keys}],
-        "store.look.ASKED": [{"batch": SELECTED}],
+        "store.look.LISTED": [{"batch": SELECTED}],
         "store.look.TAKE": [{"seconds": 1.0}],
     }

@@ -1,0 +1,31 @@
+"""How long a small piece of work takes in Postgres tells of processors that are short, not of one stall."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+
+import pytest
+
+from celeriac.insights.fleet.slowness import PIECES, SERIES, crowd_of
+
+QUICK = 0.0001
+
+
+def times(*stalled: int, stall: float = 0.1) -> list[float]:
+    """When each piece began; those stalled took so much longer (seconds)."""
+    took = [QUICK + (stall if n in stalled else 0.0) for n in range(SERIES * PIECES)]
+    return list(accumulate(took, initial=1_000.0))
+
+
+@pytest.mark.parametrize("piece", range(SERIES * PIECES))
+def test_one_stall_is_none(piece: int) -> None:
+    assert crowd_of(times(piece)) == pytest.approx(1.0, rel=0.01)
+
+
+def test_a_processor_that_is_shared_is_given_by_turns() -> None:
+    """Of four that want it, each runs for 3 ms and waits for nine."""
+    assert crowd_of(times(*range(0, SERIES * PIECES, 30), stall=0.009)) == pytest.approx(3.6, rel=0.1)
+
+
+def test_a_clock_that_stands_still_tells_nothing() -> None:
+    assert crowd_of([1_000.0] * (SERIES * PIECES + 1)) == 1.0
