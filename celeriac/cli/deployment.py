@@ -14,6 +14,7 @@ from celeriac.errors import ConfigurationError
 from celeriac.metrics.__main__ import files as of_monitoring
 from celeriac.roles.role import Role
 from celeriac.store.built_in import is_built_in
+from celeriac.store.lanes import parts_of_lane
 
 _HERE = Path(__file__).parent / "deploy"
 
@@ -67,10 +68,11 @@ def _workers(roles: list[Role], name: str) -> Iterator[str]:
 
 
 def _services(roles: list[Role]) -> Mapping[str, str]:
-    """The queue of each service, which has the name of its only role, or else of its queue."""
+    """Return the queue of each service, which has the name of its only role, or else of its queue."""
     services: dict[str, str] = {}
-    for queue, names in sorted(_by_queue(roles).items()):
-        plain = re.sub(r"[^a-z0-9]+", "-", (names[0] if len(names) == 1 else queue).lower()).strip("-")[:LONGEST]
+    for queue, lanes in sorted(_by_queue(roles).items()):
+        only = lanes[0] if len(lanes) == 1 and parts_of_lane(lanes[0])[1] is None else queue
+        plain = re.sub(r"[^a-z0-9]+", "-", only.lower()).strip("-")[:LONGEST]
         plain = plain.strip("-") or "worker"
         taken = {*services, *_OTHERS}
         service = next(one for one in (plain, *(f"{plain}-{n}" for n in range(2, 10_000))) if one and one not in taken)
@@ -79,9 +81,11 @@ def _services(roles: list[Role]) -> Mapping[str, str]:
 
 
 def _by_queue(roles: list[Role]) -> Mapping[str, list[str]]:
+    """Return the lanes of each queue."""
     by_queue: defaultdict[str, list[str]] = defaultdict(list)
     for role in roles:
-        by_queue[role.queue].append(role.name)
+        for lane in role.lanes[: len(role.queues) or 1]:
+            by_queue[lane.queue].append(lane.lane)
     return by_queue
 
 

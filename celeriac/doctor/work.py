@@ -13,21 +13,25 @@ from celeriac.insights.fleet import condition
 from celeriac.schedules.listed import entries
 from celeriac.schedules.timetable import Timetable
 from celeriac.settings import Settings
+from celeriac.store.lanes import parts_of_lane
 
 
 def pauses(app: Celeriac) -> Seen:
     """Check for paused roles that have work."""
     with app.database.reading() as connection:
-        depths = [depth for role in condition.paused(connection) for depth in insights.depth(connection, role)]
+        paused = condition.paused(connection)
+        depths = [depth for role in paused for depth in insights.depth(connection, role)]
     waiting = [depth for depth in depths if depth.pending.n + depth.claimed > 0]
     return Seen(
         "no role is paused that has work",
         [
             Trouble(
                 f"{depth.role} is paused, and {counted(depth.pending, depth.claimed)} of its tasks wait",
-                f"run `celeriac roles resume {shlex.quote(depth.role)}`, if it is not meant any more",
+                f"run `celeriac roles resume {shlex.quote(held)}`, if it is not meant any more",
             )
             for depth in waiting
+            # A lane whose role is paused is resumed with it.
+            for held in [next(name for name in (parts_of_lane(depth.role)[0], depth.role) if name in paused)]
         ],
     )
 

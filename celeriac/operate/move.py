@@ -30,8 +30,8 @@ MOVE = text("""
 WITH wanted AS MATERIALIZED (
     SELECT t.*, celeriac.lane(:role, t.kept) AS lane FROM unnest(CAST(:ids AS bigint[])) AS i (id), LATERAL (
         SELECT id, role AS was, celeriac.lane(role, queue) AS role, account, lock_key, priority, scheduled_for,
-            CASE WHEN (SELECT definition -> 'queues' ? queue FROM celeriac.roles WHERE role = :role) THEN queue END
-            AS kept
+            CASE WHEN (SELECT definition -> 'queues' ? queue AND definition ->> 'queue' <> queue
+                FROM celeriac.roles WHERE role = :role) THEN queue END AS kept
         FROM celeriac.tasks WHERE id = i.id LIMIT 1) AS t
 ), of_ready AS MATERIALIZED (
     SELECT e.part, e.entry, w.lane FROM wanted w, LATERAL (

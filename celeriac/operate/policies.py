@@ -22,12 +22,23 @@ logger = logging.getLogger(__name__)
 
 _NO_ROLE = "no role {role!r}: start a worker of the code that declares it, or check the spelling"
 
-# A role and its former names are one: what waits under any of them is run by the same handler.
+# A role, its former names and the lanes of all of these are one: the same handler runs what waits there. A lane that is
+# named is one by itself.
 ROLE = text("""
 SELECT r.role, r.paused FROM celeriac.roles r
-JOIN (SELECT coalesce(definition ->> 'successor', role) AS today FROM celeriac.roles WHERE role = :role) AS named
-    ON named.today IN (r.role, r.definition ->> 'successor') OR r.role = :role
+JOIN (
+    SELECT coalesce(definition ->> 'successor', role) AS today, definition ? 'lane_of' AS is_lane
+    FROM celeriac.roles WHERE role = :role
+) AS named ON r.role = :role
+    OR NOT named.is_lane AND named.today IN (r.role, r.definition ->> 'successor', r.definition ->> 'lane_of')
 ORDER BY r.role FOR UPDATE OF r
+""")
+
+# A role's pause holds each of its lanes, whatever the lane's own row says.
+WHOLE = text("""
+SELECT whole.role, whole.paused FROM celeriac.roles r
+JOIN celeriac.roles whole ON whole.role = r.definition ->> 'lane_of'
+WHERE r.role = :role FOR SHARE OF whole
 """)
 
 PAUSE = text("""
@@ -117,9 +128,9 @@ class RoleLimits(TypedDict, total=False):
 def pause_role(
     connection: Connection, role: str, *, by: str, why: str = "", seconds: float | None = None
 ) -> Change:  # fmt: skip
-    """Pause the role and its former names: no pass claims its tasks until resumed, or for so many seconds.
+    """Pause the role with its former names and queues: no pass claims its tasks until resumed, or for so many seconds.
 
-    Raises Unknown and BadValue.
+    A lane (`role,queue`) is paused alone; as long as its role is paused, that is refused. Raises Unknown and BadValue.
     """
     if seconds is not None and not 0 < seconds <= bounds.LONGEST_DELAY:
         raise BadValue(f"seconds={seconds!r:.50}: give more than 0, and at most {bounds.LONGEST_DELAY:,}")
@@ -127,6 +138,7 @@ def pause_role(
 
 
 def resume_role(connection: Connection, role: str, *, by: str, why: str = "") -> Change:
+    """Resume what `pause_role` pauses. Raises Unknown; BadValue for a lane whose role is paused."""
     return _set_paused(connection, role, False, by=by, why=why)
 
 
@@ -217,6 +229,9 @@ def resume_account(connection: Connection, account: str, *, by: str, why: str = 
 def _set_paused(
     connection: Connection, role: str, paused: bool, *, by: str, why: str, seconds: float | None = None
 ) -> Change:  # fmt: skip
+    whole = connection.execute(WHOLE, {"role": role}).one_or_none()
+    if whole and whole.paused:
+        raise BadValue(f"{role}: {whole.role!r} is paused with all its queues: resume that; nothing was changed")
     before = {row.role: row.paused for row in connection.execute(ROLE, {"role": role})}
     if role not in before:
         raise Unknown(_NO_ROLE.format(role=role))

@@ -18,7 +18,7 @@ PATIENCE = 0.5
 
 # INVARIANT: an older release never overwrites a newer one's definition, and a stub's release counts for nothing: who
 # serves the role overwrites it. What is as declared is not written, and not locked: a conflict locks its row even where
-# it changes nothing. A name that is new is paused as the role's other names are.
+# it changes nothing. A name or a lane that is new is paused as the role is under its other names.
 REGISTER = text("""
 WITH declared AS (
     SELECT * FROM jsonb_to_recordset(CAST(:roles AS jsonb))
@@ -29,8 +29,9 @@ SELECT r.role, r.definition, r.parameters, CASE WHEN r.is_stub THEN -1 ELSE CAST
     coalesce(other.paused, false), other.paused_until
 FROM declared r LEFT JOIN LATERAL (
     SELECT paused, paused_until FROM celeriac.roles named
-    WHERE named.paused AND (named.role = r.definition ->> 'successor' OR named.role IN (
-        SELECT role FROM declared former WHERE former.definition ->> 'successor' = r.role))
+    WHERE named.paused AND (named.role IN (r.definition ->> 'lane_of', r.definition ->> 'successor') OR named.role IN (
+        SELECT role FROM declared former WHERE NOT former.definition ? 'lane_of'
+            AND former.definition ->> 'successor' = coalesce(r.definition ->> 'lane_of', r.role)))
     ORDER BY paused_until DESC NULLS FIRST LIMIT 1) AS other ON true
 WHERE NOT EXISTS (
     SELECT FROM celeriac.roles known WHERE known.role = r.role AND (known.release > :release OR r.is_stub

@@ -93,6 +93,7 @@ def deployed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for role in ("Prices/EU", "beat"):
         app.task(role=role, shared=False)(handler)
     app.task(role="mail", aliases=("letter",), enabled_by="SHOP_MAIL", shared=False)(handler)
+    app.task(role="index", queues=("index", "index-slow", "shop"), shared=False)(handler)
     for path, text in deployment.files(app, "shop.tasks").items():
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / path).write_text(text)
@@ -104,7 +105,8 @@ def test_each_role_is_served_once_by_what_is_deployed(deployed: Path) -> None:
     commands = {name: shlex.split(one["command"]) for name, one in compose.items() if "worker -Q" in str(one)}
     queues = {name: command[command.index("-Q") + 1] for name, command in commands.items()}
     assert queues == {
-        "sync": "celery", "beat-2": "beat", "mail": "mail", "prices-eu": "Prices/EU", "shop": "shop"
+        "sync": "celery", "beat-2": "beat", "mail": "mail", "prices-eu": "Prices/EU", "shop": "shop",
+        "index": "index", "index-slow": "index-slow",
     }  # fmt: skip
     for name, one in compose.items():
         assert one["healthcheck" if name != "migrate" else "command"], name
@@ -116,7 +118,10 @@ def test_each_role_is_served_once_by_what_is_deployed(deployed: Path) -> None:
         "Prices/EU",
         "beat",
         "sync",
+        "index",
+        "index,index-slow",
         "mail",
+        "index,shop",
         "shop.one",
         "shop.two",
     ]
@@ -129,7 +134,8 @@ def test_the_platform_takes_what_is_deployed(deployed: Path) -> None:
     documents = [one for name in kustomization["resources"] for one in read(base / name)]
     assert complaints(documents) == []
     names = [one["metadata"]["name"] for one in documents if one["kind"] == "Deployment"]
-    workers = ["worker-prices-eu", "worker-beat-2", "worker-sync", "worker-mail", "worker-shop"]
+    workers = ["worker-prices-eu", "worker-beat-2", "worker-sync", "worker-mail", "worker-shop", "worker-index"]
+    workers += ["worker-index-slow"]
     assert sorted(names) == sorted(["api", "beat", *workers])
     assert of_monitoring() == {name: (deployed / "deploy" / name).read_text() for name in of_monitoring()}
 

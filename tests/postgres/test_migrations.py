@@ -56,10 +56,10 @@ def documented() -> list[str]:
     return [getattr(script.get_revision(one).module, name) for one, some in names.items() for name in some]
 
 
-def take_back(connection: Connection, branch: Branch) -> None:
+def take_back(connection: Connection, branch: Branch, to: str = "base") -> None:
     config = configuration(branch.versions)
     config.attributes.update(connection=connection, branch=branch, timeouts=(5, 60))
-    downgrade(config, "base")
+    downgrade(config, to)
 
 
 def test_the_application_s_migrations_equal_its_declared_schema(declared: Engine, migrated: Engine) -> None:
@@ -72,6 +72,25 @@ def test_the_application_s_migrations_equal_its_declared_schema(declared: Engine
     assert expected["columns"]
     assert expected["indexes"]
     assert expected["functions"]
+
+
+def test_no_queue_is_left_for_a_release_that_has_none(migrated: Engine) -> None:
+    with migrated.begin() as connection:
+        connection.exec_driver_sql("""
+            INSERT INTO celeriac.intake (task) VALUES ('{"role": "index", "queue": "slow"}');
+            INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression, options, declared)
+            VALUES ('said', 'index', '* * * * *', '{"queue": "slow", "cap": 1}', '{"options": {"queue": "slow"}}'),
+                ('own', 'index', '* * * * *', '{"queue": "slow"}', NULL);
+            INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id)
+            VALUES (0, 'index,slow', '', 0, now(), 1)
+        """)
+        take_back(connection, ENGINE, "celeriac_0005")
+        seen = connection.exec_driver_sql("""
+            SELECT (SELECT task FROM celeriac.intake), (SELECT role FROM celeriac.ready),
+                jsonb_object_agg(name, jsonb_build_array(options, declared)) FROM celeriac.scheduled_jobs
+        """).one()
+        jobs = {"said": [{"cap": 1}, {"options": {}}], "own": [{}, None]}
+        assert tuple(seen) == ({"role": "index"}, "index", jobs)
 
 
 def test_migrating_again_changes_nothing(migrated: Engine) -> None:

@@ -13,11 +13,13 @@ from sqlalchemy.exc import DBAPIError
 
 from celeriac import Celeriac, Enqueued, Settings, Task, insights
 from celeriac.dispatch.passes import Dispatcher
+from celeriac.doctor import work
 from celeriac.doctor.deploying import against_database
 from celeriac.errors import BadArguments, BadValue, ConfigurationError, UnknownRole
 from celeriac.insights import why
+from celeriac.insights.fleet import condition, system, watched
 from celeriac.insights.tasks.parameters import registered
-from celeriac.operate import policies, steer
+from celeriac.operate import move, policies, steer
 from celeriac.schedules.beat import Scheduler
 from celeriac.settle import release
 from celeriac.store.connections import Database
@@ -249,6 +251,69 @@ def test_a_pause_holds_all_queues_of_a_role_or_one(index: Task[..., Any], databa
     assert drain(app=index.app) == {"completed": 1}
 
 
+def test_a_lane_is_shown_as_paused_with_its_role(
+    app: Celeriac, database: Database, database_url: str, redis_url: str, rows: Rows
+) -> None:
+    """Whatever reads rows of `roles` sees it: alerts, figures, an autoscaler."""
+
+    def declare(to: Celeriac, *queues: str) -> Task[..., Any]:
+        @to.task(role="held", queues=queues, aliases=("was",), shared=False)
+        def held() -> None: ...
+
+        to.register_roles()
+        return held
+
+    def paused() -> set[str]:
+        return {role for (role,) in rows("SELECT role FROM celeriac.roles WHERE paused")}
+
+    def steered(verb: Callable[..., Any], role: str) -> None:
+        with database.transaction() as connection:
+            verb(connection, role, by="test")
+
+    declare(app, "held", "slow").apply_async(queue="slow")
+    steered(policies.pause_role, "held")
+    assert paused() == {"held", "held,slow", "was", "was,slow"}
+    with database.reading() as connection:
+        assert "held,slow" not in {row.role for row in watched.oldest_ready(connection)}
+        assert [depth.paused for depth in insights.depth(connection, "held,slow")] == [True]
+    (trouble,) = work.pauses(app).troubles
+    assert "held,slow is paused" in trouble.text
+    assert "`celeriac roles resume held`" in trouble.cure
+    new = Celeriac("new", settings=Settings(database_url=database_url, redis_url=redis_url), set_as_current=False)
+    declare(new, "held", "slow", "large")
+    new.close()
+    assert paused() >= {"held,large", "was,large"}
+    with pytest.raises(BadValue, match="'held' is paused with all its queues: resume that"):
+        steered(policies.resume_role, "held,slow")
+    steered(policies.resume_role, "was")
+    assert paused() == set()
+    for lane in ("held,slow", "was,slow"):
+        steered(policies.pause_role, lane)
+        assert paused() == {lane}
+        steered(policies.resume_role, lane)
+        assert paused() == set()
+
+
+def test_a_lane_that_has_no_row_goes_by_its_role(app: Celeriac, database: Database, rows: Rows) -> None:
+    """As where the call's code is newer than any worker's."""
+
+    @app.task(role="patient", queues=("patient", "patient-slow"), stale_after=86_400 * 30, shared=False)
+    def patient() -> None: ...
+
+    app.register_roles()
+    rows("DELETE FROM celeriac.roles WHERE role = 'patient,patient-slow'")
+    rows("""
+        INSERT INTO worker_tasks (role, queue, status, token, worker_id, worker_pid, last_heartbeat_at) VALUES
+            ('patient', 'patient-slow', 'running', gen_random_uuid(), 'w', 1, now() - interval '1 day'),
+            ('patient', 'patient-slow', 'claimed', gen_random_uuid(), NULL, NULL, NULL)""")
+    assert lanes(rows, "tickets") == {"patient,patient-slow": 2}
+    assert rows("SELECT celeriac.recover_stale_tasks(NULL)") == [(0,)]
+    assert rows("SELECT running, stale FROM celeriac.backlog('patient,patient-slow')") == [(1, 0)]
+    with database.reading() as connection:
+        assert condition.silent_workers(connection) == []
+        assert {one.queue: one.tickets for one in system.unstarted(connection) if one.tickets} == {"patient-slow": 1}
+
+
 # -- what becomes of one -----------------------------------------------------------------------------------------------
 
 
@@ -314,6 +379,28 @@ def test_psql_moves_what_waits_to_another_queue(index: Task[..., Any], rows: Row
     assert lanes(rows) == {"index": 1}
     with pytest.raises(DBAPIError, match="no worker takes its tasks from the queue"):
         rows("UPDATE worker_tasks SET queue = 'elsewhere'")
+
+
+@pytest.mark.parametrize("by_sql", [True, False])
+def test_what_becomes_another_role_s_waits_where_that_one_is_served(
+    index: Task[..., Any], app: Celeriac, database: Database, rows: Rows, by_sql: bool
+) -> None:
+    """Its queue stays only where the new role has it as a further one."""
+
+    def handler(account: str = "") -> None: ...
+
+    for role, queues in (("plain", ()), ("same", ("s", "index-slow")), ("first", ("index-slow", "f"))):
+        app.task(role=role, queues=queues, shared=False)(handler)
+    app.register_roles()
+    for role in ("plain", "same", "first"):
+        sent = index.apply_async(("a",), queue="index-slow")
+        if by_sql:
+            rows("UPDATE worker_tasks SET role = :role WHERE id = :id", role=role, id=sent.row_id)
+        else:
+            with database.transaction() as connection:
+                move.move(connection, [row(sent)], role, app.role_declared(role)[1], by="test")
+    assert lanes(rows) == {"plain": 1, "same,index-slow": 1, "first": 1}
+    assert drain(app=app) == {"completed": 3}
 
 
 # -- what is shown -----------------------------------------------------------------------------------------------------

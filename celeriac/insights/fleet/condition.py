@@ -99,7 +99,7 @@ SILENT = text("""
 SELECT k.worker_id, CAST(sum(cardinality(k.ids)) AS integer) AS tasks,
     CAST(max(extract(epoch FROM statement_timestamp()
         - celeriac.heard_at(k.worker_id, k.worker_pid, k.heartbeat_at))) AS double precision) AS seconds
-FROM celeriac.tickets k LEFT JOIN celeriac.roles r ON r.role = k.role
+FROM celeriac.tickets k LEFT JOIN celeriac.roles r ON r.role = celeriac.role_of(k.role)
 WHERE k.worker_id IS NOT NULL AND (CAST(:worker_id AS text) IS NULL OR k.worker_id = :worker_id)
     AND celeriac.is_stale(k, coalesce(
         CAST(:seconds AS double precision), CAST(r.definition ->> 'stale_after' AS double precision), 600))
@@ -223,7 +223,7 @@ class RetryBacklog:
 
 
 def paused(connection: Connection) -> list[str]:
-    """The roles that somebody has paused."""
+    """Return the roles that somebody has paused, each with its lanes, and lanes that are paused alone."""
     return [*connection.execute(PAUSED).scalars()]
 
 

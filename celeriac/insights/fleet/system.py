@@ -59,8 +59,9 @@ PAUSED = text("SELECT account FROM celeriac.account_policies WHERE paused ORDER 
 BEATS = text("SELECT * FROM celeriac.beats ORDER BY last_tick_at DESC, beat_id LIMIT :most")
 
 UNSTARTED = text("""
-SELECT coalesce(r.definition ->> 'queue', r.role, k.role) AS queue, count(k.token) AS tickets,
-    CAST(coalesce(sum(cardinality(k.ids)), 0) AS integer) AS tasks, min(k.claimed_at) AS oldest
+SELECT coalesce(r.definition ->> 'queue', r.role, nullif(split_part(k.role, ',', 2), ''), k.role) AS queue,
+    count(k.token) AS tickets, CAST(coalesce(sum(cardinality(k.ids)), 0) AS integer) AS tasks,
+    min(k.claimed_at) AS oldest
 FROM celeriac.roles r FULL JOIN (
     SELECT role, token, ids, claimed_at FROM celeriac.tickets WHERE worker_id IS NULL) AS k ON k.role = r.role
 GROUP BY 1 ORDER BY 1

@@ -26,7 +26,8 @@ FROM (
     SELECT coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NULL), 0),
         coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NOT NULL), 0),
         coalesce(sum(cardinality(ids)) FILTER (WHERE celeriac.is_stale(k, coalesce((
-            SELECT CAST(definition ->> 'stale_after' AS double precision) FROM celeriac.roles WHERE role = for_role
+            SELECT CAST(definition ->> 'stale_after' AS double precision) FROM celeriac.roles
+            WHERE role = celeriac.role_of(for_role)
         ), 600))), 0),
         CAST(extract(epoch FROM statement_timestamp() - min(started_at)) AS double precision)
     FROM celeriac.tickets k WHERE role = for_role

@@ -140,7 +140,7 @@ END $$;
 -- which it could be renewed: after a restart or a failover every worker has a whole lease to report.
 CREATE OR REPLACE FUNCTION celeriac.stale(batch integer, minutes double precision)
 RETURNS TABLE (token uuid) LANGUAGE sql AS $$
-SELECT k.token FROM celeriac.tickets k LEFT JOIN celeriac.roles r ON r.role = k.role
+SELECT k.token FROM celeriac.tickets k LEFT JOIN celeriac.roles r ON r.role = celeriac.role_of(k.role)
 WHERE celeriac.is_stale(k, coalesce(minutes * 60, CAST(r.definition ->> 'stale_after' AS double precision), 600))
 ORDER BY k.heartbeat_at LIMIT batch FOR UPDATE OF k SKIP LOCKED
 $$;

@@ -192,6 +192,7 @@ END $$;
 CREATE OR REPLACE FUNCTION celeriac.worker_tasks_written() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     keys text[];
+    rule jsonb;
 BEGIN
     IF celeriac.is_instants(NEW.task_id) AND (TG_OP = 'INSERT' OR NEW.task_id <> OLD.task_id) THEN
         RAISE check_violation USING MESSAGE = quote_literal(NEW.task_id) || ' is the id of a schedule''s task',
@@ -221,9 +222,11 @@ BEGIN
     DELETE FROM celeriac.tasks WHERE id = OLD.id;
     PERFORM FROM celeriac.forget(ARRAY[OLD.id]);
     IF TG_OP = 'UPDATE' THEN
-        IF NEW.queue IS DISTINCT FROM OLD.queue THEN
-            NEW.queue := celeriac.other_queue(NEW.role, (
-                SELECT definition FROM celeriac.roles WHERE role = NEW.role), NEW.queue);
+        IF (NEW.role, NEW.queue) IS DISTINCT FROM (OLD.role, OLD.queue) THEN
+            rule := (SELECT definition FROM celeriac.roles WHERE role = NEW.role);
+            -- Another role's first, where it has no queue of that name.
+            NEW.queue := celeriac.other_queue(NEW.role, rule, CASE
+                WHEN NEW.queue IS DISTINCT FROM OLD.queue OR rule -> 'queues' ? NEW.queue THEN NEW.queue END);
         END IF;
         IF OLD.status IN ('completed', 'failed', 'cancelled') AND NEW.status = 'pending' THEN
             NEW.completed_at := NULL;

@@ -12,21 +12,28 @@ down_revision = "celeriac_0005"
 branch_labels = None
 depends_on = None
 
+#: In the order in which a settle locks them: in the other one its lock of `tasks` and this one of `history` would be a
+#: deadlock.
 TABLES = ("tasks", "history")
 
 
 def upgrade() -> None:
-    op.execute("ALTER TABLE celeriac.tasks ADD COLUMN queue text")
-    op.execute("ALTER TABLE celeriac.history ADD COLUMN queue text")
+    for table in TABLES:
+        op.execute(f"ALTER TABLE celeriac.{table} ADD COLUMN queue text")
 
 
 def downgrade() -> None:
-    """What waits in a queue of its own waits in the role's first, where the release before looks.
+    """What waits in a queue of its own waits in the role's first, where the release before looks; so does what is still
+    to be admitted or comes of a schedule.
 
     Views and routines that have the column go with it: the release before makes its own.
     """
     for table in ("ready", "later", "parked", "behind", "tickets"):
         op.execute(f"UPDATE celeriac.{table} SET role = split_part(role, ',', 1) WHERE strpos(role, ',') > 0")
+    op.execute("UPDATE celeriac.intake SET task = task - 'queue' WHERE task ? 'queue'")
+    op.execute("""
+        UPDATE celeriac.scheduled_jobs SET options = options - 'queue', declared = declared #- '{options,queue}'
+        WHERE options ? 'queue' OR declared -> 'options' ? 'queue'""")
     op.execute("DELETE FROM celeriac.roles WHERE definition ? 'lane_of'")
     op.execute("DELETE FROM celeriac.batchers WHERE strpos(role, ',') > 0")
     op.execute("DROP FUNCTION IF EXISTS celeriac.enqueue CASCADE")
