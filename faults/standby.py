@@ -33,19 +33,8 @@ class Standby(local.PostgresServer):
         """What it begins with is the primary's, by way of a connection."""
         self.account.make_folder(home)
         command = [str(self._programs() / "pg_basebackup"), "-D", self._as_seen_from_inside(home, self.account)]
-        command += [
-            "-X",
-            "stream",
-            "-R",
-            "-h",
-            str(self.primary.socket_folder),
-            "-p",
-            str(PORT),
-            "-U",
-            "postgres",
-            "-c",
-            "fast",
-        ]
+        command += ["-X", "stream", "-R", "-c", "fast"]
+        command += ["-h", str(self.primary.socket_folder), "-p", str(PORT), "-U", "postgres"]
         with self._surroundings(home) as options:
             subprocess.run(command, check=True, **options)
 
