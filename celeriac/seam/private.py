@@ -36,6 +36,7 @@ RELIED_ON: Mapping[str, Relied] = {
     "celery._state._task_stack": Relied(
         "()", "`current_task` in coroutines and on the direct way of a run, and the logs' task ids"
     ),
+    "celery.utils.threads._LocalStack._local": Relied("attribute", "each coroutine's first entry takes a look more"),
     "celery._state._tls": Relied("_TLS", "Django finds no app that was made current in another thread"),
     "celery._state.default_app": Relied(
         "attribute", "Django without CELERIAC_APP finds no app; tests restore another one than there was"

@@ -61,6 +61,7 @@ MEET_NONE = {
     "leases_since",
     "heard_at",
     "is_heard",
+    "role_of",
     "is_stale",
     "note_gap",
     "is_instants",

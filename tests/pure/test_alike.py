@@ -17,7 +17,13 @@ OTHER = replace(ONE, task_id="2", account="a", kwargs='{"n": 2}')
 COMMON = {"role": "other", "priority": 3, "max_retries": 2, "max_rounds": 2, "timeout": 5.0, "parent_id": 7}
 COMMON |= {"enqueued_by": "somebody"}
 NEVER = {"unique_key": "u", "lock_key": "l", "headers": {"x": 1}, "delay": 1.0, "at": "2100-01-01T00:00:00+00:00"}
-NEVER |= {"expires_in": 1.0, "expires_at": "2100-01-01T00:00:00+00:00", "is_named": True, "retry_count": 1}
+NEVER |= {
+    "expires_in": 1.0,
+    "expires_at": "2100-01-01T00:00:00+00:00",
+    "is_named": True,
+    "retry_count": 1,
+    "queue": "q",
+}
 NEVER |= {"workflow": "w", "barrier": "b", "place": 1, "awaits": "a"}
 
 

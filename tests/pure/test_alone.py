@@ -19,7 +19,7 @@ def asked() -> list[Any]:
 @pytest.fixture
 def alone(asked: list[Any], monkeypatch: pytest.MonkeyPatch) -> Alone:
     """Two processes, which begin nothing that they are asked for."""
-    role = SimpleNamespace(name="sync")
+    role = SimpleNamespace(name="sync", lane="sync")
     app = SimpleNamespace(
         publisher=SimpleNamespace(is_open=False), amqp=SimpleNamespace(queues=SimpleNamespace(consume_from={})),
         roles=SimpleNamespace(of_queues=lambda _: [role]), settings=SimpleNamespace(poll_interval=0.0),
