@@ -67,5 +67,7 @@ def trace_tickets() -> None:
 
 @worker_process_init.connect
 def _begin(**_: Any) -> None:
+    if "TRACED" not in os.environ:
+        return  # a solo pool of another test, in the process that has imported this module
     logging.getLogger().setLevel(logging.WARNING)  # Celery's default; the test waits for a line of INFO in the parent
     trace_tickets()
