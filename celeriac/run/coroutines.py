@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
+from dataclasses import dataclass
 from functools import wraps
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, TypeVar, cast
@@ -24,12 +25,15 @@ from celeriac.run import run as running
 from celeriac.run.run import Run
 
 try:
+    from greenlet import GreenletExit, greenlet
     from greenlet import getcurrent as getcurrent
-    from greenlet import greenlet
 except ImportError:  # without the extra `asyncio` there is no asyncio pool
 
     class greenlet:  # type: ignore[no-redef] # noqa: N801
         """A stand-in that has no instances."""
+
+    class GreenletExit(BaseException):  # type: ignore[no-redef]
+        """A stand-in that nobody raises."""
 
     def getcurrent() -> Any:
         return None
@@ -142,13 +146,27 @@ def tell_apart(stack: Any) -> None:
         stack.__ident_func__ = whose
 
 
-def begin_stack(stack: Any, entry: Any) -> None:
-    """Push onto a stack that is empty in this context: `push` first looks for what is not there, which costs more."""
+def begin_apart(owner: object) -> None:
+    """Give Celery's stacks in this asyncio task to this owner."""
+    _whose.set(owner)
+
+
+def begin_stack(stack: Any, owner: object, entry: Any) -> None:
+    """Push onto a stack that is empty for this owner: `push` first looks for what is not there, which costs more."""
     local = getattr(stack, "_local", None)
     if local is None:  # Celery's fast stacks
         stack.push(entry)
     else:
-        local.stack = [entry]
+        local.__storage__[owner] = {"stack": [entry]}
+
+
+def end_stack(stack: Any, owner: object) -> None:
+    """Drop the owner's entries."""
+    local = getattr(stack, "_local", None)
+    if local is None:
+        stack.pop()
+    else:
+        local.__storage__.pop(owner, None)
 
 
 def context_of_thread() -> Context:
@@ -263,35 +281,67 @@ def _in_thread(awaitable: Awaitable[Any], run: Run | None) -> Any:
 # -- an asyncio pool ---------------------------------------------------------------------------------------------------
 
 
-class Flying(greenlet):
-    """A greenlet for synchronous code around a coroutine, in the context of the asyncio task that began it."""
+@dataclass(frozen=True, slots=True)
+class _Ended:
+    """What a flying greenlet switches back with once its task is through; `error`: what was raised."""
 
-    def __init__(self, act: Callable[..., Any]) -> None:
-        parent = getcurrent()
-        super().__init__(act, parent)
-        self.gr_context = parent.gr_context
+    error: BaseException | None = None
+
+
+_RETURNED = _Ended()
+
+
+class Flying(greenlet):
+    """A greenlet for synchronous code around a coroutine. It serves one task after another."""
+
+    def run(self, job: list[Callable[[], object]]) -> None:
+        """Serve jobs, lists of one function each, which is taken out: one that waits keeps nothing of the last."""
+        while True:
+            job = self.parent.switch(_served(job))
+
+
+def _served(job: list[Callable[[], object]]) -> _Ended:
+    try:
+        job.pop()()
+    except GreenletExit:
+        raise  # it is never switched to again
+    except BaseException as error:
+        return _Ended(error)
+    return _RETURNED
 
 
 def in_flight() -> bool:
     return isinstance(getcurrent(), Flying)
 
 
-def begin_apart() -> None:
-    """Give this asyncio task Celery's stacks to itself."""
-    _whose.set(object())
+class Greenlets:
+    """The flying greenlets of one loop. They are used again: a new one takes ten times as long as a task needs of it,
+    since Python maps memory for its frames.
+    """
 
+    #: How many are kept for the next tasks.
+    KEPT = 1_000
 
-async def spawn(act: Callable[..., Any], *args: Any) -> None:
-    """Run `act`, which may wait for awaitables (`_await_here`) without blocking the loop."""
-    flying = Flying(act)
-    awaitable = flying.switch(*args)
-    while not flying.dead:
-        try:
-            value = await awaitable
-        except BaseException as error:
-            awaitable = flying.throw(error)
-        else:
-            awaitable = flying.switch(value)
+    def __init__(self) -> None:
+        self._idle: list[Flying] = []
+
+    async def spawn(self, act: Callable[[], object]) -> None:
+        """Run `act`, which may wait for awaitables (`_await_here`) without blocking the loop, in this context."""
+        here = getcurrent()
+        flying = self._idle.pop() if self._idle else Flying()
+        flying.parent, flying.gr_context = here, here.gr_context
+        awaitable = flying.switch([act])
+        while not isinstance(awaitable, _Ended):
+            try:
+                value = await awaitable
+            except BaseException as error:
+                awaitable = flying.throw(error)
+            else:
+                awaitable = flying.switch(value)
+        if len(self._idle) < self.KEPT:
+            self._idle.append(flying)
+        if awaitable.error is not None:
+            raise awaitable.error
 
 
 def _await_here(awaitable: Awaitable[Any], run: Run | None) -> Any:

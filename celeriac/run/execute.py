@@ -86,7 +86,7 @@ def _overrides_nothing(kind: type, loader: type) -> bool:
     )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Direct:
     """The objects that the direct calls of one ticket share:
     the task, the context of `self.request`, and where results go.

@@ -9,7 +9,9 @@ import time
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import replace
+from math import exp
 
+from celery.app import trace
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
@@ -41,11 +43,31 @@ PIECE = 250
 #: Slots are filled once one of `SHARE` is free, or after `PATIENCE` seconds.
 SHARE, PATIENCE = 8, 0.1
 
+#: Tasks are claimed ahead of their slots that will be free within this time (seconds) as tasks end now: it is what a
+#: pass and a settle take on a busy machine, and as long as one of them waits. At most half as many as there are slots.
+AHEAD = 0.03
+
+#: Over how long (seconds) it is measured how many tasks end.
+OF_LATE = 0.25
+
 #: How long (seconds) a start and a pass wait for somebody else's lock before the next one gets its turn.
 LOCKED, PASS = 0.1, 0.5
 
 #: How long (seconds) until another process's pass of the role is probably over.
 SOON = 0.01
+
+
+class Pace:
+    """How many tasks end a second, of late; `now`: any clock of seconds that never goes back."""
+
+    def __init__(self) -> None:
+        self._decayed, self._as_of = 0.0, 0.0
+
+    def add(self, ended: int, now: float) -> None:
+        self._decayed, self._as_of = self._decayed * exp((self._as_of - now) / OF_LATE) + ended, now
+
+    def rate(self, now: float) -> float:
+        return self._decayed * exp((self._as_of - now) / OF_LATE) / OF_LATE
 
 
 class Filler:
@@ -62,6 +84,7 @@ class Filler:
         self.next_look = 0.0
         self.waits_since: float | None = None
         self.turn = 0
+        self.pace = Pace()
         self.away, self.held_up = Away(), HeldUp(flights.app.database)
 
     def bring(self, ask: Ask) -> None:
@@ -92,20 +115,31 @@ class Filler:
         if shared.closed():
             self._give_back()
             return LOOK_EVERY
-        while self.brought and self.flights.free() > 0:
+        while self.brought and self.room() > 0:
             self.doubts.append(ask := self.brought.popleft())
             self._begin_unless_locked(ask)
-        if not self._is_worth_it():
+        if not self._may_fill():
             return PATIENCE
         self._look()
         return self._fill()
 
-    def _is_worth_it(self) -> bool:
-        free, now = self.flights.free(), time.monotonic()
-        if free <= 0:
+    def room(self) -> int:
+        """Return how many more tasks the process may have, with those that wait for a slot to be free in a moment."""
+        return self.flights.limit + self._ahead() - len(self.flights.flights)
+
+    def _ahead(self) -> int:
+        return int(min(self.pace.rate(time.monotonic()) * AHEAD, self.flights.limit // 2))
+
+    def is_worth_it(self) -> bool:
+        """Return whether so many more tasks fit that a pass is not too dear."""
+        return self.room() >= max(1, self.flights.limit // SHARE, self._ahead() // 2)
+
+    def _may_fill(self) -> bool:
+        if self.room() <= 0:
             return False
+        now = time.monotonic()
         self.waits_since = self.waits_since or now
-        if free < self.flights.limit // SHARE and now - self.waits_since < PATIENCE:
+        if not self.is_worth_it() and now - self.waits_since < PATIENCE:
             return False
         self.waits_since = None
         return True
@@ -133,7 +167,7 @@ class Filler:
         self.turn += 1
         rest = max(0.0, self.next_look - time.monotonic())
         for role in roles[self.turn % len(roles) :] + roles[: self.turn % len(roles)] if roles else ():
-            most = min(self.flights.free_for(role), PIECE)
+            most = min(self.flights.room_for(role), PIECE)
             if most <= 0:
                 rest = min(rest, PATIENCE)
                 continue
@@ -221,8 +255,9 @@ class Filler:
         task, role = self.app.tasks[ask.role.name], limits.role
         on_loop = self.flights.shares_loop(ask.role.name)
         ticket = SharedTicket(
-            role, ask, reporter(self.app, role), is_plain(task), Requests(self.app), task, left=len(started)
-        )
+            role, ask, reporter(self.app, role), is_plain(task), Requests(self.app), task, self.app.execute,
+            keeps=not task.ignore_result, logs=trace.logger.isEnabledFor(logging.INFO), left=len(started),
+        )  # fmt: skip
         flights = [Flight(Run(row, role, self.app.database), ticket) for row in started]
         for flight in flights:
             flight.run.on_loop = on_loop
@@ -269,7 +304,8 @@ class Filler:
         return known
 
     def _give_back(self) -> None:
-        """Hand back tickets that came from Redis and were not started."""
+        """Hand back what has not begun, and tickets from Redis that were not started."""
+        self.flights.turn_back()
         while self.brought:
             ask = self.brought[0]
             with self.app.database.transaction() as connection:

@@ -18,7 +18,7 @@ from celery.exceptions import SoftTimeLimitExceeded
 from celeriac.errors import LeaseLost, TaskCancelled
 from celeriac.roles.role import Role
 from celeriac.run import coroutines, lease, shared
-from celeriac.run.app import RunApp
+from celeriac.run.app import Execute, RunApp
 from celeriac.run.execute import Requests
 from celeriac.run.reporting import Reporter
 from celeriac.run.run import Run
@@ -56,6 +56,9 @@ class SharedTicket:
     direct: bool
     requests: Requests
     task: Any
+    execute: Execute
+    keeps: bool
+    logs: bool
     started_at: float = field(default_factory=time.monotonic)
     left: int = 0
     ran: int = 0
@@ -98,8 +101,8 @@ class InFlight(Protocol):
     loop: asyncio.AbstractEventLoop
     loop_thread: threading.Thread
 
-    def free(self) -> int: ...
-    def free_for(self, role: Role) -> int: ...
+    def turn_back(self) -> None: ...
+    def room_for(self, role: Role) -> int: ...
     def shares_loop(self, role: str) -> bool: ...
     def launch(self, flights: Sequence[Flight]) -> None: ...
     def land(self, flights: Iterable[Flight]) -> None: ...

@@ -12,14 +12,13 @@ import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
 from celery._state import _task_stack
-from celery.app import trace
 from celery.app.task import Context
 from sqlalchemy.exc import DBAPIError
 
@@ -28,7 +27,7 @@ from celeriac.roles.role import Role
 from celeriac.run import coroutines, shared
 from celeriac.run.app import RunApp
 from celeriac.run.execute import Direct, directly
-from celeriac.run.filler import PIECE, SHARE, Filler
+from celeriac.run.filler import PIECE, Filler
 from celeriac.run.flight import Flight, FlightWatch, SharedTicket
 from celeriac.run.late import Delayed, HeldUp, late
 from celeriac.run.places import places
@@ -88,6 +87,9 @@ class Flights:
         ]
         if on_loop:
             self.loop = asyncio.new_event_loop()
+            self.greenlets = coroutines.Greenlets()
+            self.waiting: deque[Flight] = deque()
+            self.in_air = 0
             self.loop_thread = threading.Thread(target=self._run_loop, name="celeriac-loop", daemon=True)
             self.watch = FlightWatch(self)
             self.threads += [
@@ -130,16 +132,14 @@ class Flights:
             flights = list(self.flights.items())
         return {i: shared.Current(os.getpid(), i, clock - (now - f.began)) for i, f in flights if f.began}
 
-    def free(self) -> int:
-        return self.limit - len(self.flights)
-
-    def free_for(self, role: Role) -> int:
+    def room_for(self, role: Role) -> int:
         """Return how many more tasks of the role fit; a task that does not share the loop needs a thread."""
+        room = self.filler.room()
         if not self.on_loop or self.shares_loop(role.name):
-            return self.free()
+            return room
         with self.lock:
             threaded = sum(not f.run.on_loop for f in self.flights.values())
-        return min(self.free(), self.places - threaded)
+        return min(room, self.places - threaded)
 
     def shares_loop(self, role: str) -> bool:
         return self.on_loop and coroutines.is_coroutine(self.app.tasks[role])
@@ -176,78 +176,101 @@ class Flights:
         logger.warning("No thread can be begun (%s): fewer tasks run at once than this worker has slots", errors[0])
         if not self.executor._threads:
             self.executor = ThreadPoolExecutor(self.places, "celeriac-handler")
-            for flight in flights:
-                flight.why_back = True
-            self.land(flights)
+            self._turn_back(flights)
             time.sleep(RETRY_EVERY)
 
     def _launch(self, flights: Sequence[Flight]) -> None:
-        for flight in flights:
+        self.waiting.extend(flights)
+        self.take_off()
+
+    def take_off(self) -> None:
+        """Begin waiting tasks in the free slots of the loop, or hand back those that must not begin any more."""
+        if shared.closed():
+            self._turn_back(self.waiting)
+            self.waiting.clear()
+        while self.waiting and self.in_air < self.limit:
+            flight = self.waiting.popleft()
+            if flight.ticket.lease_ends_soon():
+                self._turn_back([flight])
+                continue
+            self.in_air += 1
             flight.task = self.loop.create_task(self._fly_on_loop(flight))
+
+    def turn_back(self) -> None:
+        """Hand back what waits for the loop: the worker stops."""
+        if self.on_loop and self.waiting:
+            self.loop.call_soon_threadsafe(self.take_off)
+
+    def _turn_back(self, flights: Collection[Flight]) -> None:
+        for flight in flights:
+            flight.why_back = True
+        self.land(flights)
 
     async def _fly_on_loop(self, flight: Flight) -> None:
         run = flight.run
-        with self._flying(flight):
+        try:
+            self._begin(flight)
             run.awaited = coroutines.Awaited(self.loop, flight.task)  # type: ignore[arg-type]
-            try:
-                coroutines.begin_apart()
-                holder.set(run)
-                await coroutines.spawn(self._execute, flight)
-            finally:
-                run.awaited = None
+            coroutines.begin_apart(run)
+            holder.set(run)
+            await self.greenlets.spawn(partial(self._execute, flight))
+        except BaseException as error:
+            flight.broke = _breakage(error)
+        finally:
+            run.awaited = None
+            self._end_flight(flight)
+            self.in_air -= 1
+            if self.waiting:
+                self.take_off()
 
     def _fly_in_thread(self, flight: Flight) -> None:
-        """Run the task in this thread, unless the worker was told to stop while the task waited for it."""
-        if shared.closed():
-            flight.why_back = True
-            self.land([flight])
+        """Run the task in this thread, unless it must not begin any more since it was launched."""
+        if shared.closed() or flight.ticket.lease_ends_soon():
+            self._turn_back([flight])
             return
-        with self._flying(flight):
+        try:
+            self._begin(flight)
             place = places.take()
             place.current = (flight.ticket, flight.run)
             try:
                 reporter = flight.ticket.reporter
                 together = reporter is not None and reporter.together
                 with directly(self.app, flight.ticket.role.name, together=together) as direct:
-                    self.app.execute(self.app, flight.run, direct)
+                    flight.ticket.execute(self.app, flight.run, direct)
             finally:
                 places.give_back(place)
-
-    @contextmanager
-    def _flying(self, flight: Flight) -> Iterator[None]:
-        """Run a flight inside this context: whatever the handler does, the flight lands."""
-        run = flight.run
-        flight.began = run.began = run.limited_since = time.monotonic()
-        flight.ticket.ask.begin(run.task.id)
-        try:
-            if flight.ticket.reporter is not None:
-                flight.ticket.reporter.started(run.task)
-            yield
-        except Exception as error:
-            flight.broke = error
         except BaseException as error:
-            flight.broke = RuntimeError(f"the handler ended its thread: {error!r}")
+            flight.broke = _breakage(error)
         finally:
-            flight.seconds = time.monotonic() - flight.began
-            self.land([flight])
+            self._end_flight(flight)
+
+    def _begin(self, flight: Flight) -> None:
+        run, ticket = flight.run, flight.ticket
+        flight.began = run.began = run.limited_since = time.monotonic()
+        ticket.ask.begin(run.task.id)
+        if ticket.reporter is not None:
+            ticket.reporter.started(run.task)
+
+    def _end_flight(self, flight: Flight) -> None:
+        """Land the flight, whatever its handler did."""
+        flight.seconds = time.monotonic() - flight.began
+        self.land((flight,))
 
     def _execute(self, flight: Flight) -> None:
         ticket, run = flight.ticket, flight.run
         if not ticket.direct:
-            self.app.execute(self.app, run, None)
+            ticket.execute(self.app, run, None)
             return
         task, context = ticket.task, Context.__new__(Context)  # what `__init__` sets comes with the request
-        coroutines.begin_stack(_task_stack, task)
-        coroutines.begin_stack(task.request_stack, context)
+        coroutines.begin_stack(_task_stack, run, task)
+        coroutines.begin_stack(task.request_stack, run, context)
         try:
             together = ticket.reporter is not None and ticket.reporter.together
-            keeps = not task.ignore_result
-            logs = trace.logger.isEnabledFor(logging.INFO)
-            direct = Direct(task, context, self.app.backend, ticket.requests, keeps, logs, together)
-            self.app.execute(self.app, run, direct)
+            direct = Direct(task, context, self.app.backend, ticket.requests, ticket.keeps, ticket.logs, together)
+            ticket.execute(self.app, run, direct)
         finally:
-            task.request_stack.pop()
-            _task_stack.pop()
+            coroutines.end_stack(task.request_stack, run)
+            coroutines.end_stack(_task_stack, run)
 
     def land(self, flights: Iterable[Flight]) -> None:
         with self.lock:
@@ -371,7 +394,8 @@ class Flights:
                 flight.ticket.left -= 1
         for ticket in {f.ticket for f in flights}:
             self._tell(ticket, [f for f in flights if f.ticket is ticket])
-        if self.free() >= max(1, self.limit // SHARE):
+        self.filler.pace.add(len(flights), time.monotonic())
+        if self.filler.is_worth_it():
             self.filler.woken.set()
 
     def _tell(self, ticket: SharedTicket, flights: Sequence[Flight]) -> None:
@@ -405,3 +429,7 @@ class Flights:
                 registry.observe(connection, role.lane, seconds / ran)
         except DBAPIError as error:
             logger.warning("%s: what its tasks took was not noted: %s", role.name, in_a_line(error))
+
+
+def _breakage(error: BaseException) -> Exception:
+    return error if isinstance(error, Exception) else RuntimeError(f"the handler ended its thread: {error!r}")
