@@ -124,8 +124,11 @@ class Filler:
         return self._fill()
 
     def room(self) -> int:
-        """Return how many more tasks the process may have, with those that wait for a slot to be free in a moment."""
-        return self.flights.limit + self._ahead() - len(self.flights.flights)
+        """Return how many more tasks the process may have: those that wait for a slot to be free in a moment as well.
+        What has ended and is not settled needs no slot; there may be as many of them as there are slots.
+        """
+        most, under_way = self.flights.limit + self._ahead(), len(self.flights.flights)
+        return most - max(under_way - self.flights.down, under_way - self.flights.limit)
 
     def _ahead(self) -> int:
         return int(min(self.pace.rate(time.monotonic()) * AHEAD, self.flights.limit // 2))

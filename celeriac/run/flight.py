@@ -74,7 +74,7 @@ class SharedTicket:
 @dataclass(eq=False, slots=True)
 class Flight:
     """One task in flight. `broke`: an error of the engine's own, or one that ends a process.
-    `why_back`: it never began.
+    `why_back`: it never began. `is_down`: it has ended, and its slot is free.
 
     `is_late`: a thread writes its outcome, with what its handler wrote, once somebody's lock is gone.
     """
@@ -86,6 +86,7 @@ class Flight:
     broke: BaseException | None = None
     why_back: bool = False
     is_late: bool = False
+    is_down: bool = False
     task: asyncio.Task[None] | None = None
 
 
@@ -97,6 +98,7 @@ class InFlight(Protocol):
     served: Callable[[], Sequence[Role]]
     lock: threading.Lock
     flights: dict[int, Flight]
+    down: int
     over: threading.Event
     loop: asyncio.AbstractEventLoop
     loop_thread: threading.Thread

@@ -76,6 +76,7 @@ class Flights:
         self.lock = threading.Lock()
         self.flights: dict[int, Flight] = {}
         self.landed: list[Flight] = []
+        self.down = 0
         self.landing, self.over = threading.Event(), threading.Event()
         self.executor = ThreadPoolExecutor(1, "celeriac-handler")
         self.resize(limit)
@@ -274,7 +275,11 @@ class Flights:
 
     def land(self, flights: Iterable[Flight]) -> None:
         with self.lock:
-            self.landed.extend(flights)
+            for flight in flights:
+                self.landed.append(flight)
+                if not flight.is_down:
+                    flight.is_down = True
+                    self.down += 1
         if not self.landing.is_set():  # to set it takes its lock
             self.landing.set()
 
@@ -392,6 +397,7 @@ class Flights:
             for flight in flights:
                 self.flights.pop(flight.run.task.id, None)
                 flight.ticket.left -= 1
+            self.down -= len(flights)
         for ticket in {f.ticket for f in flights}:
             self._tell(ticket, [f for f in flights if f.ticket is ticket])
         self.filler.pace.add(len(flights), time.monotonic())
