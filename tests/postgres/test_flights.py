@@ -14,8 +14,9 @@ from sqlalchemy import Connection, text
 
 from celeriac import Celeriac
 from celeriac.dispatch.passes import Dispatcher
-from celeriac.run import start
-from celeriac.run.flight import Ask
+from celeriac.run import shared, start
+from celeriac.run.filler import Filler
+from celeriac.run.flight import Ask, SharedTicket
 from celeriac.run.flights import Flights
 from celeriac.run.settler import Settler
 from celeriac.store.connections import Database
@@ -253,3 +254,74 @@ def test_a_lone_task_begins_without_a_pass(app: Celeriac, rows: Rows, ran: list[
         flights.filler.wake("work")
         until(completed(rows, 2 + N), "all to end")
     assert rows.one("SELECT count(*) FROM passes") != 0
+
+
+class Gate:
+    """Tasks that wait to be let go on. `most`: how many of them were under way at once."""
+
+    def __init__(self, app: Celeriac, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.go_on = asyncio.Event()
+        self.began = self.most = self.under_way = 0
+
+        @app.task(role="work", shared=False, batch_size=100, window=100)
+        async def work() -> None:
+            self.began += 1
+            self.under_way += 1
+            self.most = max(self.most, self.under_way)
+            await self.go_on.wait()
+            self.under_way -= 1
+
+        app.register_roles()
+        app.tasks["work"].bulk(() for _ in range(N))
+        monkeypatch.setattr(Filler, "_ahead", lambda _: AHEAD)
+
+    def open(self, flights: Flights) -> None:
+        flights.loop.call_soon_threadsafe(self.go_on.set)
+
+
+AHEAD = 4
+
+
+@pytest.fixture
+def gate(app: Celeriac, monkeypatch: pytest.MonkeyPatch) -> Gate:
+    return Gate(app, monkeypatch)
+
+
+def test_what_is_claimed_ahead_waits_for_a_slot(rows: Rows, app: Celeriac, gate: Gate) -> None:
+    with flying(app) as flights:
+        until(lambda: len(flights.waiting) == AHEAD, "some to wait for a slot")
+        assert len(flights.current()) == flights.limit
+        gate.open(flights)
+        until(completed(rows, N), "all to end")
+    assert gate.most == flights.limit
+
+
+def test_what_waits_for_a_slot_is_handed_back_when_the_worker_stops(
+    rows: Rows, app: Celeriac, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stops = threading.Event()
+    monkeypatch.setattr(shared, "closed", stops.is_set)
+    with flying(app) as flights:
+        until(lambda: len(flights.waiting) == AHEAD, "some to wait for a slot")
+        stops.set()
+        flights.filler.woken.set()
+        until(lambda: not flights.waiting, "them to be handed back, while the others run")
+        gate.open(flights)
+    assert gate.began == flights.limit
+    assert rows("SELECT status, losses, count(*) FROM worker_tasks GROUP BY 1, 2 ORDER BY 1") == [
+        ("completed", 0, flights.limit), ("pending", 0, N - flights.limit),
+    ]  # fmt: skip
+
+
+def test_what_waited_for_a_slot_beyond_its_lease_does_not_begin(
+    rows: Rows, app: Celeriac, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(SharedTicket, "lease_ends_soon", lambda ticket: gate.go_on.is_set() and not ticket.ran)
+    with flying(app) as flights:
+        until(lambda: len(flights.waiting) == AHEAD, "some to wait for a slot")
+        gate.open(flights)
+        until(lambda: not flights.waiting, "them not to begin")
+        assert gate.began == flights.limit
+        monkeypatch.undo()
+        until(completed(rows, N), "all to end")
+    assert gate.began == N
