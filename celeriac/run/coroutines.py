@@ -151,6 +151,12 @@ def begin_apart(owner: object) -> None:
     _whose.set(owner)
 
 
+def owner_here() -> object:
+    """Return the owner of the entries of Celery's stacks here: this context's, or this thread or greenlet."""
+    whose = getattr(_task_stack, "__ident_func__", None)  # Celery's fast stacks have none
+    return whose() if whose else None
+
+
 def begin_stack(stack: Any, owner: object, entry: Any) -> None:
     """Push onto a stack that is empty for this owner: `push` first looks for what is not there, which costs more."""
     local = getattr(stack, "_local", None)

@@ -26,7 +26,7 @@ from celeriac.roles import registry
 from celeriac.roles.role import Role
 from celeriac.run import coroutines, shared
 from celeriac.run.app import RunApp
-from celeriac.run.execute import Direct, directly
+from celeriac.run.execute import Direct
 from celeriac.run.filler import PIECE, Filler
 from celeriac.run.flight import Flight, FlightWatch, SharedTicket
 from celeriac.run.late import Delayed, HeldUp, late
@@ -214,7 +214,7 @@ class Flights:
             run.awaited = coroutines.Awaited(self.loop, flight.task)  # type: ignore[arg-type]
             coroutines.begin_apart(run)
             holder.set(run)
-            await self.greenlets.spawn(partial(self._execute, flight))
+            await self.greenlets.spawn(partial(self._execute, flight, run))
         except BaseException as error:
             flight.broke = _breakage(error)
         finally:
@@ -234,10 +234,7 @@ class Flights:
             place = places.take()
             place.current = (flight.ticket, flight.run)
             try:
-                reporter = flight.ticket.reporter
-                together = reporter is not None and reporter.together
-                with directly(self.app, flight.ticket.role.name, together=together) as direct:
-                    flight.ticket.execute(self.app, flight.run, direct)
+                self._execute(flight, coroutines.owner_here())
             finally:
                 places.give_back(place)
         except BaseException as error:
@@ -257,21 +254,22 @@ class Flights:
         flight.seconds = time.monotonic() - flight.began
         self.land((flight,))
 
-    def _execute(self, flight: Flight) -> None:
+    def _execute(self, flight: Flight, owner: object) -> None:
+        """Run the handler; `owner`: whose its entries on Celery's stacks are."""
         ticket, run = flight.ticket, flight.run
         if not ticket.direct:
             ticket.execute(self.app, run, None)
             return
         task, context = ticket.task, Context.__new__(Context)  # what `__init__` sets comes with the request
-        coroutines.begin_stack(_task_stack, run, task)
-        coroutines.begin_stack(task.request_stack, run, context)
+        coroutines.begin_stack(_task_stack, owner, task)
+        coroutines.begin_stack(task.request_stack, owner, context)
         try:
             together = ticket.reporter is not None and ticket.reporter.together
             direct = Direct(task, context, self.app.backend, ticket.requests, ticket.keeps, ticket.logs, together)
             ticket.execute(self.app, run, direct)
         finally:
-            coroutines.end_stack(task.request_stack, run)
-            coroutines.end_stack(_task_stack, run)
+            coroutines.end_stack(task.request_stack, owner)
+            coroutines.end_stack(_task_stack, owner)
 
     def land(self, flights: Iterable[Flight]) -> None:
         with self.lock:

@@ -12,7 +12,7 @@ import sys
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from itertools import count
+from heapq import heappop, heappush
 from typing import Any, Protocol
 
 from billiard.pool import EX_RECYCLE
@@ -199,6 +199,7 @@ class Places:
         self.only: Process | None = None
         self._lock = threading.Lock()
         self._taken: dict[int, SharedPlace] = {}
+        self._free: list[int] = []
 
     def take(self) -> Place:
         """Return this thread's place for a ticket."""
@@ -208,8 +209,7 @@ class Places:
             self.only.listen()
             return self.only
         with self._lock:
-            numbers = {place.number for place in self._taken.values()}
-            place = self.kind(next(n for n in count() if n not in numbers))
+            place = self.kind(heappop(self._free) if self._free else len(self._taken))
             self._taken[threading.get_ident()] = place
         return place
 
@@ -218,6 +218,7 @@ class Places:
         if place is not self.only:
             with self._lock:
                 self._taken.pop(threading.get_ident())
+                heappush(self._free, place.number)
 
     def mine(self) -> SharedPlace | None:
         """Return this thread's place, if the process has many."""
