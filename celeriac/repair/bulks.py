@@ -17,10 +17,10 @@ from typing import Any
 from sqlalchemy import Connection, Row
 from sqlalchemy.exc import DBAPIError
 
-from celeriac import insights
+from celeriac import insights, operate
 from celeriac.errors import BadValue
 from celeriac.insights import MOST_ROWS, Filter, Moment
-from celeriac.operate import PATIENCE, bulks
+from celeriac.operate import bulks
 from celeriac.operate.bulks import GATHERING
 from celeriac.store.connections import Database
 from celeriac.store.failures import Away, is_gone, is_locked, log_error, retry_deadlocks
@@ -28,6 +28,10 @@ from celeriac.store.plans import lookups
 from celeriac.store.states import MOVES
 
 logger = logging.getLogger(__name__)
+
+#: How long (seconds) a step waits for somebody's lock: for less time than an operator, who waits for the step to stop
+#: its bulk, and longer than Postgres takes to detect a deadlock.
+PATIENCE = 0.75 * operate.PATIENCE
 
 #: Tasks that one gathering transaction looks up.
 PAGE = MOST_ROWS

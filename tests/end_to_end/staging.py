@@ -30,7 +30,7 @@ from celeriac.api.server import create
 from celeriac.cli import within_celery
 from celeriac.dashboard import reading
 from celeriac.doctor import examine
-from celeriac.local.valkey import free_port
+from celeriac.local.valkey import HOST, free_port
 from celeriac.operate import tokens
 from celeriac.store.migrate import migrate
 from celeriac.testing.servers import disconnect
@@ -38,6 +38,7 @@ from tests import processes
 from tests.api.server import signed_in
 from tests.end_to_end.conftest import QUICK
 from tests.end_to_end.incidents import OUTSIDE
+from tests.end_to_end.trips import Way, way
 from tests.processes import Rows, Running, until
 
 #: What a cure's sentence has to run: statements as they stand, commands in backticks.
@@ -59,11 +60,13 @@ NAMED, GONE = 15.0 * 2, 30.0
 
 @dataclass
 class Staged:
-    """The stack, and what its surfaces say first."""
+    """The stack, and what its surfaces say first. `to_valkey`: the way that all of it takes, by `redis_url`."""
 
     module: ModuleType
     postgres: local.PostgresServer
     valkey: local.ValkeyServer
+    to_valkey: Way
+    redis_url: str
     rows: Rows
     worker: Running
     folder: Path
@@ -137,7 +140,7 @@ class Staged:
     def tick(self) -> Running:
         environ = SHORT | {"PYTHONPATH": str(processes.ROOT)}
         log = self.folder / "beat.log"
-        beat = processes.beat(MODULE, self.postgres.url, self.valkey.url, log, environ)
+        beat = processes.beat(MODULE, self.postgres.url, self.redis_url, log, environ)
         return self.stack.enter_context(beat)
 
     def broken(self, what: str) -> None:
@@ -172,9 +175,7 @@ class Staged:
         given = SHORT | {processes.EXECUTED: "1", "WORKER_ID": name} | environ
         log = self.folder / f"{name}.log"
         try:
-            with processes.worker(
-                MODULE, self.postgres.url, self.valkey.url, log, *arguments, environ=given
-            ) as running:
+            with processes.worker(MODULE, self.postgres.url, self.redis_url, log, *arguments, environ=given) as running:
                 yield running
         finally:  # somebody forgets it, as the next incident's list would show who was killed here
             self.rows("DELETE FROM celeriac.workers WHERE worker_id = :name", name=name)
@@ -245,20 +246,22 @@ def stage(folder: Path, *, data: Path | None = None) -> Iterator[Staged]:
         rows = Rows(postgres.url)
         stack.callback(rows.close)
         rows(OUTSIDE)
-        environ = SHORT | {"DATABASE_URL": postgres.url, "REDIS_URL": valkey.url}
+        to_valkey = stack.enter_context(way(host=HOST, port=valkey.port or 0))
+        redis_url = valkey.url.replace(f":{valkey.port}/", f":{to_valkey.port}/")
+        environ = SHORT | {"DATABASE_URL": postgres.url, "REDIS_URL": redis_url}
         module: Any = importlib.import_module(MODULE)
         module.app.settings = Settings.from_environ(environ)
-        module.app.conf.broker_url = valkey.url
+        module.app.conf.broker_url = redis_url
         module.app.register_roles()
         stack.callback(disconnect, module.app)
         log, of_queues = folder / "worker.log", ("-c", "2", "-Q", QUEUES)
-        worker = stack.enter_context(processes.worker(MODULE, postgres.url, valkey.url, log, *of_queues, environ=SHORT))
+        worker = stack.enter_context(processes.worker(MODULE, postgres.url, redis_url, log, *of_queues, environ=SHORT))
         with module.app.database.transaction() as connection:
             token = tokens.create(connection, "admin", ["admin"], by="test")
         cookie = {"Cookie": f"celeriac={signed_in(module.app.database, token)}"}
         browser = httpx.Client(base_url=stack.enter_context(served(module)), headers=cookie, timeout=30)
         stack.callback(browser.close)
-        made = Staged(module, postgres, valkey, rows, worker, folder, stack, browser, worker)
+        made = Staged(module, postgres, valkey, to_valkey, redis_url, rows, worker, folder, stack, browser, worker)
         made.beat = made.tick()
         until(lambda: rows("SELECT FROM celeriac.beats"), "a tick")
         yield made

@@ -82,10 +82,14 @@ def way(*, host: str = "", port: int = 0, socket: str = "", late: float = 0.0) -
 
     async def lead(near: _End) -> None:
         far = _End(made, near.trips, is_client=False)
-        if socket:
-            out, _ = await loop.create_unix_connection(lambda: far, socket)
-        else:
-            out, _ = await loop.create_connection(lambda: far, host, port)
+        try:
+            if socket:
+                out, _ = await loop.create_unix_connection(lambda: far, socket)
+            else:
+                out, _ = await loop.create_connection(lambda: far, host, port)
+        except OSError:  # nobody is there
+            near.transport.abort()
+            return
         far.join(near.transport)
         near.join(out)
 

@@ -11,7 +11,7 @@ from celeriac.dispatch import claim
 from celeriac.dispatch.claim import Held
 from celeriac.enqueue.insert import enqueue
 from celeriac.enqueue.rows import NewTask, Receipt
-from celeriac.run import start
+from celeriac.run import shared, start
 from celeriac.settle import write
 from celeriac.settle.outcome import Outcome
 from celeriac.store import look
@@ -76,3 +76,11 @@ def settled(database: Database, *outcomes: Outcome) -> set[int]:
 
 def settle_in(connection: Connection, *outcomes: Outcome) -> set[int]:
     return set(write.settle(connection, outcomes, "test"))
+
+
+def limit(task: int, ends: float) -> None:
+    """This process runs that task under a hard limit that ends then (monotonic); 0, 0.0: none under a limit.
+
+    Looked up at each call: a worker embedded in an earlier test has made memory of its own.
+    """
+    shared.limiting(shared.place())(task, ends)

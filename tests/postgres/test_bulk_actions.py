@@ -13,7 +13,7 @@ from celeriac import Celeriac, insights
 from celeriac.enqueue.rows import Receipt
 from celeriac.errors import IllegalMove, Unknown
 from celeriac.insights import Filter
-from celeriac.operate import bulks, steer
+from celeriac.operate import PATIENCE, bulks, steer
 from celeriac.repair import bulks as works
 from celeriac.repair.prune import prune_finished
 from celeriac.store.connections import Database
@@ -26,6 +26,10 @@ FAILED = Filter(role="work", statuses=["failed"])
 
 #: How often each task was retried.
 RETRIED = "SELECT count(*) FROM celeriac.task_events WHERE kind = 'retry_asked' GROUP BY task"
+
+WAITS_FOR_A_LOCK = (
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -133,6 +137,33 @@ def test_one_that_is_stopped_stops_after_its_batch(app: Celeriac, database: Data
     assert rows("SELECT (SELECT count(*) FROM celeriac.bulk_tasks), (SELECT count(*) FROM celeriac.bulk_actions)") == [
         (0, 0)
     ]
+
+
+def test_one_that_waits_for_a_locked_task_is_stopped_within_an_operators_patience(
+    database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also by whoever waits for its row since before the step waited for the task's."""
+
+    def move(*given: Any) -> int:
+        until(lambda: rows.one(WAITS_FOR_A_LOCK) == 1, "the operator to wait for the bulk's row")
+        return real(*given)
+
+    fail(rows, 1, "boom")
+    bulk = asked(database)
+    works.step(database)
+    real = bulks.move_some
+    monkeypatch.setattr(bulks, "move_some", move)
+    with ThreadPoolExecutor(1) as beside, rows.engine.connect() as somebody:
+        somebody.exec_driver_sql("BEGIN")
+        somebody.exec_driver_sql("SELECT FROM celeriac.history FOR UPDATE")
+        stepped = beside.submit(works.step, database)
+        free = "SELECT FROM celeriac.bulk_actions FOR UPDATE SKIP LOCKED"
+        until(lambda: not rows(free), "the step to hold the bulk's row")
+        with database.transaction(patience=PATIENCE) as connection:
+            bulks.stop(connection, bulk, by="bea")
+        somebody.exec_driver_sql("ROLLBACK")
+        stepped.result()
+    assert figures(database, bulk)[:3] == ("stopped", 1, 0)
 
 
 def test_what_has_moved_on_is_skipped_with_its_reason(database: Database, rows: Rows) -> None:

@@ -22,10 +22,8 @@ from celeriac.store.connections import Database
 from celeriac.worker import overdue
 from celeriac.worker.lifeline import Lifeline
 from tests.postgres.conftest import new_task
-from tests.postgres.stages import running
+from tests.postgres.stages import limit, running
 from tests.processes import Rows
-
-limit = shared.limiting(shared.place())
 
 STATUS = "SELECT status FROM worker_tasks ORDER BY id"
 

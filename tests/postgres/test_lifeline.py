@@ -27,10 +27,8 @@ from celeriac.worker.lifeline import Lifeline
 from celeriac.worker.repairs import Repairs
 from celeriac.worker.watchdog import Watchdog
 from tests.postgres.conftest import new_task
-from tests.postgres.stages import running
+from tests.postgres.stages import limit, running
 from tests.processes import Rows, until
-
-limit = shared.limiting(shared.place())
 
 
 @pytest.fixture
