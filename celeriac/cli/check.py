@@ -68,7 +68,7 @@ def unsaid_secrets(app: Celeriac) -> Iterator[str]:
 
 
 def slow_windows(app: Celeriac) -> Iterator[str]:
-    """Yield what keeps a new task waiting: a window set by hand, others' long tasks; none if Postgres does not answer."""
+    """Yield what keeps a new task waiting: a window set by hand, others' tasks; none if Postgres does not answer."""
     try:
         with app.database.statement() as connection:
             rows = insights.slow_windows(connection, AHEAD, BESIDE)

@@ -156,7 +156,8 @@ class Count:
 class RoleDepth:
     """A role's waiting and running tasks. `oldest_ready_seconds`: since the longest-waiting of its first pending rows
     was due, None if none of these is ready. `newcomer_seconds`: how long, with a full window, a new task waits for
-    those claimed before it, and for the turns of other roles at the same slots; None if nobody has measured the role, or nobody serves it.
+    those claimed before it, and for the turns of other roles at the same slots; None if nobody has measured the role,
+    or nobody serves it.
     """
 
     role: str
