@@ -245,7 +245,18 @@ def _trouble(_: Celeriac, connection: Connection) -> Iterable[Measured]:
 
 def _fairness(_: Celeriac, connection: Connection) -> Iterable[Measured]:
     with lookups(connection):
-        return [Measured("fairness_lag", *one) for one in rounds.lags(connection).items()]
+        lags, lines = rounds.lags(connection), rounds.in_line(connection)
+    return [_fairness_lag(role, value, lines.get(role)) for role, value in lags.items()]
+
+
+def _fairness_lag(role: str, value: float, line: rounds.InLine | None) -> Measured:
+    if line is None or not line.is_unfair:
+        return Measured("fairness_lag", role, value)
+    waits = f"a task of an account that runs nothing waits for {line.seconds:.0f} s behind what others have claimed"
+    cure = (
+        f"leave out its `window=`, or make it smaller; `celeriac accounts list {role}` says what a newcomer waits for"
+    )
+    return Measured("fairness_lag", role, value, None, f"{waits}; {line.bound:.0f} s is the bound", cure)
 
 
 def _postgres(app: Celeriac, connection: Connection) -> Iterable[Measured]:

@@ -26,6 +26,9 @@ from celeriac.worker.controller import queues_of
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
+#: A newcomer's wait (seconds) for the turns of other roles that is worth a note.
+BESIDE = 5.0
+
 
 def problems(app: Celeriac, *, deep: bool = False) -> list[str]:
     """Return a line for each problem, with what to do. `deep`: also for each stored task that breaks an invariant."""
@@ -65,17 +68,23 @@ def unsaid_secrets(app: Celeriac) -> Iterator[str]:
 
 
 def slow_windows(app: Celeriac) -> Iterator[str]:
-    """Yield windows set by hand that keep a new task waiting; none if Postgres does not answer."""
+    """Yield what keeps a new task waiting: a window set by hand, others' tasks; none if Postgres does not answer."""
     try:
         with app.database.statement() as connection:
-            rows = insights.slow_windows(connection, AHEAD)
+            rows = insights.slow_windows(connection, AHEAD, BESIDE)
     except (ConfigurationError, SQLAlchemyError):
         return  # reported among the problems
     for row in rows:
-        yield (
-            f"role {row.role!r}: with window={row.window} a newcomer waits {row.seconds:.1f} s for what is claimed "
-            "before it: leave window out, and it is about a second"
-        )
+        if row.is_said and row.own > AHEAD:
+            yield (
+                f"role {row.role!r}: with window={row.window} a newcomer waits {row.own:.1f} s for what is claimed "
+                "before it: leave window out, and it is about a second"
+            )
+        if row.others > BESIDE:
+            yield (
+                f"role {row.role!r}: a newcomer waits {row.others:.0f} s for the turns of roles with longer tasks that "
+                "share its workers: give it workers of its own, by -Q"
+            )
 
 
 def stored_work(app: Celeriac, others: Collection[str], queues: Collection[str]) -> Examined:

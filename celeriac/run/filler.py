@@ -19,7 +19,7 @@ from celeriac.dispatch.claim import Held, Holder, fresh_token
 from celeriac.dispatch.glance import glance
 from celeriac.dispatch.passes import Own
 from celeriac.roles.role import Role
-from celeriac.run import shared, start
+from celeriac.run import descriptors, shared, start
 from celeriac.run.execute import Requests, is_plain
 from celeriac.run.flight import Ask, Flight, InFlight, SharedTicket
 from celeriac.run.late import HeldUp
@@ -112,7 +112,7 @@ class Filler:
         """Fill what is free, and return how long (seconds) to wait before the next attempt."""
         for ask in list(self.doubts):
             self._begin_unless_locked(ask)
-        if shared.closed():
+        if shared.closed() or descriptors.has_few():
             self._give_back()
             return LOOK_EVERY
         while self.brought and self.room() > 0:

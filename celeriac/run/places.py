@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import queue
-import resource
 import signal
 import sys
 import threading
@@ -18,7 +16,7 @@ from typing import Any, Protocol
 from billiard.pool import EX_RECYCLE
 from billiard.process import current_process
 
-from celeriac.run import shared
+from celeriac.run import descriptors, shared
 from celeriac.run.run import Run
 
 logger = logging.getLogger(__name__)
@@ -26,24 +24,8 @@ logger = logging.getLogger(__name__)
 #: Signals that ask a process to end.
 STOPS = (signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
 
-
-#: How many descriptors have to be left for a task, and for a process to report and to end: a share of its limit, and
-#: at most so many.
-SHARE, MOST = 1 / 8, 64
-
 #: After a handler that was over within this time (seconds) nobody counts: it has opened a few files at most.
 BRIEF = 50e-6
-
-
-def has_few_descriptors() -> bool:
-    """Return whether few are left. The kernel gives out the lowest free one, so one look tells, in a microsecond."""
-    try:
-        lowest = os.dup(0)
-    except OSError as error:
-        return error.errno in (errno.EMFILE, errno.ENFILE)
-    os.close(lowest)
-    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return limit != resource.RLIM_INFINITY and lowest >= limit - min(MOST, int(limit * SHARE))
 
 
 class OpenTicket(Protocol):
@@ -73,7 +55,7 @@ class Place(ABC):
         """Have another process take the place of one with hardly any file descriptors left: there whatever a task opens
         fails.
         """
-        if has_few_descriptors() and self.make_way():
+        if descriptors.has_few() and self.make_way():
             logger.warning("Hardly a file descriptor is left: this process makes way for another")
 
     def make_way(self) -> bool:
@@ -206,6 +188,7 @@ class Places:
         if self.kind is None:
             if self.only is None:
                 self.only = Process(shared.place())
+                descriptors.note_own()
             self.only.listen()
             return self.only
         with self._lock:

@@ -235,6 +235,11 @@ class Database:
         if self._limits:
             connection.exec_driver_sql(self._limits.lstrip("; "))
 
+    def close_idle(self) -> None:
+        """Close connections that nobody uses. Those in use are closed as they are given back."""
+        self.engine.dispose()
+        self._verbs.dispose()
+
     def widen(self, size: int) -> None:
         """Make pools for `size` threads at once. Call it before there are any threads."""
         self.dispose()

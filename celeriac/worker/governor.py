@@ -38,6 +38,7 @@ class Governor(threading.Thread):
         self.ending = ending
         self.usage = Usage()
         self.back_off = BackOff()
+        self.lacking: str | None = None
         self.has_told_draining = False
 
     def run(self) -> None:
@@ -56,20 +57,32 @@ class Governor(threading.Thread):
         before = self.back_off
         self.back_off = govern(before, self.usage.memory, self.usage.cpu, self.limits, time.monotonic())
         shared.replace_idle(self.back_off.stuck)
-        shared.back_off(self.back_off.reason is not None)
-        if line := announcement(shared.worker_id(), before, self.back_off):
-            event = "worker.resumed" if self.back_off.reason is None else "worker.backing_off"
-            extra = logged.of(event, worker=shared.worker_id(), reason=self.back_off.reason)
-            logger.warning(line, extra=extra)
-            self.on_change()
+        shared.back_off(self.reason() is not None)
+        self._announce(before, self.back_off)
         if shared.draining() and not self.has_told_draining:  # logged here because a signal handler may not log
             self.has_told_draining = True
             extra = logged.of("worker.draining", worker=shared.worker_id())
             logger.warning("[TaskWorker] %s drains: it finishes what it has", shared.worker_id(), extra=extra)
 
+    def lack(self, reason: str | None) -> None:
+        """Back off for as long as there is this reason, which somebody else looks after."""
+        before, self.lacking = self.lacking, reason
+        shared.back_off(self.reason() is not None)
+        self._announce(BackOff(before), BackOff(reason))
+
+    def _announce(self, before: BackOff, after: BackOff) -> None:
+        if line := announcement(shared.worker_id(), before, after):
+            event = "worker.resumed" if after.reason is None else "worker.backing_off"
+            extra = logged.of(event, worker=shared.worker_id(), reason=after.reason)
+            logger.warning(line, extra=extra)
+            self.on_change()
+
+    def reason(self) -> str | None:
+        return ", ".join(filter(None, (self.back_off.reason, self.lacking))) or None
+
     def resources(self) -> dict[str, Any]:
         """Return the figures for the heartbeat."""
-        reason = self.back_off.reason
+        reason = self.reason()
         fields = {"is_backing_off": reason is not None, "backoff_reason": reason,
             "is_short_of_memory": self.back_off.stuck}  # fmt: skip
         return self.usage.described() | fields

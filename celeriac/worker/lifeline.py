@@ -29,7 +29,7 @@ from celeriac.run import journal, redaction, shared
 from celeriac.run import lease as heartbeat
 from celeriac.run.late import HeldUp, late
 from celeriac.run.lease import WorkerState
-from celeriac.run.places import has_few_descriptors, places
+from celeriac.run.places import places
 from celeriac.run.seen import PASSED_ON, SEEN
 from celeriac.run.traces import forget, spare_neighbours, traces
 from celeriac.settle import release
@@ -46,6 +46,7 @@ from celeriac.worker.governor import Governor
 from celeriac.worker.holdings import processes
 from celeriac.worker.pulse import PULSE
 from celeriac.worker.resources import Sampler
+from celeriac.worker.shortage import Shortage
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +104,7 @@ class Lifeline(threading.Thread):
         self.ending, self.over = threading.Event(), threading.Event()
         self.sampler = Sampler()
         self.governor = Governor(app.settings, self.governed, self.ending)
+        self.shortage = Shortage(app.database)
         self.next_heartbeat = 0.0
         self.next_limit = math.inf
         self.lost: set[int] = set()
@@ -157,8 +159,10 @@ class Lifeline(threading.Thread):
 
     def look(self) -> None:
         """Poll once. A lock that delays one part of it does not delay another."""
-        if self.owns_process and has_few_descriptors():
-            self.make_way()
+        if self.owns_process:
+            self.governor.lack(self.shortage.look())
+            if self.shortage.is_leak():
+                self.make_way()
         self._unless_locked(self.stop_overdue)
         self._unless_locked(self.release_lost)
         self._beat_if_due()

@@ -14,7 +14,7 @@ from celery.utils.imports import symbol_by_name
 from celeriac.errors import ConfigurationError
 from celeriac.roles.role import Role
 from celeriac.roles.rules import TICKET
-from celeriac.run import interrupts
+from celeriac.run import descriptors, interrupts
 from celeriac.run.flights import THREADS
 from celeriac.run.places import SharedPlace, places
 from celeriac.run.watch import watch
@@ -46,6 +46,9 @@ INSTEAD = {
     "celery.concurrency.thread:TaskPool": "celeriac.worker.wide:Threads",
     "celery.concurrency.gevent:TaskPool": "celeriac.worker.greenlets:Greenlets",
 }
+
+#: How many open files a task has a share of: its own connection, one to Postgres.
+FILES = 2
 
 #: How many connections are needed beside those of running tasks: for the watch, and for repairs.
 BESIDE = 2
@@ -120,9 +123,14 @@ def prepare(kind: str) -> None:
     places.kind = KINDS[kind][0] if kind in KINDS else None
 
 
-def notes() -> Iterator[str]:
-    """Yield a line about what interrupting tasks can do, if they share a process."""
+def notes(slots: int) -> Iterator[str]:
+    """Yield lines about what interrupting tasks can do, and about open files, if they share a process."""
     yield from (line for kind, line in KINDS.values() if kind is places.kind)
+    if places.kind is not None and (most := descriptors.limit()) is not None and most < FILES * slots:
+        yield (
+            f"This process may have {most} files open, and {slots} tasks at once may need more: raise the hard limit "
+            "(ulimit -Hn, LimitNOFILE=), or give a smaller -c"
+        )
 
 
 def guard(tasks: Mapping[str, Any]) -> None:

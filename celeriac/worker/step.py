@@ -20,7 +20,7 @@ from celeriac.counters import COUNTERS
 from celeriac.errors import ConfigurationError
 from celeriac.roles.declare import Roles
 from celeriac.roles.role import Role
-from celeriac.run import shared
+from celeriac.run import descriptors, shared
 from celeriac.run.places import places
 from celeriac.run.traces import traces
 from celeriac.store.built_in import is_built_in
@@ -66,6 +66,8 @@ class LifelineStep(bootsteps.StartStopStep):
         served = worker.app.roles.of_queues(set(worker.app.amqp.queues.consume_from))
         shared.name_worker(worker.app.settings.worker_id or shared.fresh_name(_declared(served)))
         if threading.current_thread() is threading.main_thread():
+            if raised := descriptors.allow_more():
+                logger.info("Open files: up to %d, as the hard limit allows; the soft one was %d", *reversed(raised))
             # All objects so far are kept out of every child's garbage search, which saves a tenth of a task's time.
             gc.collect()
             gc.freeze()
@@ -74,7 +76,10 @@ class LifelineStep(bootsteps.StartStopStep):
         """Start as soon as Postgres serves. Raises WorkerShutdown for a signal,
         and after logging a configuration error.
         """
-        for note in (*worker.app.notes(scheduler=worker.scheduler if worker.beat else None), *pools.notes()):
+        for note in (
+            *worker.app.notes(scheduler=worker.scheduler if worker.beat else None),
+            *pools.notes(worker.concurrency),
+        ):
             logger.warning(note)
         warn_of_queues(worker.app.roles, set(worker.app.amqp.queues.consume_from))
         pools.guard(worker.app.tasks)
@@ -103,6 +108,7 @@ class LifelineStep(bootsteps.StartStopStep):
         for thread in threads:
             thread.start()
         self.threads = [*port, *threads]
+        descriptors.note_own()
         self._on(signals.worker_shutting_down, lambda how=WARM, **_: lifeline.drain(at_once=how == COLD))
         self._on(signals.worker_shutdown, lambda **_: stop(lifeline))
 

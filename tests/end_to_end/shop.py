@@ -304,6 +304,13 @@ def spiller(files: int) -> int:
     return os.getpid()
 
 
+@app.task(shared=False, role="reader", window=1000)
+async def reader(seconds: float) -> None:
+    """Has a file open for as long as it lasts."""
+    with open(__file__):  # noqa: ASYNC230 - on purpose
+        await asyncio.sleep(seconds)
+
+
 @app.task(shared=False, role="nap", chunk=1, window=8)
 def nap(seconds: float) -> None:
     time.sleep(seconds)

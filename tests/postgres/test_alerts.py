@@ -234,6 +234,32 @@ def test_an_account_that_passes_leave_out_is_told(app: Celeriac, rows: Rows) -> 
     assert rows("SELECT name, subject, value FROM alerts") == [("unfair", "work", 2)]
 
 
+CLAIMED = """
+    INSERT INTO tickets (token, role, ids, accounts, claimed_at, worker_id, worker_pid, started_at, heartbeat_at)
+    SELECT gen_random_uuid(), :role, ARRAY[:id], ARRAY[:account], now() - :ago * interval '1 second', w, 1,
+        CASE WHEN w IS NOT NULL THEN now() END, CASE WHEN w IS NOT NULL THEN now() END
+    FROM (SELECT CAST(:worker AS text)) AS t (w)"""
+
+
+@pytest.mark.breaks_invariants
+def test_an_account_whose_claimed_task_lies_behind_those_of_others_is_told(app: Celeriac, rows: Rows) -> None:
+    """Each pass was fair: what it gave lies behind what was claimed before."""
+    registered(rows, "work", "slow", "fair", "idle", "same")
+    rows("INSERT INTO batchers (role, seconds_per_task) VALUES ('work', 0.2), ('slow', 60), ('fair', 0.2)")
+    waits = {"work": 102, "slow": 102, "fair": 3, "idle": 102, "same": 102}
+    for number, (role, seconds) in enumerate(waits.items()):
+        account = "loud" if role == "same" else "quiet"
+        rows(CLAIMED, role=role, id=2 * number + 1, account=account, ago=seconds, worker=None)
+        if role != "idle":
+            rows(CLAIMED, role=role, id=2 * number + 2, account="loud", ago=200, worker="w")
+    looked(app, rows)
+    assert rows("SELECT name, subject, CAST(value AS int) FROM alerts WHERE name = 'unfair'") == [
+        ("unfair", "work", 10)
+    ]
+    ((said,),) = rows("SELECT says FROM alerts WHERE name = 'unfair'")
+    assert re.search(r"an account that runs nothing waits for 10\d s behind what others have claimed; 10 s is", said)
+
+
 def test_an_old_snapshot_is_told(app: Celeriac, database_url: str, rows: Rows) -> None:
     app.settings = replace(app.settings, alert_transaction=0.001)
     engine = create_engine(database_url, isolation_level="REPEATABLE READ")

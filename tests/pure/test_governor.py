@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from celeriac import Settings
+from celeriac.run import shared
+from celeriac.worker.governor import Governor
 from celeriac.worker.limits import BackOff, BackOffLimits, announcement, govern, tasks_that_fit
 
 SEED = BackOffLimits(memory=0.85, cpu=0.90, duration=10)
@@ -84,3 +89,17 @@ def test_it_says_it_in_the_seeds_words() -> None:
 )
 def test_the_seeds_memory_math(limit: float, browsers: int) -> None:
     assert tasks_that_fit(limit, 400) == browsers
+
+
+def test_what_it_lacks_keeps_it_backing_off_until_it_lacks_nothing(caplog: pytest.LogCaptureFixture) -> None:
+    governor = Governor(Settings(), lambda: None, threading.Event())
+    governor.lack("Hardly a file descriptor is left")
+    governor.lack("Hardly a file descriptor is left")
+    governor.check()
+    assert shared.backing_off()
+    assert governor.resources()["backoff_reason"] == "Hardly a file descriptor is left"
+    governor.lack(None)
+    assert not shared.backing_off()
+    assert [record.getMessage().partition(" ")[2].partition(" ")[2] for record in caplog.records] == [
+        "backing off: Hardly a file descriptor is left", "resuming normal operation"
+    ]  # fmt: skip

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, RowMapping, text
+from sqlalchemy import Connection, RowMapping, text
 
+from celeriac.insights.fleet import shared_slots
 from celeriac.store.built_in import is_built_in
 from celeriac.store.states import ALL, CANCELLED, COMPLETED, FAILED, PENDING
 
@@ -132,12 +133,11 @@ SELECT r.role, coalesce((SELECT size FROM celeriac.current_window(r.role)), 0) A
 FROM celeriac.roles r CROSS JOIN LATERAL celeriac.backlog(r.role, :most) AS b
 """)
 
-# Where the window was set by hand, and holds more than its slots.
 NEWCOMERS = text("""
-SELECT r.role, w.size AS "window", w.newcomer AS seconds
+SELECT r.role, coalesce(r.definition ->> 'queue', r.role) AS queue, w.size AS "window", w.newcomer AS seconds,
+    (r.definition ->> 'window_by_measure') IS DISTINCT FROM 'true' AS is_said
 FROM celeriac.roles r CROSS JOIN LATERAL celeriac.current_window(r.role) AS w
-WHERE (r.definition ->> 'window_by_measure') IS DISTINCT FROM 'true' AND w.newcomer > :above
-ORDER BY r.role
+WHERE w.newcomer IS NOT NULL ORDER BY r.role
 """)
 
 #: So many of a role's first pending rows are read for the oldest that is ready.
@@ -156,7 +156,8 @@ class Count:
 class RoleDepth:
     """A role's waiting and running tasks. `oldest_ready_seconds`: since the longest-waiting of its first pending rows
     was due, None if none of these is ready. `newcomer_seconds`: how long, with a full window, a new task waits for
-    those claimed before it; None if nobody has measured the role, or nobody serves it.
+    those claimed before it, and for the turns of other roles at the same slots; None if nobody has measured the role,
+    or nobody serves it.
     """
 
     role: str
@@ -203,6 +204,11 @@ def depth(connection: Connection, role: str | None = None, *, cap: int = CAP_OF_
     """
     parameters = {"most": cap + 1, "look": LOOK, "role": role}
     rows = [dict(row) for row in connection.execute(DEPTH, parameters).mappings()]
+    measured = [row for row in rows if row["newcomer_seconds"] is not None]
+    others = shared_slots.turns(connection) if measured else {}
+    for row in measured:
+        if turn := others.get(row["queue"]):
+            row["newcomer_seconds"] += turn.wait(row["window"])
     return [_depth(row, cap) for row in rows if role or _is_of_note(row) or not is_built_in(row["role"])]
 
 
@@ -219,9 +225,35 @@ def _depth(row: dict[str, Any], cap: int) -> RoleDepth:
     )
 
 
-def slow_windows(connection: Connection, above: float) -> Sequence[Row[Any]]:
-    """Return roles (`role`, `window`, `seconds`) whose own window delays a new task by more than `above` seconds."""
-    return connection.execute(NEWCOMERS, {"above": above}).all()
+@dataclass(frozen=True, slots=True)
+class SlowWindow:
+    """A role whose new tasks wait for long: `own` seconds for what it has claimed itself, `others` for the turns of
+    roles that share its workers. `is_said`: the window was set by hand.
+    """
+
+    role: str
+    window: int
+    own: float
+    others: float
+    is_said: bool
+
+
+def slow_windows(connection: Connection, own: float, others: float) -> list[SlowWindow]:
+    """Return roles whose window, set by hand, delays a new task by more than `own` seconds, and those that other roles
+    at the same slots delay by more than `others`.
+    """
+    turns = shared_slots.turns(connection)
+    waits = [
+        SlowWindow(
+            row.role,
+            row.window,
+            row.seconds,
+            turn.wait(row.window) if (turn := turns.get(row.queue)) else 0,
+            row.is_said,
+        )
+        for row in connection.execute(NEWCOMERS)
+    ]
+    return [one for one in waits if (one.is_said and one.own > own) or one.others > others]
 
 
 def backlogs(connection: Connection, most: int) -> list[RowMapping]:

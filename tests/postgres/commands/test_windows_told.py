@@ -32,3 +32,25 @@ def test_a_newcomers_wait_is_told_where_a_window_was_said(run: Run, app: Celeria
     depths = {depth["role"]: depth for depth in value(run("status", "--json"))["roles"]}
     assert depths["said"]["newcomer_seconds"] == pytest.approx(99.8)
     assert depths["left_out"]["newcomer_seconds"] == pytest.approx(1.0)
+
+
+def test_a_newcomers_wait_for_the_long_tasks_of_others_is_told_too(run: Run, app: Celeriac, rows: Rows) -> None:
+    """The same workers run both: between two starts of the short ones a long one may have its turn."""
+
+    @app.task(shared=False, role="said")
+    def short() -> None: ...
+
+    @app.task(shared=False, role="left_out")
+    def long() -> None: ...
+
+    app.register_roles()
+    rows(SERVED)
+    rows("INSERT INTO celeriac.batchers (role, seconds_per_task) VALUES ('said', 0.2), ('left_out', 60)")
+    assert value(run("check", "--json"))["notes"] == []
+    long.bulk([()] * 4)
+    app.dispatch("left_out")
+    (note,) = value(run("check", "--json"))["notes"]
+    assert note.startswith("role 'said': a newcomer waits 300 s for the turns of roles with longer tasks")
+    depths = {depth["role"]: depth for depth in value(run("status", "--json"))["roles"]}
+    assert depths["said"]["newcomer_seconds"] == pytest.approx(301.0)
+    assert depths["left_out"]["newcomer_seconds"] == pytest.approx(15.0)

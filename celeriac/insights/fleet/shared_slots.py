@@ -1,0 +1,73 @@
+"""How long a role waits for its turn at slots that others' tasks take, too: the queues of a worker take turns."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+
+from sqlalchemy import Connection, text
+
+# Of each role that holds something: see `held_since` in dispatch/select.py.
+AT_WORK = text("""
+SELECT r.role, coalesce(r.definition ->> 'queue', r.role) AS queue, b.seconds_per_task AS seconds
+FROM celeriac.roles r CROSS JOIN LATERAL celeriac.batcher(r.role) AS b
+WHERE b.seconds_per_task > 0 AND (
+    SELECT true FROM celeriac.tickets
+    WHERE role = r.role AND claimed_at >= coalesce(b.held_since, '-infinity') ORDER BY role, claimed_at LIMIT 1)
+""")
+
+SERVING = text("""
+SELECT queues, concurrency FROM celeriac.workers WHERE status = 'active' AND celeriac.is_heard(last_heartbeat_at)
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class AtWork:
+    """A role that holds something, its queue, and the seconds of one of its tasks."""
+
+    role: str
+    queue: str
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """A live worker's queues and slots."""
+
+    queues: Collection[str]
+    slots: int
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """How long (seconds) one start of a queue waits for those of other queues at its `slots`."""
+
+    seconds: float
+    slots: int
+
+    def wait(self, window: int) -> float:
+        """Return what a newcomer waits for them where so many tasks of its role may be claimed or running."""
+        return self.seconds * max(1, window - self.slots)
+
+
+def turns(connection: Connection) -> Mapping[str, Turn]:
+    """Return the turn of each queue that shares workers with work of other queues."""
+    at_work = [AtWork(*row) for row in connection.execute(AT_WORK)]
+    return turn_of_each(at_work, [Serving(*row) for row in connection.execute(SERVING)]) if at_work else {}
+
+
+def turn_of_each(at_work: Iterable[AtWork], serving: Iterable[Serving]) -> dict[str, Turn]:
+    """Between two starts of a queue each other queue of its workers may have one, and a slot is free each `seconds` /
+    slots. Pure.
+    """
+    longest: dict[str, float] = {}
+    for one in at_work:
+        longest[one.queue] = max(longest.get(one.queue, 0.0), one.seconds)
+    slots: dict[str, int] = {}
+    beside: dict[str, set[str]] = {}
+    for worker in serving:
+        for queue in worker.queues:
+            slots[queue] = slots.get(queue, 0) + worker.slots
+            beside.setdefault(queue, set()).update(worker.queues)
+    waits = {queue: sum(longest.get(other, 0.0) for other in beside[queue] - {queue}) for queue in slots}
+    return {queue: Turn(wait / slots[queue], slots[queue]) for queue, wait in waits.items() if wait and slots[queue]}

@@ -1,0 +1,61 @@
+"""File descriptors: how many a process may have, and whether hardly any is left."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+
+#: A process may have this many from its worker's start on, where its hard limit allows. No more: programs that a
+#: handler starts may close each that they could have, and a hard limit may be a billion.
+ENOUGH = 65_536
+
+#: How many have to be left for a task, and for a process to report and to end: a share of what its tasks can have, and
+#: at most so many.
+SHARE, MOST = 1 / 8, 64
+
+#: How many this process had before its first task: its own connections, and a parent's pipes to its children.
+_own = 0
+
+
+def allow_more() -> tuple[int, int] | None:
+    """Raise the soft limit towards the hard one, and return both if that was to be done. Children inherit it."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    enough = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
+    if soft == resource.RLIM_INFINITY or soft >= enough:
+        return None
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (enough, hard))
+    except (OSError, ValueError):  # a kernel whose own limit is lower
+        return None
+    return soft, enough
+
+
+def note_own() -> None:
+    """Note what this process has before it runs tasks: only what is left after that can be used up."""
+    global _own
+    _own = max(_lowest(), 0)
+
+
+def limit() -> int | None:
+    """Return how many this process may have; None: any number."""
+    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return None if soft == resource.RLIM_INFINITY else soft
+
+
+def has_few() -> bool:
+    """Return whether few are left. The kernel gives out the lowest free one, so one look tells, in a microsecond."""
+    lowest, most = _lowest(), limit()
+    if lowest < 0 or most is None:
+        return lowest < 0
+    return lowest >= most - min(MOST, int(max(most - _own, 0) * SHARE))
+
+
+def _lowest() -> int:
+    """Return the lowest free one, -1 if there is none."""
+    try:
+        lowest = os.dup(0)
+    except OSError as error:
+        return -1 if error.errno in (errno.EMFILE, errno.ENFILE) else 0
+    os.close(lowest)
+    return lowest

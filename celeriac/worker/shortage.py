@@ -1,0 +1,45 @@
+"""A shortage of file descriptors in the process that runs a worker's tasks itself: it passes, or it is a leak."""
+
+from __future__ import annotations
+
+import logging
+
+from celeriac.run import descriptors, shared
+from celeriac.run.places import places
+from celeriac.store.connections import Database
+
+logger = logging.getLogger(__name__)
+
+
+class Shortage:
+    """`most`: how many tasks ran at once since hardly any descriptor was left; None: there are enough."""
+
+    def __init__(self, database: Database) -> None:
+        self.database = database
+        self.most: int | None = None
+
+    def look(self) -> str | None:
+        """Return why nothing new may begin; None: there are enough descriptors."""
+        if not descriptors.has_few():
+            self.most = None
+            return None
+        running = _running()
+        reason = f"Hardly a file descriptor is left of {descriptors.limit()} (ulimit -n), {running} tasks run"
+        self.most = max(self.most or 0, running)
+        return reason
+
+    def is_leak(self) -> bool:
+        """Return whether they are missed for good: half of what had them has ended, and there are no more than before.
+        Idle connections of the engine's own are closed first.
+        """
+        if self.most is None or _running() > self.most // 2:
+            return False
+        self.database.close_idle()
+        return descriptors.has_few()
+
+
+def _running() -> int:
+    """How many tasks run in this process: none in the parent of a pool of processes."""
+    if shared.in_flight is not None:
+        return len(shared.in_flight())
+    return sum(place.current is not None for place in places.taken())
