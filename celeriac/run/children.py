@@ -51,13 +51,13 @@ def contained(handler: Callable[..., Any]) -> Callable[..., Any]:
             result = handler(*args, **kwargs)
         except BaseException as error:
             if generation != forks.generation:
-                _end(error)
+                end(error)
             under_way.raised = error
             if isinstance(error, Exception) or _is_from_outside(error):
                 raise
             raise HandlerEnded(f"{type(error).__name__}: {error}") from error
         if generation != forks.generation:
-            _end(None)
+            end(None)
         return result
 
     return run
@@ -70,7 +70,7 @@ def _is_from_outside(error: BaseException) -> bool:
     return isinstance(error, TaskCancelled | LeaseLost | KeyboardInterrupt) or type(error).__name__ == "GreenletExit"
 
 
-def _end(error: BaseException | None) -> None:
+def end(error: BaseException | None) -> None:
     """End the process with the status that Python would give it, without the exit hooks, which are the parent's."""
     code: object = 0
     if isinstance(error, SystemExit):

@@ -10,10 +10,15 @@ from collections.abc import Callable
 #: process that made the copy.
 generation = 0
 
+#: Called in each forked child before anything is made anew.
+first: list[Callable[[], None]] = []
+
 
 def _count() -> None:
     global generation
     generation += 1
+    for call in first:
+        call()
 
 
 os.register_at_fork(after_in_child=_count)

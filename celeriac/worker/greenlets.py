@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from typing import Any
 
@@ -11,6 +12,8 @@ from psycopg2 import OperationalError
 from psycopg2.extensions import POLL_OK, POLL_READ, POLL_WRITE, STATUS_BEGIN, STATUS_READY, set_wait_callback
 
 from celeriac.errors import ConfigurationError
+from celeriac.run import children
+from celeriac.store import forks
 from celeriac.store.connections import CONNECT_TIMEOUT
 from celeriac.worker.wide import Wide
 
@@ -30,6 +33,8 @@ def wait_for_postgres() -> None:
     if not is_module_patched("socket"):
         raise ConfigurationError("worker_pool='gevent' comes too late: say `celery worker -P gevent`")
     set_wait_callback(_wait)
+    if _leave_the_others not in forks.first:
+        forks.first.append(_leave_the_others)
     # Celery imports `sleep` before gevent patches it: a wait for Redis would block all greenlets.
     functional.sleep = time.sleep  # type: ignore[attr-defined]
 
@@ -45,3 +50,63 @@ def _wait(connection: Any) -> None:
         is_open = connection.status in (STATUS_READY, STATUS_BEGIN)
         timed_out = OperationalError(f"Postgres has not let us in within {CONNECT_TIMEOUT} s: timeout expired")
         waits[state](connection.fileno(), None if is_open else CONNECT_TIMEOUT, timed_out)
+
+
+#: What a forked child has of its parent's greenlets. It keeps them: one that nothing refers to is ended by an error
+#: raised in its code, where a handler's `finally` would give back what is the parent's.
+_left: set[object] = set()
+
+
+def _leave_the_others() -> None:
+    """Leave the other greenlets to the parent, in a child that one of them forked: gevent would go on with all.
+
+    What ends the main greenlet elsewhere (nothing is left to wait for, `SystemExit`) ends the child: its main greenlet
+    is the worker's.
+    """
+    from gevent import get_hub, getcurrent
+    from greenlet import greenlet, settrace
+
+    hub, here = get_hub(), getcurrent()
+    if here.parent is None or not hub.loop.default:  # the worker itself, or a thread with a hub of its own
+        return
+    everything = gc.get_objects()
+    _left.update(each for each in everything if issubclass(type(each), greenlet) and each not in (hub, here))
+    guard = greenlet(_end_instead)
+    guard.switch(here)
+    guard.parent = hub.parent
+    hub.parent = guard
+    settrace(_freeze)
+    hub.loop.reinit()
+    for each in everything:
+        if _is_watcher(type(each)) and not _is_for(each, here):
+            each.stop()  # what stays ready would keep the loop busy
+
+
+def _is_watcher(kind: type) -> bool:
+    return kind.__name__ in ("io", "timer") and kind.__module__.startswith("gevent.")
+
+
+def _is_for(watcher: Any, one: object) -> bool:
+    """Return whether the watcher is this greenlet's, as that of a `gevent.Timeout` around its fork is."""
+    return getattr(watcher.callback, "__self__", None) is one or one in (watcher.args or ())
+
+
+def _freeze(_: str, between: tuple[Any, Any]) -> None:
+    """Send control back where it comes from, if it comes to a greenlet of the parent: that one waited for a lock or for
+    the end of one that the child has as well.
+    """
+    origin, target = between
+    while target in _left:
+        origin.switch()
+
+
+def _end_instead(forker: Any) -> None:
+    """Stand where the main greenlet does elsewhere: end the process with what is thrown there."""
+    from gevent.hub import LoopExit
+
+    try:
+        forker.switch()
+    except LoopExit as error:
+        children.end(getattr(forker, "exception", None) if forker.dead else error)
+    except BaseException as error:
+        children.end(error)

@@ -48,6 +48,7 @@ def setting(seed: int | None) -> Setting:
         "DUTCHIE_TIMEOUT_SECONDS": "1",
         "STORES_RETRY_BACKOFF_SECONDS": "1",
         "BROWSER_VISIT_SECONDS": "15",
+        "BROWSER_LOOK_SECONDS": "3",
         "PROXY_REST_SECONDS": "1",
         "CELERIAC_DRAIN_GRACE_MS": "2000",
     }

@@ -26,8 +26,13 @@ from sandbox.faults import evenly
 
 BACKGROUND = tuple(f"Background_{n:02}" for n in range(sized(34, 8)))
 
-#: What users ask for once `USERS_AFTER` crawls are done: the last ones that wait already, and some nobody knew.
-WAITING = BACKGROUND[-sized(3, 1) :]
+#: Those accepted before there is a worker. The others are accepted together with what users ask for, once
+#: `USERS_AFTER` crawls are done: so they wait then, however late this process sees it.
+EARLY = BACKGROUND[: sized(20, 3)]
+LATE = BACKGROUND[len(EARLY) :]
+
+#: What users ask for: the last ones in the background, and some nobody knew.
+WAITING = LATE[-sized(3, 1) :]
 NEW = tuple(f"Wanted_{n}" for n in range(sized(6, 2)))
 SUBREDDITS = BACKGROUND + NEW
 USERS_AFTER = sized(6, 2)
@@ -69,7 +74,7 @@ def play(on: Stage, screen: Screen) -> Sequence[Verdict]:
 
     _introduce(on, screen)
     accept(app)
-    screen.say(f"{len(BACKGROUND)} background crawls are accepted: rows, before there is any worker.")
+    screen.say(f"{len(EARLY)} background crawls are accepted: rows, before there is any worker.")
     screen.say("Another subreddit is deleted again, with its schedule and its crawl.\n")
     queues = "crawl_subreddit,enqueue_stale_subreddits"
     with worker_and_beat(on, "-c", str(PROCESSES), "-Q", queues) as processes:
@@ -99,7 +104,7 @@ def accept(app: Celeriac) -> None:
     from tasks.subreddits import request_crawl
 
     with Session(app.database.engine) as session, session.begin():
-        for name in (DELETED, *BACKGROUND):
+        for name in (DELETED, *EARLY):
             request_crawl(name, priority=0, session=session)
     with Session(app.database.engine) as session, session.begin():
         doomed = session.scalars(select(Subreddit).where(Subreddit.name == DELETED.lower())).one()
@@ -109,7 +114,7 @@ def accept(app: Celeriac) -> None:
 
 
 class AtWork:
-    """Until no crawl is left. Users ask meanwhile, for one of the new ones twice."""
+    """Until no crawl is left. Meanwhile more come in the background, and users ask, for one of the new ones twice."""
 
     def __init__(self, app: Celeriac, screen: Screen) -> None:
         self.app, self.screen = app, screen
@@ -126,13 +131,16 @@ class AtWork:
     def _ask(self) -> None:
         from tasks.subreddits import request_crawl
 
-        with self.app.database.statement() as connection:
-            waiting = evidence.waiting(connection)
-        for name in (*WAITING, *NEW, NEW[0]):
-            request_crawl(name)
+        with Session(self.app.database.engine) as session, session.begin():
+            for name in LATE:
+                request_crawl(name, priority=0, session=session)
+            waiting = evidence.waiting(session.connection())
+            for name in (*WAITING, *NEW, NEW[0]):
+                request_crawl(name, session=session)
         with self.app.database.statement() as connection:
             at = evidence.now(connection)
         self.wishes = [Wish(name.lower(), at) for name in WAITING + NEW]
         self.screen.say(
-            f"Users ask for {len(WAITING)} of the {waiting} that wait, and for {len(NEW)} new ones, at priority 60."
+            f"{len(LATE)} more come in the background. Users ask for {len(WAITING)} of the {waiting} that wait, "
+            f"and for {len(NEW)} new ones, at priority 60."
         )

@@ -41,6 +41,7 @@ def setting(seed: int | None) -> Setting:
         "NODE_ENV": "production",
         "THUMBNAILS_RETRY_SECONDS": f"{RETRY:g}",
         "THUMBNAILS_TIMEOUT_SECONDS": "60",
+        "BROWSER_LOOK_SECONDS": "3",
         "THUMBNAILS_KEEP_OLD_SECONDS": "0",
         "CPU_BACKOFF_THRESHOLD": "1",
         "CELERIAC_DRAIN_GRACE_MS": "2000",

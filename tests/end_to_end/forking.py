@@ -100,9 +100,35 @@ def forks(self: Task[..., Any], way: str) -> str:
     return "parent" if os.getpid() == pid else "child"
 
 
+@app.task(shared=False, bind=True, role="beside", chunk=1, max_losses=1)
+def beside(self: Task[..., Any]) -> None:
+    """Waits while others fork, and gives back what is its own; only in its own process."""
+    pid = os.getpid()
+    try:
+        while not _rows_are_there(self):
+            if os.getpid() != pid:
+                made.delay("beside")
+            time.sleep(0.05)
+    finally:
+        tell(self, "beside" if os.getpid() == pid else "beside, in a child")
+
+
+def _rows_are_there(task: Task[..., Any]) -> bool:
+    with app.database.statement() as connection:
+        return bool(connection.exec_driver_sql("SELECT FROM ran WHERE role = 'over'").all())
+
+
+@app.task(shared=False, bind=True, role="over")
+def over(self: Task[..., Any]) -> None:
+    """Ends those beside."""
+    tell(self, "over")
+
+
 @app.task(shared=False, bind=True, role="terminates", chunk=1, max_losses=1)
-def terminates(self: Task[..., Any]) -> str:
+def terminates(self: Task[..., Any], with_pool: bool = True) -> str:
     _terminated()
+    if not with_pool:
+        return "done"
     with multiprocessing.get_context("fork").Pool(2) as pool:
         pool.map_async(_nap, range(2))
     return "done"

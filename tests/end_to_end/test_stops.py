@@ -173,6 +173,24 @@ def test_four_deploys_of_any_way_cost_a_task_of_20_s_nothing(
     deployed(shop, worker, rows, way, 20)
 
 
+@pytest.mark.nightly("a worker begins anew five times")
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("to_group", [True, False])
+def test_a_worker_that_begins_anew_again_and_again_leaves_nothing_behind(
+    shop: ModuleType, worker: Worker, rows: Rows, to_group: bool
+) -> None:
+    """While short tasks keep coming."""
+    running = worker("-c", "4", "-Q", "nap,add", **AS_IT_IS)
+    for n in range(1, 6):
+        shop.nap.bulk([(0.1,)] * 60)
+        shop.add.bulk([(1, 2)] * 60)
+        until(lambda n=n: rows.one("SELECT count(*) FROM history") > 100 * (n - 1) + 10, "some to end")  # type: ignore[misc]
+        send(running, (HUP,), to_group)
+        until(lambda n=n: running.printed().count(" ready.") == n + 1, "it to begin anew")  # type: ignore[misc]
+    until(lambda: rows.one("SELECT count(*) FROM history") == 600, "all to end")
+    assert rows("SELECT status, losses, count(*)::int FROM worker_tasks GROUP BY 1, 2") == [("completed", 0, 600)]
+
+
 def test_what_a_handler_has_started_ends_with_its_process(shop: ModuleType, worker: Worker, rows: Rows) -> None:
     """Once the grace period is over; the log names it."""
     running = worker("-c", "1", "-Q", "starting")

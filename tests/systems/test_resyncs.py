@@ -261,3 +261,4 @@ def test_a_row_may_be_inserted_with_its_store(rows: Rows) -> None:
     content = "replace(lock_key, '8', '7'), replace(unique_key, '8', '7'), priority, max_retries, waits_for"
     first, second = rows(f"SELECT {content} FROM public.worker_tasks ORDER BY dispensary_id")
     assert first == second
+    assert first[3] == 3

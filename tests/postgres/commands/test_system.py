@@ -77,6 +77,14 @@ def test_check_sweep_and_dispatch_answer_in_json(run: Run) -> None:
     assert value(run("roles", "dispatch", "sync", "--json")) == {"role": "sync", "published": 0}
 
 
+def test_a_task_of_sql_s_is_published_by_the_command_that_why_names(run: Run, rows: Rows) -> None:
+    ((task,),) = rows("""SELECT id FROM celeriac.enqueue('sync', '{"store_id": 1}')""")
+    told = run("why", task).stdout
+    assert "celeriac roles dispatch sync" in told
+    assert value(run("roles", "dispatch", "sync", "--json")) == {"role": "sync", "published": 1}
+    assert "celeriac roles dispatch sync" not in run("why", task).stdout
+
+
 def test_openapi_prints_the_document(run: Run) -> None:
     pytest.importorskip("fastapi")
     assert json.loads(run("serve", "--openapi").stdout)["openapi"].startswith("3.")
