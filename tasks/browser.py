@@ -1,4 +1,4 @@
-"""A browser for each process of a worker, closed while it has nothing to do."""
+"""A browser for each process of a worker, closed while it has nothing to do; or the one at `BROWSER_ADDRESS`."""
 
 from __future__ import annotations
 
@@ -13,13 +13,17 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any, TypeVar
 
-from tasks.chromium import LOOK_EVERY, Chromium, NoBrowser, PageFailed, Viewports, find
+from tasks.chromium import LOOK_EVERY, Chromium, NoBrowser, PageFailed, Renders, Viewports, find
+from tasks.remote_browser import RemoteBrowser, address
 
 __all__ = ["Browser", "NoBrowser", "PageFailed", "Viewports", "done", "find", "found", "pictures"]
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
+
+#: Megabytes that a task with a browser takes of its worker: none where the browser is elsewhere.
+MEMORY = None if address() else 400
 
 #: Seconds without work after which Chromium is closed: it takes some hundred MB.
 IDLE = 60.0
@@ -99,7 +103,13 @@ _of_process: dict[int, Browser] = {}
 def found() -> str:
     """The program. Raises NoBrowser, of which the process's log tells once."""
     with _telling():
-        return find()
+        return _remote().find() if address() else find()
+
+
+def _remote() -> RemoteBrowser:
+    if not os.environ.get("BROWSER_TOKEN"):
+        raise NoBrowser("BROWSER_ADDRESS is set and BROWSER_TOKEN is not: give the browser's")
+    return RemoteBrowser(address(), os.environ["BROWSER_TOKEN"])
 
 
 def pictures(program: str, url: str, viewports: Viewports, seconds: float) -> dict[str, bytes]:
@@ -107,11 +117,15 @@ def pictures(program: str, url: str, viewports: Viewports, seconds: float) -> di
     return done(program, lambda chromium: chromium.pictures(url, viewports, seconds))
 
 
-def done(program: str, act: Callable[[Chromium], T]) -> T:
-    """By this process's browser. Whoever is interrupted amid it leaves it to end by itself; the next one has another.
+def done(program: str, act: Callable[[Renders], T]) -> T:
+    """By the browser elsewhere, if there is one: its connection ends with the caller. Or by this process's: whoever is
+    interrupted amid it leaves it to end by itself; the next one has another.
 
     Raises NoBrowser, as `found`, and what `act` raises.
     """
+    if address():
+        with _telling():
+            return act(_remote())
     browser, outcome = _ordered(program, act)
     try:
         with _telling():

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from threading import Timer
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import psutil
 
@@ -73,16 +73,17 @@ class PageFailed(Exception):
 class PageRefused(PageFailed):
     """It was answered with an error: its status, and the header Retry-After."""
 
-    def __init__(self, url: str, status: int, retry_after: str | None) -> None:
-        super().__init__(f"{without_credentials(url)} answered {status}")
+    def __init__(self, why: str, status: int, retry_after: str | None) -> None:
+        super().__init__(why)
         self.status, self.retry_after = status, retry_after
 
 
 class PageIncomplete(PageFailed):
     """It came, and not what was wanted of it."""
 
-    def __init__(self, url: str, why: str) -> None:
-        super().__init__(f"{without_credentials(url)} came without what was wanted of it: {why}")
+    @classmethod
+    def at(cls, url: str, why: str) -> PageIncomplete:
+        return cls(f"{without_credentials(url)} came without what was wanted of it: {why}")
 
 
 class BrowserEnded(PageFailed):
@@ -97,6 +98,22 @@ def find(environ: Mapping[str, str] = os.environ) -> str:
             return found
     where = f"CHROMIUM_PATH={given!r} is no program" if given else f"no {PROGRAMS[0]} in PATH and no CHROMIUM_PATH"
     raise NoBrowser(f"{where}: install Debian's package chromium, or name a Chromium or Chrome in CHROMIUM_PATH")
+
+
+class Reader(Protocol):
+    """Pages, of this process's browser or of one elsewhere."""
+
+    def texts(
+        self, url: str, selector: str, wanted: Callable[[list[str]], bool] = ..., *, seconds: float = ...
+    ) -> list[str]: ...
+
+
+class Renders(Protocol):
+    """A browser, of this process or elsewhere."""
+
+    def pictures(self, url: str, viewports: Viewports, seconds: float) -> dict[str, bytes]: ...
+
+    def visit(self, proxy: Mapping[str, str] | None, give_up: float, work: Callable[[Reader], T]) -> T: ...
 
 
 class Chromium:
@@ -121,7 +138,7 @@ class Chromium:
         with self._walled(), self._context(url) as context:
             return {name: _picture(context, url, size, give_up) for name, size in viewports.items()}
 
-    def visit(self, proxy: Mapping[str, str] | None, give_up: float, work: Callable[[Pages], T]) -> T:
+    def visit(self, proxy: Mapping[str, str] | None, give_up: float, work: Callable[[Reader], T]) -> T:
         """What `work` makes of pages it reads as one visitor, whom nothing ties to any other: a context of their own.
 
         proxy: server, username, password, as Playwright has them, by which all is reached; None: directly, within the
@@ -255,7 +272,7 @@ class Pages:
         with self._come(url):
             while not wanted(texts := self._told(selector, give_up)):
                 if time.monotonic() >= give_up:
-                    raise PageIncomplete(url, f"{len(texts)} elements {selector}, and none of the kind")
+                    raise PageIncomplete.at(url, f"{len(texts)} elements {selector}, and none of the kind")
                 self._tab.wait_for_timeout(PAGE_LOOK_EVERY)
         return texts
 
@@ -274,7 +291,7 @@ class Pages:
         except Error as error:
             if not self._tab.context.browser.is_connected():
                 raise
-            raise PageIncomplete(url, _first_line(error)) from error
+            raise PageIncomplete.at(url, _first_line(error)) from error
 
 
 def _end(process: psutil.Process) -> None:
@@ -309,7 +326,8 @@ def _picture(context: Any, url: str, size: tuple[int, int], give_up: float) -> b
 
 def _expect_success(url: str, answer: Any) -> None:
     if answer is not None and answer.status >= 400:
-        raise PageRefused(url, answer.status, answer.headers.get("retry-after"))
+        why = f"{without_credentials(url)} answered {answer.status}"
+        raise PageRefused(why, answer.status, answer.headers.get("retry-after"))
 
 
 def _left(give_up: float) -> float:

@@ -18,6 +18,7 @@ from sqlalchemy.orm import Session
 from celeriac import ONE, Enqueued, Permanent, Task, days, insights
 from models import Dispensary
 from models.stores import ANALYTICS
+from tasks import browser
 from tasks import dutchie as dutchie  # They offer themselves as platforms.
 from tasks import webmenus as webmenus
 from tasks.app import app
@@ -37,7 +38,7 @@ BACKOFF = number("STORES_RETRY_BACKOFF_SECONDS", 60, at_least=0.1)
 NEW_STORE, RUN_NOW = 10, 60
 
 #: Megabytes: a browser with a menu's page. Tasks that only ask an API take no more than their process.
-MEMORY = 400 if WITH_BROWSER else None
+MEMORY = browser.MEMORY if WITH_BROWSER else None
 
 StoreRow = Row[int, str, str, str | None]
 

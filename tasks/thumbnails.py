@@ -54,7 +54,7 @@ BATCH, MOST = 500, 1000
     bind=True, role="build_thumbnail", fair_by="account_id", lock_by="{kind}_id:{site_id}",
     unique_by="{kind}:{site_id}", chunk=1, autoretry_for=(Exception,), max_retries=3, retry_backoff=RETRY,
     retry_backoff_max=10 * RETRY, timeout=TIMEOUT + 30, stale_after=120, keep=days(7),
-    memory_per_task=400, enabled_by="QM_SITES_BUILD_THUMBNAILS",
+    memory_per_task=browser.MEMORY, enabled_by="QM_SITES_BUILD_THUMBNAILS",
 )  # fmt: skip
 def build_thumbnail(self: Task[..., Any], kind: Kind, site_id: int, account_id: int) -> dict[str, Any]:  # noqa: ARG001 - fair_by
     """Renders a published site that has no desktop thumbnail yet; where they are is written with the task's outcome.

@@ -26,14 +26,15 @@ import httpx
 
 from tasks import browser
 from tasks.app import app
-from tasks.chromium import BrowserEnded, Chromium, PageFailed, PageIncomplete, PageRefused, Pages
+from tasks.chromium import BrowserEnded, PageFailed, PageIncomplete, PageRefused, Reader, Renders
 from tasks.environment import address, positive
 from tasks.proxies import Pool, Proxy
+from tasks.remote_browser import RemoteBrowser
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
-Work = Callable[[Pages], T]
+Work = Callable[[Reader], T]
 
 #: How many proxies a task tries.
 PREFLIGHTS = 3
@@ -82,7 +83,7 @@ def visit(work: Work[T]) -> T:
     return browser.done(browser.found(), lambda chromium: _visited(chromium, settings, work))
 
 
-def _visited(chromium: Chromium, settings: VisitSettings, work: Work[T]) -> T:
+def _visited(chromium: Renders, settings: VisitSettings, work: Work[T]) -> T:
     """Its time, and its proxy's lease, begin now that the browser is free for it."""
     give_up = time.monotonic() + settings.visit_seconds
     pool = Pool(app.database, seconds=settings.visit_seconds + TO_TELL, rest=settings.rest_seconds)
@@ -94,7 +95,7 @@ def _visited(chromium: Chromium, settings: VisitSettings, work: Work[T]) -> T:
             _say_once(os.getpid())
             return chromium.visit(None, give_up, work)
         attempt = Attempt(pool, proxy, settings, give_up)
-        own = own or attempt.own_address()
+        own = own or attempt.own_address(chromium)
         try:
             return attempt.visit(chromium, own, work)
         except PreflightFailed as failed:
@@ -119,15 +120,17 @@ class Attempt:
         self._pool, self._proxy, self._settings, self._give_up = pool, proxy, settings, give_up
         self._passed, self._had_time = False, True
 
-    def own_address(self) -> str:
-        """The proxy goes back where that cannot be found out."""
+    def own_address(self, chromium: Renders) -> str:
+        """That of a visit without the proxy, which goes back where it cannot be found out."""
         try:
+            if isinstance(chromium, RemoteBrowser):
+                return _address_of(chromium, self._settings, self._give_up)
             return own_address(self._settings, self._give_up)
         except BaseException:
             self._pool.give_back(self._proxy)
             raise
 
-    def visit(self, chromium: Chromium, own: str, work: Work[T]) -> T:
+    def visit(self, chromium: Renders, own: str, work: Work[T]) -> T:
         try:
             done = chromium.visit(self._proxy.for_playwright, self._give_up, lambda pages: self._work(pages, own, work))
         except (PageFailed, PreflightFailed) as error:
@@ -144,7 +147,7 @@ class Attempt:
         self._pool.succeeded(self._proxy)
         return done
 
-    def _work(self, pages: Pages, own: str, work: Work[T]) -> T:
+    def _work(self, pages: Reader, own: str, work: Work[T]) -> T:
         self._had_time = self._settings.leave_time(self._give_up)
         told = pages.texts(self._settings.echo_url, "body", seconds=self._settings.preflight_seconds)
         if (wrong := what_is_wrong(address_in("".join(told)), self._proxy.address, own)) is not None:
@@ -163,6 +166,17 @@ def own_address(settings: VisitSettings, give_up: float = math.inf) -> str:
         return address_in(_text_of(settings.echo_url, seconds))
     except (httpx.HTTPError, PreflightFailed) as error:
         raise VisitFailed(f"{settings.echo_url} does not tell this worker's own address: {error}") from error
+
+
+def _address_of(browser: RemoteBrowser, settings: VisitSettings, give_up: float) -> str:
+    """As own_address, of a browser elsewhere: another machine may have another. Raises VisitFailed, BrowserEnded."""
+    give_up = min(give_up, time.monotonic() + settings.preflight_seconds)
+    try:
+        return address_in("".join(browser.visit(None, give_up, lambda pages: pages.texts(settings.echo_url, "body"))))
+    except BrowserEnded:
+        raise
+    except (PageFailed, PreflightFailed) as error:
+        raise VisitFailed(f"{settings.echo_url} does not tell the browser's own address: {error}") from error
 
 
 def _text_of(url: str, seconds: float) -> str:

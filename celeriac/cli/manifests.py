@@ -27,7 +27,6 @@ from celeriac.cli.objects import (
     reach,
     scaled,
 )
-from celeriac.worker.limits import limit_for
 
 #: Whoever may read these may read the application's data, or send as it: they come from a pod's Secret.
 SECRETS = re.compile(r"^(DATABASE|REDIS)_URL$|^SMTP_|PASSWORD|TOKEN|SECRET|_KEY$")
@@ -41,9 +40,8 @@ ONE_AT_A_TIME: Document = {"maxUnavailable": 1, "unhealthyPodEvictionPolicy": "A
 #: Names of roles by the queue in which they wait.
 RolesOfQueues = Mapping[str, Sequence[str]]
 
-#: Memory: a worker's parent and each of its processes, as measured; a browser, as Chromium takes for a page; and what
-#: tasks with one say that they take (`memory_per_task`), by which a worker decides how many it runs at once.
-PARENT_MI, PROCESS_MI, BROWSER_MI, WITH_BROWSER_MI = 96, 96, 512, 400
+#: Memory: a worker's parent and each of its processes, as measured; a browser, as Chromium takes for a page.
+PARENT_MI, PROCESS_MI, BROWSER_MI = 96, 96, 512
 
 
 #: Secrets and service accounts: each has the login for what its pods do (`celeriac migrate --with-grants`), and that of
@@ -53,21 +51,26 @@ MIGRATE, WORKER, API, BROWSER = "celeriac-migrate", "celeriac-worker", "celeriac
 #: Ports that pods reach beside names: Postgres and PgBouncer, Redis and Sentinels; HTTPS and mail; pages.
 SERVERS, OUTSIDE, PAGES = (5432, 6432, 6379, 26379), (443, 25, 465, 587), (443, 80)
 
+#: What opens pages for the others, in compose and here.
+RENDERER = "browser"
+
 
 def documents(services: Mapping[str, Document]) -> dict[str, list[Document]]:
     """File name → what stands in it, of the base."""
     workers = {name: shlex.split(one["command"]) for name, one in services.items() if "worker -Q" in _flat(one)}
-    browsers = [f"worker-{name}" for name in workers if _has_browser(services[name])]
+    asking = [f"worker-{name}" for name in workers if _asks_browser(services[name])]
     files = {
         "config.yaml": [config(services["beat"]["environment"])],
         "migrate.yaml": [migrate(services["migrate"])],
         "beat.yaml": [*beat(services["beat"])],
         "api.yaml": [*api(services["api"])],
-        "accounts.yaml": [account(name) for name in (WORKER, API, *([BROWSER] if browsers else ()))],
-        "network.yaml": [*network(browsers)],
+        "accounts.yaml": [account(name) for name in (WORKER, API, *([BROWSER] if asking else ()))],
+        "network.yaml": [*network(asking, _port(services))],
     }
+    if asking:
+        files["browser.yaml"] = [*renderer(services[RENDERER])]
     for name, command in workers.items():
-        files[f"worker-{name}.yaml"] = [*worker(name, command, services[name])]
+        files[f"worker-{name}.yaml"] = [*worker(name, command)]
     return files
 
 
@@ -158,59 +161,92 @@ def api(service: Document) -> list[Document]:
     ]  # fmt: skip
 
 
-def worker(name: str, command: list[str], service: Document) -> list[Document]:
+def worker(name: str, command: list[str]) -> list[Document]:
     """One Deployment a service. Its pods are busy when they go: the budget lets a quarter go at a time."""
     command = [_without_default(part) for part in command]
-    processes, has_browser = _processes(command), _has_browser(service)
-    memory = PARENT_MI + processes * (PROCESS_MI + (BROWSER_MI if has_browser else 0))
-    if has_browser:
-        memory = max(memory, int(limit_for(processes, WITH_BROWSER_MI)))
-    secret = BROWSER if has_browser else WORKER
-    spec = pod(f"worker-{name}", command, secret, memory=memory, grace=DRAIN + TO_END, probed=True)
-    container = spec["containers"][0]
-    container["env"] += [
+    processes = _processes(command)
+    memory = PARENT_MI + processes * PROCESS_MI
+    spec = pod(f"worker-{name}", command, WORKER, memory=memory, grace=DRAIN + TO_END, probed=True)
+    spec["containers"][0]["env"] += [
         {"name": "WORKER_ID", "valueFrom": {"fieldRef": {"fieldPath": "metadata.name"}}},
         {"name": "CELERIAC_MEMORY_LIMIT_MB", "value": str(memory)},
         {"name": "CELERIAC_DRAIN_GRACE_MS", "value": str(DRAIN * 1000)},
     ]
-    if has_browser:
-        container["image"] = "celeriac-browser"
-        value = str(service["environment"]["CPU_BACKOFF_THRESHOLD"])
-        container["env"].append({"name": "CPU_BACKOFF_THRESHOLD", "value": value})
-        # A browser's shared memory counts as the pod's memory.
-        spec["volumes"].append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "256Mi"}})
-        container["volumeMounts"].append({"name": "shm", "mountPath": "/dev/shm"})
     budget = {"maxUnavailable": "25%", "unhealthyPodEvictionPolicy": "AlwaysAllow"}
     return [deployment(f"worker-{name}", spec, replicas=1), disruption(f"worker-{name}", budget)]
 
 
-def network(browsers: Sequence[str]) -> list[Document]:
+def renderer(service: Document) -> list[Document]:
+    """The pod that opens pages: its environment is what stands here and the token of its Secret.
+
+    The platform names no addresses to it, and gives it neither settings nor a token of its own.
+    """
+    settings = {name: _without_default(str(value)) for name, value in service["environment"].items()}
+    at_once = int(settings["BROWSER_AT_ONCE"])
+    memory = PARENT_MI + at_once * BROWSER_MI
+    spec = pod(RENDERER, shlex.split(service["command"]), BROWSER, memory=memory, grace=30)
+    spec["enableServiceLinks"] = False
+    container = spec["containers"][0]
+    container |= {"image": "celeriac-browser", "envFrom": [{"secretRef": {"name": BROWSER}}]}
+    container["env"] = [
+        {"name": name, "value": value}
+        for name, value in settings.items() if value and not SECRETS.search(name) and "sandbox" not in value
+    ]  # fmt: skip
+    port = int(settings["BROWSER_LISTEN"].rpartition(":")[2])
+    container["ports"] = [{"name": RENDERER, "containerPort": port}]
+    for probe, most in (("livenessProbe", 3), ("readinessProbe", 3), ("startupProbe", 30)):
+        container[probe] = {"tcpSocket": {"port": RENDERER}, "periodSeconds": 10, "failureThreshold": most}
+    # A browser's shared memory counts as the pod's memory.
+    spec["volumes"].append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "256Mi"}})
+    container["volumeMounts"].append({"name": "shm", "mountPath": "/dev/shm"})
+    return [
+        deployment(RENDERER, spec, replicas=1),
+        disruption(RENDERER, ONE_AT_A_TIME),
+        {
+            "apiVersion": "v1", "kind": "Service", "metadata": {"name": RENDERER, "labels": labels(RENDERER)},
+            "spec": {"selector": labels(RENDERER), "ports": [{"port": port, "targetPort": RENDERER}]},
+        },
+    ]  # fmt: skip
+
+
+def network(asking: Sequence[str], port: int) -> list[Document]:
     """Nobody reaches a pod, but for the API's port, and figures and probes by whoever is let in by this label.
 
-    Pods reach servers and what is outside; `browsers` reach servers, and pages at public addresses.
+    Pods reach servers and what is outside. The browser reaches pages at public addresses alone, and is reached by
+    those that are `asking` it, at its port.
     """
     monitored = {"namespaceSelector": {"matchLabels": {"celeriac/may-scrape": "true"}}}
     scraped = {"ports": [{"port": PORT, "protocol": "TCP"}], "from": [monitored]}
     ours = {"matchLabels": {"app.kubernetes.io/name": "celeriac"}}
+    others = ours | (_component("NotIn", [RENDERER]) if asking else {})
     made = [
-        policy("celeriac", ours, [scraped], [names(), reach(SERVERS, PLATFORM)]),
+        policy("celeriac", others, [scraped], [names(), reach(SERVERS, PLATFORM)]),
         policy("api", {"matchLabels": labels("api")}, [{"ports": [{"port": 6002, "protocol": "TCP"}]}]),
-        policy("outside", ours | _component("NotIn", browsers), egress=[reach(OUTSIDE, PLATFORM)]),
+        policy("outside", others, egress=[reach(OUTSIDE, PLATFORM)]),
     ]
-    if browsers:
-        made.append(policy("browser", ours | _component("In", browsers), egress=[reach(PAGES, INSIDE)]))
+    if asking:
+        ports, them = [{"port": port, "protocol": "TCP"}], ours | _component("In", asking)
+        browser, to_pages = {"matchLabels": labels(RENDERER)}, [names(), reach(PAGES, INSIDE)]
+        made += [
+            policy(RENDERER, browser, [{"ports": ports, "from": [{"podSelector": them}]}], to_pages),
+            policy("asking", them, egress=[{"ports": ports, "to": [{"podSelector": browser}]}]),
+        ]
     return made
 
 
+def _port(services: Mapping[str, Document]) -> int:
+    """The browser's; 0 if there is none."""
+    address = services.get(RENDERER, {}).get("environment", {}).get("BROWSER_LISTEN", ":0")
+    return int(str(address).rpartition(":")[2])
+
+
 def _component(operator: str, components: Sequence[str]) -> Document:
-    if not components:
-        return {}
     key = "app.kubernetes.io/component"
     return {"matchExpressions": [{"key": key, "operator": operator, "values": list(components)}]}
 
 
-def _has_browser(service: Document) -> bool:
-    return "CHROMIUM" in str(service.get("build", ""))
+def _asks_browser(service: Document) -> bool:
+    return "BROWSER_TOKEN" in service.get("environment", {})
 
 
 def _flat(service: Document) -> str:

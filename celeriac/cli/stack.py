@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+from collections.abc import Sequence
 from types import ModuleType
 
 import click
@@ -32,10 +33,16 @@ SECONDS = Seconds(0, 2_000_000)
 )
 @click.option("--with-grants", is_flag=True, help="Grant to least-privilege Postgres roles as well, making them.")
 @click.option("--role-prefix", default="celeriac", show_default=True, help="What their names begin with.")
+@click.option(
+    "--login", "logins", multiple=True, envvar="CELERIAC_LOGINS", metavar="ROLE=URL",
+    help="With the grants, make the user of URL a login of ROLE (enqueue, worker, admin), with its password. "
+    "CELERIAC_LOGINS has several, with blanks between.",
+)  # fmt: skip
 @click.pass_obj
 def migrate(
-    find: FindApp, /, lock_timeout: float, statement_timeout: float, with_grants: bool, role_prefix: str
-) -> None:
+    find: FindApp, /, lock_timeout: float, statement_timeout: float, with_grants: bool, role_prefix: str,
+    logins: tuple[str, ...],
+) -> None:  # fmt: skip
     """Bring the database to the current schema: the engine's tables, then the application's."""
     app = find()
     migrate_database(
@@ -44,9 +51,10 @@ def migrate(
     app.register_roles(served=[])  # changed options are reported as a worker starts
     roles = _declared(app)
     lines = [f"The database is current; {roles} roles are registered."]
-    granted = _grant(app, role_prefix) if with_grants else []
+    granted, let_in = _grant(app, role_prefix, logins) if with_grants else ([], [])
     lines += [f"Granted to the Postgres roles {', '.join(granted)}."] if granted else []
-    output.tell({"roles": roles, "granted": granted}, lines)
+    lines += [f"They let in {', '.join(let_in)}."] if let_in else []
+    output.tell({"roles": roles, "granted": granted, "logins": let_in}, lines)
 
 
 def _declared(app: Celeriac) -> int:
@@ -54,9 +62,9 @@ def _declared(app: Celeriac) -> int:
     return sum(not is_built_in(declared.role.name) for declared in app.roles.own())
 
 
-def _grant(app: Celeriac, prefix: str) -> list[str]:
+def _grant(app: Celeriac, prefix: str, logins: Sequence[str]) -> tuple[list[str], list[str]]:
     with app.database.transaction() as connection:
-        return grants.grant(connection, prefix)
+        return grants.grant(connection, prefix), [grants.let_in(connection, one, prefix) for one in logins]
 
 
 @click.command(cls=Command)

@@ -14,7 +14,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from sqlalchemy import Connection, text
+from psycopg2.extensions import encrypt_password
+from sqlalchemy import URL, Connection, make_url, text
+from sqlalchemy.exc import ArgumentError
 
 from celeriac.errors import ConfigurationError
 from celeriac.store.migrate import APPLICATION_TABLE, SCHEMA
@@ -75,12 +77,15 @@ FROM pg_proc WHERE pronamespace = CAST(:space AS regnamespace) AND prokind = 'f'
 
 VERSIONS = (APPLICATION_TABLE,)
 
+#: What the names of the three roles end with.
+PARTS = ("enqueue", "worker", "admin")
+
 
 def grant(connection: Connection, prefix: str = "celeriac") -> list[str]:
     """Make the three roles if they do not exist, give each what it needs and no more, and return their names."""
     if not re.fullmatch(r"[a-z_][a-z0-9_]{0,40}", prefix):
         raise ConfigurationError(f"the prefix {prefix!r}: give lower case letters, digits and _, at most 40")
-    names = [f"{prefix}_{part}" for part in ("enqueue", "worker", "admin")]
+    names = [f"{prefix}_{part}" for part in PARTS]
     # The lock is needed because two databases of a cluster share its roles.
     connection.execute(text("SELECT pg_advisory_xact_lock(hashtextextended('celeriac rights', 0))"))
     for name in names:
@@ -89,6 +94,37 @@ def grant(connection: Connection, prefix: str = "celeriac") -> list[str]:
     for statement in _statements(connection, *names):
         connection.exec_driver_sql(statement)
     return names
+
+
+def let_in(connection: Connection, login: str, prefix: str = "celeriac") -> str:
+    """Make the user of an address a login, a member of one of the roles, with the password of the address.
+
+    `login`: enqueue, worker or admin, and the address: worker=postgresql://user:password@host/database. Postgres gets
+    the password as a hash (SCRAM), so its log has none. Returns the name. Raises ConfigurationError.
+    """
+    part, _, address = login.partition("=")
+    url = _address(address)
+    if part not in PARTS or url is None or not url.username or not url.password:
+        right = f"give {', '.join(PARTS)}, as in worker=postgresql://user:password@host/database"
+        raise ConfigurationError(f"a login is not usable: {right}")
+    own = connection.execute(text("SELECT session_user")).scalar_one()
+    if url.username == own:
+        raise ConfigurationError(f"{own} owns the tables: give {part} a login of its own")
+    quote, name = connection.dialect.identifier_preparer.quote_identifier, url.username
+    if connection.execute(EXISTS, {"name": name}).scalar_one_or_none() is None:
+        connection.exec_driver_sql(f"CREATE ROLE {quote(name)}")
+    scope = connection.connection.driver_connection
+    hashed = encrypt_password(url.password, name, scope=scope, algorithm="scram-sha-256")
+    connection.exec_driver_sql(f"ALTER ROLE {quote(name)} LOGIN PASSWORD '{hashed}'")
+    connection.exec_driver_sql(f"GRANT {prefix}_{part} TO {quote(name)}")
+    return name
+
+
+def _address(text_of_it: str) -> URL | None:
+    try:
+        return make_url(text_of_it)
+    except ArgumentError:
+        return None
 
 
 def _statements(connection: Connection, enqueue: str, worker: str, admin: str) -> Iterator[str]:

@@ -81,9 +81,10 @@ class Service:
 
     @cached_property
     def environ(self) -> dict[str, str]:
-        """Nothing of the surroundings but where the programs are."""
+        """Nothing of the surroundings but where the programs are, and what the image says."""
         given = {name: self._network.variable(name, str(value)) for name, value in self._wanted["environment"].items()}
-        return given | {"PATH": f"{Path(sys.executable).parent}:{os.defpath}", "PYTHONWARNINGS": "ignore"}
+        python = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": "ignore"}
+        return given | python | {"PATH": f"{Path(sys.executable).parent}:{os.defpath}"}
 
     @property
     def health_check(self) -> list[str]:
@@ -108,7 +109,7 @@ def services(environ: Mapping[str, str], ports: Mapping[str, str]) -> dict[str, 
 def free_ports() -> dict[str, str]:
     """One for each port of the file, those between containers included."""
     published = (port for service in read()["services"].values() for port in service.get("ports", ()))
-    return {port: free_port() for port in (*(port.rpartition(":")[2] for port in published), "8825", "8853")}
+    return {port: free_port() for port in (*(port.rpartition(":")[2] for port in published), "8825", "8853", "8700")}
 
 
 def free_port() -> str:

@@ -28,7 +28,7 @@ def main(arguments: list[str]) -> int:
     services = compose.services(os.environ, json.loads(os.environ["COMPOSE_PORTS"]))
     logs = Path(os.environ["COMPOSE_LOGS"])
     _migrate(services.pop("migrate"), logs / "migrate")
-    running = {name: Running(one.contained, one.environ, logs / name) for name, one in services.items()}
+    running = {name: Running(one.contained, one.environ, logs / name, alone=True) for name, one in services.items()}
     (logs / "pids").write_text(json.dumps({name: one.pid for name, one in running.items()}))
     while not ended.wait(0.1):
         if gone := [one for one in running.values() if one.process.poll() is not None]:

@@ -19,10 +19,12 @@ from pathlib import Path
 
 import pytest
 import redis
+from sqlalchemy import make_url
 
 from celeriac.operate import tokens
 from celeriac.store.connections import Database
 from celeriac.testing.servers import fresh_name
+from tasks import renderer
 from tasks.app import app
 from tests.conftest import Servers
 from tests.deploy.compose import free_ports, interpolated, read, services
@@ -35,6 +37,7 @@ from tests.processes import ROOT, Rows, Running, process, until
 COMMAND = "docker compose up --build"
 
 FILE = read()
+SERVICES = FILE["services"].items()
 IMAGES = {"postgres", "redis"}
 OURS = sorted(set(FILE["services"]) - IMAGES)
 WORKERS = [name for name in OURS if "celery -A tasks worker" in FILE["services"][name]["command"]]
@@ -48,7 +51,7 @@ CHOSEN = dict.fromkeys(re.findall(r"\w+_PROCESSES", str(FILE)), "1") | {
 
 
 def test_whoever_takes_stores_tasks_has_the_browser_that_those_on_web_pages_need() -> None:
-    has_browser = {n for n in WORKERS if FILE["services"][n]["build"].get("args", {}).get("CHROMIUM")}
+    has_browser = {n for n in WORKERS if "BROWSER_TOKEN" in FILE["services"][n]["environment"]}
     takes = {n for n in WORKERS if re.search("store_discovery|product_resync", FILE["services"][n]["command"])}
     assert takes == {"stores", "product-resync"}
     assert takes <= has_browser
@@ -56,6 +59,29 @@ def test_whoever_takes_stores_tasks_has_the_browser_that_those_on_web_pages_need
         "http://sandbox:8800/webmenus"
     }
     assert interpolated("${A-b}${A:-b}", {"A": ""}) == "b", "empty: no such platform"
+
+
+def test_the_browser_holds_nothing_and_reaches_no_server() -> None:
+    """Neither it nor anybody who has a Chromium has an address of Postgres or Redis, nor a network with them in it."""
+    with_chromium = [n for n in OURS if FILE["services"][n]["build"].get("args", {}).get("CHROMIUM")]
+    assert with_chromium == ["browser"]
+    browser, networks = FILE["services"]["browser"], {n: set(s.get("networks", ["default"])) for n, s in SERVICES}
+    assert {name for name in browser["environment"] if renderer.SECRETS.search(name)} == {renderer.OWN}
+    assert {n for n, those in networks.items() if those & networks["browser"]} == {
+        "browser", "sandbox", "thumbnails", "stores", "product-resync"
+    }  # fmt: skip
+    assert "volumes" not in browser
+
+
+def test_only_what_migrates_has_the_login_that_owns_the_tables() -> None:
+    logins: dict[str, set[str]] = {}
+    for name, one in interpolated(FILE["services"], {}).items():
+        if address := one["environment"].get("DATABASE_URL") if name in OURS else None:
+            logins.setdefault(make_url(address).username or "", set()).add(name)
+    assert logins.pop("celeriac") == {"migrate"}
+    assert logins.pop("celeriac_api") == {"api"}
+    assert logins.pop("celeriac_works") == {*WORKERS, "beat", "flower"}
+    assert logins == {}
 
 
 class System:
@@ -96,7 +122,10 @@ def system(servers: Servers, venv: Path, tmp_path_factory: pytest.TempPathFactor
     servers.execute(f"CREATE DATABASE {name}")
     redis.Redis.from_url(servers.redis_url).flushdb()
     folder, ports = tmp_path_factory.mktemp("compose"), free_ports()
+    owner = make_url(servers.database(name))
+    logins = {part: owner.set(username=f"{name}_{part}", password="secret") for part in ("worker", "admin")}
     given = CHOSEN | {"DATABASE_URL": servers.database(name), "REDIS_URL": servers.redis_url}
+    given |= {f"{part.upper()}_DATABASE_URL": url.render_as_string(hide_password=False) for part, url in logins.items()}
     told = {"COMPOSE_LOGS": str(folder), "COMPOSE_PORTS": json.dumps(ports)}
     environ = surroundings(venv, **given, **told)
     with process(["bash", "-c", f"exec {COMMAND}"], environ, folder / "docker", alone=True) as docker:
@@ -109,6 +138,8 @@ def system(servers: Servers, venv: Path, tmp_path_factory: pytest.TempPathFactor
             found.rows.close()
             found.database.dispose()
     servers.execute(f"DROP DATABASE {name} WITH (FORCE)")
+    for login in logins.values():
+        servers.execute(f"DROP ROLE {login.username}")
 
 
 def test_migrate_brings_an_empty_database_to_the_schema_and_ends(system: System) -> None:
@@ -126,6 +157,16 @@ def test_beat_ticks(system: System) -> None:
     ticked = "SELECT FROM celeriac.scheduled_jobs WHERE name = 'batcher instasite_build' AND last_run_at IS NOT NULL"
     until(lambda: system.rows(ticked), "a tick")
     assert system.rows("SELECT last_tick_at >= started_at FROM celeriac.beats") == [(True,)]
+
+
+def test_each_signs_in_as_itself_and_only_the_migration_as_the_owner(system: System) -> None:
+    """Who is connected, by the login's last word, while all of them are."""
+    for name in ("beat", "instasite-build", "api", "flower"):
+        until(system.services[name].is_healthy, name)
+    signed_in = "SELECT DISTINCT substring(usename from '_(worker|admin)$') FROM pg_stat_activity WHERE datname = :name"
+    seen = {login for (login,) in system.rows(signed_in, name=system.database.engine.url.database)}
+    assert seen == {"worker", "admin", None}, "None: this test's own"
+    assert "They let in" in system.printed("migrate")
 
 
 def test_flower_answers_only_with_the_password(system: System) -> None:
@@ -197,7 +238,7 @@ def test_every_service_has_a_health_check_or_ends_by_itself() -> None:
 
 
 def test_services_wait_for_what_they_need() -> None:
-    for name in set(OURS) - {"migrate", "sandbox"}:
+    for name in set(OURS) - {"migrate", "sandbox", "browser"}:
         assert FILE["services"][name]["depends_on"] == {
             "migrate": {"condition": "service_completed_successfully"},
             "redis": {"condition": "service_healthy"},
@@ -223,8 +264,9 @@ def _documented() -> dict[str, str]:
 
 #: Those of some services alone, and those that the image has settled.
 OF_SOME = {"THUMBNAILS_URL": {"thumbnails"}, "THUMBNAILS_PUBLIC_URL": {"thumbnails"},
-           "CHROMIUM_SANDBOX": {"thumbnails", "stores", "product-resync"},
-           "BROWSER_ALLOWED_HOSTS": {"thumbnails", "stores", "product-resync"}, "CHROMIUM_PATH": set()}  # fmt: skip
+           "CHROMIUM_SANDBOX": {"browser"}, "BROWSER_ALLOWED_HOSTS": {"browser"}, "CHROMIUM_PATH": set(),
+           "BROWSER_TOKEN": {"browser", "thumbnails", "stores", "product-resync"}, "BROWSER_AT_ONCE": {"browser"},
+           "BROWSER_LISTEN": set()}  # fmt: skip
 
 #: What is another number here than by default: shared out among its processes; the sandbox's.
 OTHERWISE = {"DUDA_REQUESTS_PER_SECOND", "SMTP_PORT"}
@@ -233,7 +275,7 @@ OTHERWISE = {"DUDA_REQUESTS_PER_SECOND", "SMTP_PORT"}
 @pytest.mark.parametrize("name", _documented())
 def test_a_setting_that_the_pages_tell_reaches_the_services(name: str) -> None:
     """With the default that they tell, too. Roles are made of settings, so whoever imports them has all."""
-    own = dict.fromkeys(set(OURS) - {"sandbox"}, name) if name not in OF_SOME else dict.fromkeys(OF_SOME[name], name)
+    own = OF_SOME.get(name, set(OURS) - {"sandbox", "browser"})
     chosen, default = interpolated(FILE["services"], {name: "chosen"}), _documented()[name]
     given = {service: chosen[service]["environment"].get(name) for service in own}
     assert set(given.values()) <= {"chosen"}

@@ -10,7 +10,7 @@ import shutil
 import subprocess
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
+from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +22,6 @@ from celeriac.cli import manifests
 from celeriac.cli.deployment import HEALTH
 from celeriac.cli.objects import PORT
 from celeriac.version import __version__
-from celeriac.worker.controller import most_demanding
-from celeriac.worker.limits import tasks_that_fit
 from tasks import app
 from tests.deploy.test_compose import WORKERS
 from tests.processes import ROOT, Rows
@@ -262,13 +260,13 @@ def _roles(queues: str) -> set[str]:
 
 
 @pytest.mark.parametrize("service", WORKERS)
-def test_a_worker_has_memory_for_as_many_tasks_as_it_has_processes(service: str) -> None:
+def test_a_worker_has_memory_for_its_processes(service: str) -> None:
+    """Its tasks take no more: they have a browser elsewhere, so that none says `memory_per_task` (test_environment)."""
     container = _workers()[service]
     (limit,) = (int(env["value"]) for env in container["env"] if env["name"] == "CELERIAC_MEMORY_LIMIT_MB")
-    demanding = most_demanding(app.roles, set(_option(container, "-Q").split(",")))
     assert container["resources"]["limits"]["memory"] == f"{limit}Mi"
-    if demanding is not None and demanding.memory_per_task is not None:
-        assert tasks_that_fit(limit, demanding.memory_per_task) >= int(_option(container, "-c"))
+    assert limit == 96 + 96 * int(_option(container, "-c"))
+    assert [o["data"]["BROWSER_ADDRESS"] for o in base() if o["kind"] == "ConfigMap"] == ["browser:8700"]
 
 
 def test_each_worker_is_scaled_by_figures_of_the_roles_of_its_queues(rows: Rows) -> None:
@@ -303,47 +301,66 @@ def selects(selector: Document, labels: Mapping[str, str]) -> bool:
 
 
 def reaches(pod: str, address: str, port: int) -> bool:
-    """Whether the policies let that pod connect there by TCP: where one allows it, or anywhere if there is none."""
+    """Whether the policies let that pod connect there by TCP: where one allows it, or anywhere if there is none.
+
+    `address`: an IP address, or `pod` and the name of one of ours.
+    """
     policies = [
         one["spec"] for one in base() if one["kind"] == "NetworkPolicy" and "Egress" in one["spec"]["policyTypes"]
     ]
     ours = [one for one in policies if selects(one["podSelector"], pod_labels(pod))]
     rules = [rule for one in ours for rule in one.get("egress", ())]
-    return not ours or any(_allows(rule, ip_address(address), port) for rule in rules)
+    return not ours or any(_allows(rule, address, port) for rule in rules)
 
 
-def _allows(rule: Document, address: IPv4Address | IPv6Address, port: int) -> bool:
-    blocks = [peer["ipBlock"] for peer in rule.get("to", ())]
-    return {"port": port, "protocol": "TCP"} in rule["ports"] and (not blocks or any(
-        address in ip_network(block["cidr"]) and not any(address in ip_network(one) for one in block.get("except", ()))
-        for block in blocks
-    ))  # fmt: skip
+def _allows(rule: Document, address: str, port: int) -> bool:
+    to = rule.get("to")
+    is_open = {"port": port, "protocol": "TCP"} in rule["ports"]
+    return is_open and (to is None or any(_is_at(peer, address) for peer in to))
+
+
+def _is_at(peer: Document, address: str) -> bool:
+    kind, _, name = address.partition(" ")
+    if kind == "pod":
+        return "podSelector" in peer and selects(peer["podSelector"], pod_labels(name))
+    if "ipBlock" not in peer:
+        return False
+    ip, block = ip_address(address), peer["ipBlock"]
+    return ip in ip_network(block["cidr"]) and not any(ip in ip_network(one) for one in block.get("except", ()))
 
 
 #: Where a worker's servers are, a page, the machines beside it, and who tells a platform's secrets.
 SERVER, PAGE, BESIDE, PLATFORM = "10.0.3.4", "93.184.216.34", ("10.0.3.5", "192.168.7.1", "fd12::7"), "169.254.169.254"
-BROWSERS = ("worker-thumbnails", "worker-stores", "worker-product-resync")
+ASKING = ("worker-thumbnails", "worker-stores", "worker-product-resync")
 
 
 @pytest.mark.parametrize("pod", [f"worker-{name}" for name in WORKERS] + ["beat", "api", "migrate"])
 def test_pods_reach_their_servers_and_what_is_named_and_nothing_else(pod: str) -> None:
-    """Nothing is open that is not named; a pod that opens pages reaches no machine beside its servers' ports."""
+    """Nothing is open that is not named; only those that ask the browser reach it."""
     assert all(reaches(pod, SERVER, port) for port in (5432, 6432, 6379, 26379))
     assert all(reaches(pod, SERVER, port) for port in (53, 5353)), "names, on OpenShift as well"
     assert reaches(pod, PAGE, 443)
     assert [port for port in (22, 80, 443, 5432, 6379, PORT) if reaches(pod, PLATFORM, port)] == []
-    assert not reaches(pod, PAGE, 22)
+    assert [port for port in (22, 80) if reaches(pod, PAGE, port)] == []
     assert not reaches(pod, SERVER, PORT), "figures and probes are the platform's to ask"
-    inside = [address for address in BESIDE for port in (80, 443, 25, 587) if reaches(pod, address, port)]
-    assert (inside == []) is (pod in BROWSERS)
-    assert reaches(pod, PAGE, 587) is not reaches(pod, PAGE, 80)
+    assert reaches(pod, "pod browser", 8700) is (pod in ASKING)
+    assert not reaches(pod, SERVER, 8700)
+
+
+def test_the_pod_that_renders_reaches_pages_at_public_addresses_and_nothing_else() -> None:
+    """No port of a server's, wherever it is; no machine beside it; not its own workers. Names are asked for."""
+    inside = (SERVER, *BESIDE, PLATFORM, "127.0.0.1", "pod worker-thumbnails", "pod api")
+    ports = (22, 25, 80, 443, 587, 5432, 6379, 6432, 8700, PORT, 26379)
+    assert [(address, port) for address in inside for port in ports if reaches("browser", address, port)] == []
+    assert [port for port in ports if reaches("browser", PAGE, port)] == [80, 443]
+    assert all(reaches("browser", SERVER, port) for port in (53, 5353))
 
 
 def test_a_policy_that_is_taken_away_is_missed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the table above asserts can fail: without its own policy a browser's pod reaches no page."""
+    """What the tables above assert can fail."""
     without = [one for one in base() if (one["kind"], one["metadata"]["name"]) != ("NetworkPolicy", "browser")]
     monkeypatch.setattr("tests.deploy.test_kubernetes.base", lambda: without)
-    assert not reaches("worker-thumbnails", PAGE, 443)
+    assert reaches("browser", PLATFORM, 80), "with no policy of its own it reaches everything"
     monkeypatch.setattr(
         "tests.deploy.test_kubernetes.base", lambda: [o for o in without if o["kind"] != "NetworkPolicy"]
     )
@@ -367,8 +384,22 @@ def test_each_kind_of_pod_has_its_own_secret_and_account() -> None:
         by_secret.setdefault(secret_of(name), set()).add(name)
     assert by_secret["celeriac-migrate"] == {"migrate"}
     assert by_secret["celeriac-api"] == {"api"}
-    assert by_secret["celeriac-browser"] == set(BROWSERS)
-    assert by_secret["celeriac-worker"] == {f"worker-{name}" for name in WORKERS} - set(BROWSERS) | {"beat"}
+    assert by_secret["celeriac-browser"] == {"browser"}
+    assert by_secret["celeriac-worker"] == {f"worker-{name}" for name in WORKERS} | {"beat"}
     accounts = {one["metadata"]["name"] for one in base() if one["kind"] == "ServiceAccount"}
     assert accounts == set(by_secret) - {"celeriac-migrate"}
     assert all(f"`{name}`" in (HERE / "README.md").read_text() for name in by_secret)
+
+
+def test_the_pod_that_renders_is_told_nothing() -> None:
+    """No setting of the others', no address of a server's, none of the platform's; its Secret has one token."""
+    spec = next(o for o in base() if o["kind"] == "Deployment" and o["metadata"]["name"] == "browser")["spec"]
+    pod, (container,) = spec["template"]["spec"], spec["template"]["spec"]["containers"]
+    assert container["envFrom"] == [{"secretRef": {"name": "celeriac-browser"}}]
+    assert {one["name"]: one["value"] for one in container["env"]} == {
+        "BROWSER_LISTEN": "0.0.0.0:8700", "BROWSER_AT_ONCE": "8"
+    }  # fmt: skip
+    assert (pod["automountServiceAccountToken"], pod["enableServiceLinks"]) == (False, False)
+    assert [volume for volume in pod["volumes"] if "emptyDir" not in volume] == []
+    images = [(one["metadata"]["name"], _first_container(one).get("image")) for one in base()]
+    assert [name for name, image in images if image == "celeriac-browser"] == ["browser"]

@@ -41,6 +41,7 @@ LASTING = {
     "celeriac serve": "Uvicorn running",
     "status --watch": "workers,",
     "-m sandbox": "DUDA_BASE_URL",
+    "-m tasks.renderer": "pages are opened at",
     "celeriac up": " ready.",
     "make up": " ready.",
 }

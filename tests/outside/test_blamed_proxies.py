@@ -19,7 +19,7 @@ from tasks.visits import (
         (PageFailed("no answer"), True, True),
         (PageRefused("/", 429, None), True, True),
         (PageRefused("/", 404, None), True, False),
-        (PageIncomplete("/", "no menu"), True, False),
+        (PageIncomplete("no menu"), True, False),
         (BrowserEnded("killed"), False, False),
     ],
 )
@@ -28,7 +28,7 @@ def test_whose_fault_a_failure_is(error: Exception, before: bool, after: bool) -
 
 
 def test_without_time_it_is_the_proxy_s_only_if_something_was_answered() -> None:
-    told: list[Exception] = [PageFailed("Timeout"), PageIncomplete("/", "late"), PageRefused("/", 502, None)]
+    told: list[Exception] = [PageFailed("Timeout"), PageIncomplete("late"), PageRefused("/", 502, None)]
     assert [is_to_blame(error, False, False) for error in told] == [False, False, True]
     assert is_to_blame(PreflightFailed("the outside sees 127.0.0.99"), False, False)
 

@@ -49,16 +49,20 @@ def test_what_cannot_be_keeps_the_application_from_starting(name: str, given: st
 
 
 @pytest.mark.parametrize(
-    ("given", "told"), [("http://menus.example", "{400} ['dutchie', 'webmenus']"), ("", "{None} ['dutchie']")]
-)
+    ("given", "elsewhere", "told"),
+    [
+        ("http://menus.example", "", "{400} ['dutchie', 'webmenus']"), ("", "", "{None} ['dutchie']"),
+        ("http://menus.example", "browser:8700", "{None} ['dutchie', 'webmenus']"),
+    ],
+)  # fmt: skip
 def test_where_stores_have_web_pages_they_are_looked_for_daily_by_workers_with_a_browser_s_memory(
-    given: str, told: str
+    given: str, elsewhere: str, told: str
 ) -> None:
     asks = (
         "from celeriac.schedules.listed import entries; from tasks import app; from tasks.stores import PER_STORE; "
         "print({task.role.memory_per_task for task in PER_STORE},"
         " [one.kwargs['platform'] for one in entries(app, {}).values() if 'platform' in one.kwargs])"
     )
-    environ = {**os.environ, "WEBMENUS_BASE_URL": given}
+    environ = {**os.environ, "WEBMENUS_BASE_URL": given, "BROWSER_ADDRESS": elsewhere}
     asked = finished([sys.executable, "-c", asks], environ)
     assert asked.stdout.strip() == told

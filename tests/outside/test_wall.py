@@ -121,6 +121,47 @@ def test_a_redirect_to_an_address_inside_is_refused_and_nothing_published(browsi
     assert {one.partition("/")[2] for one in Site.asked} == {"to"}
 
 
+#: Ways to write an address inside, as browsers read them.
+FORMS = (
+    "127.0.0.1", "127.1", "2130706433", "0177.0.0.1", "0x7f000001", "0x7f.0.1", "127.0.0.1.", "0",
+    "\u2460\u2461\u2466.0.0.1", "[::1]", "[::]", "[::ffff:127.0.0.1]", "[::ffff:7f00:1]",
+    "[0:0:0:0:0:ffff:7f00:0001]", "[64:ff9b::7f00:1]",
+    "169.254.169.254", "[::ffff:a9fe:a9fe]", "[fd00:ec2::254]", "[fe80::1]", "10.1.2.3", "moved.example",
+)  # fmt: skip
+
+
+def test_ten_redirects_and_rebindings_later_an_address_inside_is_refused(
+    chromium: str, site: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each redirect is to a name of its own, at a public address the first time it is resolved, and at loopback's from
+    then on. The site is where the test says that 127.0.0.3 is public.
+    """
+    resolved: list[str] = []
+
+    def moving(host: str, port: int, **more: Any) -> Any:
+        if not host.endswith(".example"):
+            return socket.getaddrinfo(host, port, **more)
+        is_known = host in resolved
+        resolved.append(host)
+        return found("127.0.0.1" if is_known else "127.0.0.3")(host, port)
+
+    monkeypatch.setattr("tasks.wall.is_public", lambda address: address == "127.0.0.3" or is_public(address))
+    monkeypatch.setattr("tasks.chromium.Wall", lambda allowed: Wall(allowed, moving))
+    browsing = Browser(chromium)
+    resolved.append("moved.example")
+    for number, form in enumerate(FORMS):
+        names = [f"hop-{number}-{hop}.example" for hop in range(10)]
+        chain = "".join(f"http://{name}:{site}/to?" for name in names)
+        with pytest.raises(PageFailed, match="which is no public address"):
+            browsing.pictures(f"{chain}http://{form}:{site}/inside", SIZE, 60)
+        with pytest.raises(PageFailed, match=f"{names[0]} is at 127.0.0.1, which is no public address"):
+            browsing.pictures(f"http://again-{number}.example:{site}/to?http://{names[0]}:{site}/inside", SIZE, 60)
+        assert [resolved.count(name) for name in names[1:]] == [1] * 9, "the address that was judged is connected to"
+    browsing.close()
+    assert len([one for one in Site.asked if one.endswith("/to")]) == 11 * len(FORMS)
+    assert not [one for one in Site.asked if one.endswith("/inside")]
+
+
 def test_a_frame_or_picture_inside_is_not_reached(browsing: Browser, site: int) -> None:
     assert browsing.pictures(f"http://localhost:{site}/frame?http://127.0.0.1:{site}/inside", SIZE, 60)
     assert f"localhost:{site}/frame" in Site.asked

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 from sqlalchemy import make_url, text
 from sqlalchemy.exc import DBAPIError
 
@@ -382,3 +382,38 @@ def test_granting_again_changes_nothing_and_a_wrong_prefix_is_refused(login: Log
     ]
     with pytest.raises(ConfigurationError, match="prefix"), app.database.transaction() as connection:
         grant(connection, "x; DROP TABLE worker_tasks")
+
+
+def test_migrate_makes_the_logins_that_it_is_given(
+    login: Login, app: Celeriac, database_url: str, monkeypatch: pytest.MonkeyPatch, rows: Rows
+) -> None:
+    """Once more with another password as well; Postgres sees no password, and the owner's login stays its own."""
+
+    def migrates(*logins: str) -> Result:
+        monkeypatch.setenv("CELERIAC_LOGINS", " ".join(logins))
+        words = ["migrate", "--with-grants", "--role-prefix", PREFIX]
+        return CliRunner().invoke(within_celery, words, obj=SimpleNamespace(app=app))
+
+    def address(part: str, password: str) -> str:
+        url = make_url(database_url).set(username=f"{PREFIX}_{part}_itself", password=password)
+        return f"{part}={url.render_as_string(hide_password=False)}"
+
+    for password in ("one's", "%another"):
+        done = migrates(address("worker", password), address("admin", password))
+        assert f"They let in {PREFIX}_worker_itself, {PREFIX}_admin_itself." in done.output
+        assert password not in done.output
+    kept = "SELECT rolpassword LIKE 'SCRAM-SHA-256$%' FROM pg_authid WHERE rolname LIKE :like"
+    assert rows(kept, like=f"{PREFIX}\\_%\\_itself") == [(True,), (True,)]
+    database = Database(address("worker", "%another").partition("=")[2])
+    assert denied(database, "SELECT FROM celeriac.api_tokens") == "42501"
+    with database.statement() as connection:
+        assert connection.execute(text("SELECT count(*) FROM worker_tasks")).scalar_one() == 0
+    database.dispose()
+    own = make_url(database_url).set(password="x").render_as_string(hide_password=False)
+    for wrong, why in (
+        (f"worker={own}", "owns the tables"), ("owner=postgresql://a:b@c/d", "give enqueue, worker, admin"),
+        ("worker=postgresql://a@c/d", "a login is not usable"), ("worker=hunter2", "a login is not usable"),
+    ):  # fmt: skip
+        refused = migrates(wrong)
+        assert (refused.exit_code != 0, why in str(refused.exception) + refused.output) == (True, True), refused
+        assert "hunter2" not in refused.output
