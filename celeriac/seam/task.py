@@ -24,6 +24,7 @@ from celeriac.roles.role import Role
 from celeriac.run import awaited_sessions, coroutines, originals
 from celeriac.run import run as running
 from celeriac.run.log import logger
+from celeriac.seam import older
 from celeriac.seam.app import SeamApp
 from celeriac.seam.configuration import diverts_calls
 from celeriac.seam.result import EagerRowResult, RowResult
@@ -101,6 +102,8 @@ class Task(CeleryTask, Generic[P, R]):
     backend_asked: Any = None
     #: Celery's own check of a call's arguments: intake checks every call, and once is enough.
     typing = False
+    #: Celery's, since 5.7: how models of pydantic become JSON.
+    _dump_pydantic_arguments: Any = None
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Move a user's class attributes aside where they would hide the row's own."""
@@ -326,3 +329,7 @@ def with_rows(base: Any) -> type[Task[..., Any]]:
     if issubclass(base, Task):
         return base
     return type(base.__name__, (base, Task), {"__module__": base.__module__, "abstract": True})
+
+
+if older.IS_OLDER:
+    Task.__trace__ = older.Tracer()
