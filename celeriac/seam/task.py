@@ -59,7 +59,7 @@ class Enqueued(RowResult):
 
         `own`: makes a result of the task's own class (`AbortableTask.AsyncResult`), whose methods this one has as well.
         """
-        result = cls.__new__(cls if is_celerys(own) else _with_methods(type(own(task_id))))
+        result = cls.__new__(cls if is_celerys(own) else _with_methods(own(task_id).__class__))
         result.app, result.backend, result.id = app, app.backend, task_id
         if receipt:
             result.id, result.is_new, result.row_id = receipt.task_id, receipt.is_new, receipt.id
