@@ -312,7 +312,8 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         options |= instants | dict.fromkeys(clock)  # Celery would count them from its own now
         bound = transaction_of(name, options.pop("session", None), options.pop("connection", None))
         options |= {"celeriac_clock": clock, "bound": bound}
-        made = {"result_cls": lambda task_id: Enqueued.of(self, task_id, producer.receipt.get())}
+        own = options.get("result_cls")
+        made = {"result_cls": lambda task_id: Enqueued.of(self, task_id, producer.receipt.get(), own)}
         before = producer.receipt.set(None)
         try:
             sent = super().send_task(name, args, kwargs, **producer.NO_REPR | options | made)

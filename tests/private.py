@@ -15,7 +15,8 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any, NamedTuple
 
-from celeriac.seam.private import RELIED_ON
+from celeriac.seam.older import IS_OLDER
+from celeriac.seam.private import RELIED_ON, Relied
 from tests.processes import ROOT
 
 #: The engine's modules by their names.
@@ -243,18 +244,23 @@ def signature(part: Any) -> str:
     return f"({', '.join(stars.get(one.kind, '') + one.name for one in parameters)})"
 
 
-def fits(name: str, listed: str) -> bool:
+def fits(name: str, expected: str) -> bool:
     """Return whether it has the shape that is listed; an attribute may have any value."""
-    return shape(name) == listed or (listed == "attribute" and shape(name) != "gone")
+    return shape(name) == expected or (expected == "attribute" and shape(name) != "gone")
+
+
+def listed(relied: Relied) -> str:
+    """Return the shape that the list has for the installed Celery."""
+    return relied.before if IS_OLDER and relied.before is not None else relied.shape
 
 
 def changed() -> list[str]:
     """Return a line for each that is gone or has another shape than the engine takes it for."""
     where = found()
     return [
-        f"{name}: {shape(name)}, not {said.shape}; without it: {said.breaks} ({', '.join(sorted(where[name]))})"
+        f"{name}: {shape(name)}, not {listed(said)}; without it: {said.breaks} ({', '.join(sorted(where[name]))})"
         for name, said in RELIED_ON.items()
-        if not fits(name, said.shape)
+        if not fits(name, listed(said))
     ]
 
 

@@ -228,7 +228,7 @@ def _spread(app: HandlerApp, run: Run, task_id: str, status: str, error: str | N
     def spread() -> None:
         run.follow_ups.clear()
         run.tombstones.clear()
-        app.backend.spread(context, kind(error), call_errbacks=status == row_states.FAILED)
+        app.backend.spread(run, context, kind(error), call_errbacks=status == row_states.FAILED)
 
     try:
         _patiently(spread, "tell who waits for a task")

@@ -77,7 +77,7 @@ def timed_out(task: Started, role: Role) -> Outcome:
     """Return the outcome of a task that was stopped from outside, past its time limit."""
     delay = role.backoff.seconds(task.retry_count) if role.backoff else role.round_delay
     verdict = after_timeout(_attempt(task), delay=delay, round_delay=role.round_delay)
-    limit = role.hard_timeout or task.timeout or role.timeout
+    limit = (task.headers or {}).get("time_limit") or role.hard_timeout or task.timeout or role.timeout
     kind = TimeLimitExceeded
     encoded_error = {"exc_type": kind.__name__, "exc_module": kind.__module__, "exc_message": [limit]}
     why = f"{kind.__name__}: ran past its time limit and was stopped"

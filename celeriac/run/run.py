@@ -54,7 +54,7 @@ class Run:
     what it raised, without secrets.
     `raised`: what left its handler, before Celery made something of it that can be pickled.
     `tombstones`: links that never come, as this one failed. `replaced`: what it has asked for comes in its place.
-    `is_spreading`: what it stores for other tasks now are tombstones. `is_linking`: what comes after it is published.
+    `is_linking`: what comes after it is published.
     `is_hopeless`: another attempt would fail as well. `own_state`: the last one of its own that the handler recorded.
     `secret`: what of its call nobody is shown. `awaited`: its coroutine while one is under way; `stopping`: what it is
     cancelled for. `late_session`: what it wrote, to be committed with its outcome once somebody's lock is gone.
@@ -72,7 +72,6 @@ class Run:
     said: bool = False
     stopped: bool = False
     replaced: bool = False
-    is_spreading: bool = False
     is_linking: bool = False
     is_hopeless: bool = False
     own_state: dict[str, Any] | None = None

@@ -88,16 +88,15 @@ class RowBackend(BaseBackend):
     # -- the run under way ---------------------------------------------------------------------------------------------
 
     def store_result(
-        self, task_id: str, result: Any, state: str, traceback: Any = None, request: Any = None, **_: Any
-    ) -> Any:
+        self, task_id: str, result: Any, state: str, traceback: Any = None, request: Any = None,  # noqa: ARG002
+        **_: Any,
+    ) -> Any:  # fmt: skip
         run = running.current()
         if state == ABORTED:
             with self.app.database.statement() as connection:
                 results.tell(connection, task_id, state)
             return result
         if run is None or run.task.task_id != task_id:
-            if run is not None and run.is_spreading:
-                run.tombstones.append(self._tombstone(run, task_id, result, request))
             return result
         if state not in ENDS:
             if state not in ROW_STATES:
@@ -153,19 +152,19 @@ class RowBackend(BaseBackend):
         self.store_result(task_id, exc, state, traceback=traceback, request=request)
         if request is None or run.outcome is None or run.outcome.status != states.FAILED:
             return
-        self.spread(request, exc, traceback, call_errbacks=call_errbacks)
+        self.spread(run, request, exc, traceback, call_errbacks=call_errbacks)
         run.note_spread()
 
-    def spread(self, request: Any, error: Any, traceback: Any = None, *, call_errbacks: bool = True) -> None:
+    def spread(
+        self, run: running.Run, request: Any, error: Any, traceback: Any = None, *, call_errbacks: bool = True
+    ) -> None:
         """Write off the rest of the task's chain, and call each of its errbacks that can be called."""
-        run, errbacks = running.current(), request.errbacks if call_errbacks else None
-        if run is not None:
-            run.is_spreading = True
-        try:
-            self._fail_chain(flattened(getattr(request, "chain", None)), error, traceback)
-        finally:
-            if run is not None:
-                run.is_spreading = False
+        for link in flattened(getattr(request, "chain", None)):
+            context = Context(link)
+            context.update(link["options"])
+            if (task_id := link["options"].get("task_id")) is not None:
+                run.tombstones.append(self._tombstone(run, task_id, error, context))
+        errbacks = request.errbacks if call_errbacks else None
         for errback in errbacks or ():
             request.errbacks = [errback]
             try:
@@ -200,7 +199,7 @@ class RowBackend(BaseBackend):
         logger.error("What follows task %s is refused, and fails: %s", run.task.task_id, refused)
         run.is_linking = False
         try:
-            self.spread(request, refused)
+            self.spread(run, request, refused)
         finally:
             run.is_linking = True
 
@@ -240,12 +239,6 @@ class RowBackend(BaseBackend):
         return self.with_children(meta)
 
     _get_task_meta_for = get_task_meta
-
-    def get_state(self, task_id: str) -> str:
-        """Return the state. While a failure spreads, Celery asks for each later link's; PENDING makes it go on."""
-        if (run := running.current()) is not None and run.is_spreading:
-            return "PENDING"
-        return str(self.get_task_meta(task_id)["status"])
 
     def wait_for(
         self, task_id: str, timeout: float | None = None, interval: float = 0.5, no_ack: bool = True,  # noqa: ARG002

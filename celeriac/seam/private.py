@@ -13,11 +13,13 @@ from typing import NamedTuple
 class Relied(NamedTuple):
     """`shape`: the parameters of what is called; `class`; the type of a value; `attribute`, of instances.
 
-    `breaks`: what users see without it.
+    `breaks`: what users see without it. `before`: its shape in Celery 5.6, if that is another; `gone` where
+    `celeriac.seam.older` stands in.
     """
 
     shape: str
     breaks: str
+    before: str | None = None
 
 
 RELIED_ON: Mapping[str, Relied] = {
@@ -45,7 +47,7 @@ RELIED_ON: Mapping[str, Relied] = {
     "celery._state.get_current_task": Relied("()", "log lines without their task's name and id"),
     "celery._state.set_default_app": Relied("(app)", "a test's app stays the default one for the tests after it"),
     "celery.app.amqp.AMQP._retry_publish": Relied(
-        "(self, publish, *args, **kwargs)", "a link that is refused fails the task before it"
+        "(self, publish, *args, **kwargs)", "a link that is refused fails the task before it", before="gone"
     ),
     "celery.app.annotations.MapAnnotation": Relied(
         "class", "wrong values in `task_annotations` are not refused at start"
@@ -77,7 +79,7 @@ RELIED_ON: Mapping[str, Relied] = {
     "celery.app.routes.Router": Relied("class", "`task_routes` is not read: roles get the default queue"),
     "celery.app.routes.prepare": Relied("(routes)", "as of `Router`"),
     "celery.app.task.Task._dump_pydantic_arguments": Relied(
-        "attribute", "pydantic models as arguments are refused, as JSON has none"
+        "attribute", "pydantic models as arguments are refused, as JSON has none", before="gone"
     ),
     "celery.app.task.Task._get_exec_options": Relied(
         "(self)", "a call that takes Celery's way has not its role's priority"
@@ -113,9 +115,6 @@ RELIED_ON: Mapping[str, Relied] = {
     "celery.backends.base.Backend._call_task_errbacks": Relied(
         "(self, request, exc, traceback)", "errbacks are not called"
     ),
-    "celery.backends.base.Backend._fail_chain": Relied(
-        "(self, chain, exc, traceback, store_result, state)", "the rest of a chain waits for ever after a failure"
-    ),
     "celery.backends.base.Backend.add_to_chord": Relied(
         "(self, chord_id, result)", "`self.add_to_chord` is refused by Celery"
     ),
@@ -124,9 +123,6 @@ RELIED_ON: Mapping[str, Relied] = {
     ),
     "celery.backends.base.Backend.cleanup": Relied("(self)", "`celery.backend_cleanup` raises"),
     "celery.backends.base.Backend.forget": Relied("(self, task_id)", "`forget` forgets nothing"),
-    "celery.backends.base.Backend.get_state": Relied(
-        "(self, task_id)", "a failure does not spread to the later links of a chain"
-    ),
     "celery.backends.base.Backend.get_task_meta": Relied("(self, task_id, cache)", "results are not read from rows"),
     "celery.backends.base.Backend.mark_as_done": Relied(
         "(self, task_id, result, request, store_result, state)", "outcomes are not written"
@@ -163,6 +159,7 @@ RELIED_ON: Mapping[str, Relied] = {
         "(self, header, body, partial_args, app, interval, countdown, max_retries, eager, task_id, kwargs, "
         "header_delay, **options)",
         "as of `_chord`: replaced",
+        "(self, header, body, partial_args, app, interval, countdown, max_retries, eager, task_id, kwargs, **options)",
     ),
     "celery.canvas.group._freeze_group_tasks": Relied(
         "(self, _id, group_id, chord, root_id, parent_id, group_index)",
@@ -171,6 +168,7 @@ RELIED_ON: Mapping[str, Relied] = {
     "celery.canvas.group._prepared": Relied(
         "(self, tasks, partial_args, group_id, root_id, app, CallableSignature, from_dict, isinstance, tuple, freeze)",
         "as of `_freeze_group_tasks`",
+        "(self, tasks, partial_args, group_id, root_id, app, CallableSignature, from_dict, isinstance, tuple)",
     ),
     "celery.concurrency.ALIASES": Relied(
         "dict", "`-P asyncio`, `threads` and `gevent` are Celery's pools, which take no tickets in bulk"
@@ -223,8 +221,6 @@ RELIED_ON: Mapping[str, Relied] = {
     "celery.utils.serialization.UnpickleableExceptionWrapper": Relied(
         "class", "a retry of an exception that cannot be pickled hides that exception"
     ),
-    "celery.utils.sysinfo.available_cpu_count": Relied("()", "the governor judges a container by its host's CPUs"),
-    "celery.utils.sysinfo.cgroup_cpu_quota": Relied("()", "as of `available_cpu_count`"),
     "celery.utils.time.utcoffset": Relied("(time, localtime)", "Flower shows times of events in another zone"),
     "celery.worker.consumer.consumer.Consumer._get_connection_retry_type": Relied(
         "(self, is_connection_loss_on_startup)", "`broker_connection_retry` and its like for the start are not kept to"

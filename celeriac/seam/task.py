@@ -6,6 +6,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
+from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
 from celery import signals
@@ -24,6 +25,7 @@ from celeriac.roles.role import Role
 from celeriac.run import awaited_sessions, coroutines, originals
 from celeriac.run import run as running
 from celeriac.run.log import logger
+from celeriac.seam import older
 from celeriac.seam.app import SeamApp
 from celeriac.seam.configuration import diverts_calls
 from celeriac.seam.result import EagerRowResult, RowResult
@@ -52,9 +54,12 @@ class Enqueued(RowResult):
     _cache = None
 
     @classmethod
-    def of(cls, app: SeamApp, task_id: str, receipt: Receipt | None) -> Enqueued:
-        """Build the result. What `AsyncResult` prepares for waiting is made only when needed: most never wait."""
-        result = cls.__new__(cls)
+    def of(cls, app: SeamApp, task_id: str, receipt: Receipt | None, own: Any = None) -> Enqueued:
+        """Build the result. What `AsyncResult` prepares for waiting is made only when needed: most never wait.
+
+        `own`: makes a result of the task's own class (`AbortableTask.AsyncResult`), whose methods this one has as well.
+        """
+        result = cls.__new__(cls if is_celerys(own) else _with_methods(own(task_id).__class__))
         result.app, result.backend, result.id = app, app.backend, task_id
         if receipt:
             result.id, result.is_new, result.row_id = receipt.task_id, receipt.is_new, receipt.id
@@ -73,6 +78,16 @@ class Enqueued(RowResult):
     @on_ready.setter
     def on_ready(self, made: Any) -> None:
         self.__dict__["on_ready"] = made
+
+
+def is_celerys(asks: Any) -> bool:
+    """Return whether this makes plain results: no class, or the method `AsyncResult` that tasks have of Celery."""
+    return asks is None or getattr(asks, "__func__", asks) is CeleryTask.AsyncResult
+
+
+@cache
+def _with_methods(kind: type) -> type[Enqueued]:
+    return type(kind.__name__, (Enqueued, kind), {"__module__": kind.__module__})
 
 
 if TYPE_CHECKING:
@@ -101,6 +116,8 @@ class Task(CeleryTask, Generic[P, R]):
     backend_asked: Any = None
     #: Celery's own check of a call's arguments: intake checks every call, and once is enough.
     typing = False
+    #: Celery's, since 5.7: how models of pydantic become JSON.
+    _dump_pydantic_arguments: Any = None
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Move a user's class attributes aside where they would hide the row's own."""
@@ -168,6 +185,7 @@ class Task(CeleryTask, Generic[P, R]):
             and not signals.after_task_publish.receivers
             and self.expires is None
             and self._dump_pydantic_arguments is None
+            and is_celerys(type(self).AsyncResult)
             and (self.soft_time_limit or 0) <= (self.time_limit or math.inf)
             and type(self).shadow_name is CeleryTask.shadow_name
             and self.app.sends_straight()
@@ -326,3 +344,7 @@ def with_rows(base: Any) -> type[Task[..., Any]]:
     if issubclass(base, Task):
         return base
     return type(base.__name__, (base, Task), {"__module__": base.__module__, "abstract": True})
+
+
+if older.IS_OLDER:
+    Task.__trace__ = older.Tracer()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Protocol
 
 import psutil
+
+from celeriac.worker.cgroups import OWN, ROOT, cgroups
 
 MB = 1024 * 1024
 
@@ -40,14 +42,13 @@ class Processes:
 class Files:
     """The names of a cgroup version's files (docs.kernel.org, admin-guide/cgroup-v2 and cgroup-v1/memory)."""
 
-    controller: str
     limit: str
     usage: str
     inactive: str
 
 
-V2 = Files("", "memory.max", "memory.current", "inactive_file")
-V1 = Files("memory", "memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+V2 = Files("memory.max", "memory.current", "inactive_file")
+V1 = Files("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,39 +67,23 @@ class Cgroup:
         return (usage - int(stat.get(self.files.inactive, 0))) / MB
 
 
-def memory(limit_mb: float, root: Path = Path("/sys/fs/cgroup"), own: Path = Path("/proc/self/cgroup")) -> Memory:
+def memory(limit_mb: float, root: Path = ROOT, own: Path = OWN) -> Memory:
     """Return `limit_mb` if it is set, else the narrowest cgroup's limit, else the machine's."""
     if limit_mb:
         return Processes(limit_mb)
     machine_mb = psutil.virtual_memory().total / MB
-    groups = [group for group in cgroups(root, own) if group.limit_mb < machine_mb]
+    limits = (_limit(version, folder) for version, folder in cgroups("memory", root, own))
+    groups = (group for group in limits if group is not None and group.limit_mb < machine_mb)
     return min(groups, key=lambda group: group.limit_mb, default=Processes(machine_mb))
 
 
-def cgroups(root: Path, own: Path) -> Iterator[Cgroup]:
-    """Yield the process's own cgroup and those around it, as far as they are visible and limit memory."""
-    for files, path in _paths(own):
-        for folder in (path, *path.parents):
-            yield from _limited(root / files.controller / str(folder).lstrip("/"), files)
-
-
-def _paths(own: Path) -> Iterator[tuple[Files, PurePosixPath]]:
-    """Yield the paths in /proc/self/cgroup: `0::/path` in version 2, `4:memory:/path` in version 1."""
-    for line in own.read_text().splitlines() if own.exists() else ():
-        number, controllers, path = line.split(":", 2)
-        if "memory" in controllers.split(","):
-            yield V1, PurePosixPath(path)
-        elif number == "0":
-            yield V2, PurePosixPath(path)
-
-
-def _limited(folder: Path, files: Files) -> Iterator[Cgroup]:
+def _limit(version: int, folder: Path) -> Cgroup | None:
+    files = V2 if version == 2 else V1
     try:
         limit = (folder / files.limit).read_text().strip()
     except OSError:
-        return
-    if limit != "max":
-        yield Cgroup(folder, files, int(limit) / MB)
+        return None
+    return None if limit == "max" else Cgroup(folder, files, int(limit) / MB)
 
 
 def proportional_mb(process: psutil.Process) -> float:

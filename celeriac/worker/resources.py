@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from celery.utils.sysinfo import available_cpu_count, cgroup_cpu_quota
 from sqlalchemy import Connection
 
 from celeriac.run import lease
 from celeriac.run.reported import backoff, sample
+from celeriac.worker.cgroups import cpus
 from celeriac.worker.memory import Memory, resident_mb
 
 
@@ -68,7 +68,7 @@ class Meter:
 
     def __init__(self, memory: Memory, period: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.memory = memory
-        self.cpus = cgroup_cpu_quota() or float(available_cpu_count())
+        self.cpus = cpus()
         self.mean = Mean(period)
         self.clock = clock
         self.root = psutil.Process()

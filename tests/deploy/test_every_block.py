@@ -19,12 +19,14 @@ from tests.deploy import (
     test_documented_settings,
     test_fastapi_page,
     test_readme,
+    test_sentry_page,
     test_shown_text,
     test_tutorial,
 )
 from tests.deploy.written import BLOCKS, EVERY, INDENTED, PAGES, Block, blocks
 from tests.django_project import test_page
 from tests.end_to_end import test_pytest_plugin, test_senders
+from tests.matrix.around import flask_page
 from tests.postgres import test_capacity
 from tests.processes import ROOT
 from tests.pure import test_expressions
@@ -58,6 +60,10 @@ def is_of_commands(block: Block) -> bool:
 HELD: dict[str, Collection[Block]] = {
     "tests/deploy/test_blocks.py::test_python_runs": [b for found in test_blocks.PYTHON.values() for b in found],
     "tests/deploy/test_fastapi_page.py::test_an_order_is_taken_and_followed_to_its_end": test_fastapi_page.BLOCKS,
+    "tests/deploy/test_sentry_page.py::test_a_request_and_its_tasks_are_one_trace_and_an_error_is_reported": (
+        test_sentry_page.BLOCKS
+    ),
+    "tests/matrix/around/flask_page.py::test_an_order_is_priced_within_the_applications_context": flask_page.BLOCKS,
     "tests/django_project/test_page.py::test_its_shop_goes_as_it_says": test_page.BLOCKS,
     "tests/deploy/test_blocks.py::test_sql_runs": test_blocks.SQL,
     "tests/deploy/test_readme.py::test_its_examples_run_one_after_the_other": test_readme.EXAMPLES,

@@ -107,6 +107,24 @@ def test_a_task_is_aborted_while_it_runs(app: Celeriac) -> None:
     assert (found.state, found.result) == ("SUCCESS", [False, True])
 
 
+@pytest.mark.parametrize("options", [{}, {"countdown": 1}])
+def test_a_call_of_an_abortable_task_can_be_aborted(app: Celeriac, options: dict[str, Any]) -> None:
+    """A class of tasks may have results of its own: calls have their methods, and say where the enqueue ended."""
+
+    @app.task(role="long", bind=True, base=AbortableTask, shared=False, prompt=False)
+    def long(self: Any) -> bool:
+        return bool(self.is_aborted())
+
+    app.register_roles()
+    call = long.apply_async(**options)
+    assert isinstance(call, AbortableAsyncResult)
+    assert (call.is_new, call.is_aborted()) == (True, False)
+    call.abort()
+    if not options:
+        run_all(app)
+        assert call.get(timeout=5) is True
+
+
 def test_a_task_that_ignores_itself_stays_in_the_state_it_told(app: Celeriac) -> None:
     """Celery's documented way to end in a state of one's own."""
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import psutil
 import pytest
 
+from celeriac.worker.cgroups import cpus
 from celeriac.worker.memory import V1, V2, Cgroup, Processes, memory, proportional_mb, resident_mb
 from celeriac.worker.resources import Mean, Meter
 from tests.processes import until
@@ -69,6 +71,32 @@ def test_a_group_that_is_out_of_view_is_looked_for_at_the_root(v1: Kernel) -> No
     """In a container the mount shows its own group as the root, and the path may be the host's."""
     v1.group("memory", memory__limit_in_bytes=str(128 * MB))
     assert v1.memory == Cgroup(v1.root / "memory/", V1, 128)
+
+
+HALF = {"cpu.cfs_quota_us": "50000", "cpu.cfs_period_us": "100000"}
+
+
+@pytest.mark.parametrize(
+    ("own", "path", "files"),
+    [
+        ("0::/pods/worker\n", "pods", {"cpu.max": "50000 100000"}),
+        ("5:cpu,cpuacct:/docker/abc\n0::/\n", "cpu,cpuacct/docker", HALF),
+        ("5:cpu,cpuacct:/docker/abc\n", "cpu", HALF),
+    ],
+)  # fmt: skip
+def test_a_worker_has_the_share_of_the_cpus_that_a_group_around_it_allows(
+    tmp_path: Path, own: str, path: str, files: dict[str, str]
+) -> None:
+    kernel = Kernel(tmp_path, own)
+    assert cpus(kernel.root, kernel.own) == len(os.sched_getaffinity(0))
+    kernel.group(path, **files)
+    assert cpus(kernel.root, kernel.own) == 0.5
+
+
+@pytest.mark.parametrize("quota", ["max 100000", "6400000 100000"])
+def test_no_quota_or_a_wide_one_is_the_cpus_that_it_may_run_on(v2: Kernel, quota: str) -> None:
+    v2.group("pods/worker", **{"cpu.max": quota})
+    assert cpus(v2.root, v2.own) == len(os.sched_getaffinity(0))
 
 
 def test_no_limit_is_the_machines(v1: Kernel, v2: Kernel, tmp_path: Path) -> None:

@@ -113,6 +113,13 @@ def test_a_run_past_its_limit_waits_by_the_roles_backoff() -> None:
     assert str(outcome.error).startswith("TimeLimitExceeded")
 
 
+@pytest.mark.parametrize(("headers", "limit"), [(None, 40), ({"time_limit": 2.0}, 2.0)])
+def test_a_run_past_its_limit_says_which_one_it_was(headers: Any, limit: float) -> None:
+    task = started(timeout=1.0, headers=headers, retry_count=4, tries=4)
+    outcome = outcomes.timed_out(task, Role(name="build", timeout=30, hard_timeout=40))
+    assert outcome.result["exc_message"] == [limit]
+
+
 def test_a_snooze_burns_nothing() -> None:
     outcome = outcomes.snoozed(started(retry_count=3, tries=2), 60, "not there yet")
     assert counts(outcome) == (states.PENDING, 3, 2)

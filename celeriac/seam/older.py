@@ -1,0 +1,63 @@
+"""What Celery 5.7 has of what the engine uses, in Celery 5.6: this module goes with the support of that release.
+
+Its tracer publishes what follows a task by itself; later ones do so through `AMQP._retry_publish`, which the engine
+replaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from types import CellType, FunctionType
+from typing import Any
+
+from celery.app.amqp import AMQP
+from celery.canvas import group, maybe_signature
+
+IS_OLDER = not hasattr(AMQP, "_retry_publish")
+
+#: The function within Celery 5.6's tracer that publishes callbacks and the next link of a chain.
+PUBLISHES = "_dispatch_callbacks_and_chain"
+
+
+class Tracer:
+    """The attribute `__trace__` of a task: a tracer, in which `AMQP._retry_publish` sends what follows a task."""
+
+    def __get__(self, task: Any, owner: type) -> Any:
+        return None if task is None else task.__dict__.get("__trace__")
+
+    def __set__(self, task: Any, tracer: Any) -> None:
+        for cell in publishers(tracer):
+            cell.cell_contents = publisher(task.app)
+        task.__dict__["__trace__"] = tracer
+
+
+def publishers(tracer: Any) -> Iterator[CellType]:
+    """Find where a tracer keeps that function; Sentry and its like wrap tracers in functions of their own."""
+    open_, seen = [tracer], set()
+    while open_:
+        function = open_.pop()
+        if isinstance(function, FunctionType) and function not in seen:
+            seen.add(function)
+            cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+            if PUBLISHES in cells:
+                yield cells[PUBLISHES]
+                return
+            open_ += [cell.cell_contents for cell in cells.values()]
+
+
+def publisher(app: Any) -> Callable[..., None]:
+    """Make that function, as Celery 5.7 has it."""
+
+    def publish(
+        result: Any, callbacks: Any, chain: Any, parent_id: str | None, root_id: str | None, priority: int | None
+    ) -> None:
+        sent = {"parent_id": parent_id, "root_id": root_id, "priority": priority}
+        links = [maybe_signature(one, app=app) for one in callbacks or ()]
+        groups, tasks = ([one for one in links if isinstance(one, group) is is_group] for is_group in (True, False))
+        for link in (*groups, *(tasks if len(tasks) < 2 else [group(tasks, app=app)])):
+            app.amqp._retry_publish(link.apply_async, (result,), **sent)
+        if chain:
+            following = maybe_signature(chain[-1], app=app)
+            app.amqp._retry_publish(following.apply_async, (result,), chain=chain[:-1], **sent)
+
+    return publish

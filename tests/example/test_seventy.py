@@ -1,0 +1,67 @@
+"""Seventy steps of an ordinary code base come out the same on stock Celery and on Celeriac."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import redis
+
+from tests import processes
+from tests.processes import ROOT, until
+
+CODE, STEPS = "tests.example.seventy.code", "tests.example.seventy"
+
+#: What each step comes to on stock Celery.
+RECORD = Path(__file__).parent / "seventy" / "stock.json"
+
+#: Steps whose outcome differs, and the row of docs/coming-from-celery.md that says so.
+DIFFER = {
+    "the_queues_are_purged": "| `purge`, a worker's `--purge` | refused |",
+    "a_calls_own_queue": "a router that looks at the arguments | same | if the role lists it",
+}
+
+
+def outcomes(which: str, home: Path, database_url: str, redis_url: str) -> dict[str, Any]:
+    """What each step comes to, on a Redis with nothing of another's."""
+    home.mkdir()
+    with redis.Redis.from_url(redis_url) as client:
+        client.flushdb()
+    environ = {
+        **os.environ, "SEVENTY_CELERY": which, "SEVENTY_BEAT": str(home / "schedule"), "PYTHONPATH": str(ROOT),
+        "DATABASE_URL": database_url, "REDIS_URL": redis_url,
+    }  # fmt: skip
+    words = ["-m", "celery", "-A", CODE, "worker", "-c", "2", "-E", "-Q", "celery,reports", "-l", "INFO"]
+    with processes.process([sys.executable, *words], environ, home / "worker.log") as worker:
+        until(lambda: " ready." in worker.printed(), "the worker")
+        done = subprocess.run(
+            [sys.executable, "-m", STEPS], cwd=ROOT, env=environ, capture_output=True, text=True, timeout=540
+        )
+        assert done.returncode == 0, done.stderr[-3000:]
+        worker.stop()
+    return dict(map(json.loads, done.stdout.splitlines()))
+
+
+@pytest.mark.timeout(600)
+def test_at_most_three_of_seventy_steps_differ_and_each_is_a_row_of_the_table(
+    tmp_path: Path, database_url: str, redis_url: str
+) -> None:
+    stock = json.loads(RECORD.read_text())
+    ours = outcomes("celeriac", tmp_path / "celeriac", database_url, redis_url)
+    assert len(stock) == 70
+    differ = {name: (stock.get(name), ours.get(name)) for name in stock | ours if stock.get(name) != ours.get(name)}
+    assert differ.keys() == DIFFER.keys(), "\n".join(f"{name}: {both}" for name, both in differ.items())
+    assert len(DIFFER) <= 3
+    page = (ROOT / "docs" / "coming-from-celery.md").read_text()
+    assert [row for row in DIFFER.values() if row not in page] == []
+
+
+@pytest.mark.nightly("stock Celery changes when a release of it does")
+@pytest.mark.timeout(600)
+def test_on_stock_celery_they_come_to_what_is_recorded(tmp_path: Path, database_url: str, redis_url: str) -> None:
+    assert outcomes("stock", tmp_path / "stock", database_url, redis_url) == json.loads(RECORD.read_text())
