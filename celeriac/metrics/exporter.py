@@ -18,6 +18,7 @@ from celeriac.alerts.review import rules_there_are
 from celeriac.insights.history.histogram import cumulative
 from celeriac.metrics.catalogue import BY_NAME, PREFIX
 from celeriac.metrics.read import Samples, read
+from celeriac.store.migrate import standing_of
 from celeriac.version import __version__
 
 if TYPE_CHECKING:
@@ -67,7 +68,11 @@ class Exporter:
     def _ask(self) -> Samples:
         with self.app.database.reading() as connection:
             connection.exec_driver_sql(f"SET LOCAL statement_timeout = '{PATIENCE_MS} ms'")
-            return read(connection, self._rules, self.app.settings.alert_wait)
+            samples = read(connection, self._rules, self.app.settings.alert_wait)
+            standing = standing_of(connection, self.app.migrations)
+        samples.put("schema_behind", len(standing.lacks))
+        samples.put("schema_ahead", bool(standing.newer))
+        return samples
 
 
 def as_text(samples: Samples) -> bytes:
