@@ -54,6 +54,19 @@ def test_queries_of_the_whole_server_are_taken(name: str, rows: Rows) -> None:
         rows(query)
 
 
+def test_the_queries_only_read_and_who_writes_is_told_to_wait_for_no_lock() -> None:
+    statements = [
+        (page.stem, statement.strip())
+        for page in (ROOT / "docs" / "runbooks").glob("*.md")
+        for query in queries(page.stem)
+        for statement in query.split(";")
+        if statement.strip()
+    ]
+    assert [one for one in statements if not one[1].startswith("SELECT ")] == []
+    index = (ROOT / "docs" / "runbooks" / "README.md").read_text()
+    assert "Whoever writes in psql during an incident begins with `SET lock_timeout = '2s';`" in index
+
+
 @pytest.mark.parametrize("name", READ)
 def test_who_only_reads_is_not_blamed(name: str, database: Database, rows: Rows) -> None:
     first, *_ = queries(name)
