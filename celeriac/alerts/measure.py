@@ -237,7 +237,7 @@ def _redis(app: Celeriac, _: Connection) -> Iterable[Measured]:
 
 
 def _redis_lag(seconds: float, slowest: SlowCommand | None) -> Measured:
-    if slowest is None:
+    if slowest is None or slowest.seconds < SLOW_ANSWER / 2:  # whoever took no time is not the cause
         return Measured("redis_lag", "Redis", seconds)
     busy = f"; {slowest.name} of client {slowest.client} kept it busy for {slowest.seconds:.1f} s within the minute"
     cure = f"end that client: `CLIENT KILL ADDR {slowest.client}`, and what it asks for; `SLOWLOG GET` has the others"
