@@ -27,6 +27,7 @@ from celeriac.insights.why.blockers import in_the_way
 from celeriac.insights.why.spans import span
 from celeriac.store.built_in import is_built_in
 from celeriac.store.failures import log_error
+from celeriac.store.migrate import standing_of
 from celeriac.store.plans import lookups
 
 if TYPE_CHECKING:
@@ -47,9 +48,16 @@ Group = Callable[["Celeriac", Connection], Iterable[Measured]]
 def _locks(_: Celeriac, connection: Connection) -> Iterable[Measured]:
     """Whose age this login may not see is judged by how long it is seen."""
     for one in in_the_way(connection):
-        measure, subject = "table_locked" if one.holds_tables else "lock_held", f"pid {one.pid}"
+        measure = "table_locked" if one.holds_tables else "lock_held"
         value, threshold = (0.0, -1.0) if one.seconds is None else (one.seconds, None)
-        yield Measured(measure, subject, value, threshold, one.sentence, one.cure, one.tasks)
+        yield Measured(measure, one.subject, value, threshold, one.sentence, one.cure, one.tasks)
+
+
+def _schema(app: Celeriac, connection: Connection) -> Iterable[Measured]:
+    standing = standing_of(connection, app.migrations)
+    lacks = f"lacks {', '.join(sorted(standing.lacks))}, which this code has"
+    yield Measured("schema_behind", "the schema", len(standing.lacks), sentence=lacks)
+    yield Measured("schema_ahead", "the schema", float(bool(standing.newer)), sentence=standing.newer)
 
 
 def _connections(_: Celeriac, connection: Connection) -> Iterable[Measured]:
@@ -229,7 +237,7 @@ def _redis(app: Celeriac, _: Connection) -> Iterable[Measured]:
 
 
 def _redis_lag(seconds: float, slowest: SlowCommand | None) -> Measured:
-    if slowest is None:
+    if slowest is None or slowest.seconds < SLOW_ANSWER / 2:  # whoever took no time is not the cause
         return Measured("redis_lag", "Redis", seconds)
     busy = f"; {slowest.name} of client {slowest.client} kept it busy for {slowest.seconds:.1f} s within the minute"
     cure = f"end that client: `CLIENT KILL ADDR {slowest.client}`, and what it asks for; `SLOWLOG GET` has the others"
@@ -280,6 +288,7 @@ KEYS = 20
 #: What reads which measures, first what needs no table of the engine.
 GROUPS: Mapping[Group, Sequence[str]] = {
     _locks: ("table_locked", "lock_held"),
+    _schema: ("schema_behind", "schema_ahead"),
     _room: ("no_room",),
     _connections: ("connections_used",),
     _slowness: ("crowd",),

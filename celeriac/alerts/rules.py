@@ -202,6 +202,18 @@ RULES = (
         promql="max(celeriac_disk_full) > $threshold",
     ),
     Rule(
+        name="schema_behind", of="Postgres", measure="schema_behind", threshold=0, severity="page", lasts=60,
+        says="lacks {value:.0f} revisions of this code: its workers do not start",
+        cure="run `celeriac migrate`",
+        promql="max(celeriac_schema_behind) > $threshold",
+    ),
+    Rule(
+        name="schema_ahead", of="Postgres", measure="schema_ahead", threshold=0, severity="page", lasts=60,
+        says="a later release has migrated it, and this code does not run on that",
+        cure="deploy the release that migrated it, or a later one; `celeriac workers list` names each worker's",
+        promql="max(celeriac_schema_ahead) > $threshold",
+    ),
+    Rule(
         name="slow_postgres", of="Postgres", measure="crowd", threshold=3, severity="page", lasts=30,
         says="statements run for long, and take {value:.1f} times as long as they need, more than {threshold:g}",
         cure="`SELECT pg_cancel_backend(…);` ends the longest",
@@ -249,6 +261,9 @@ RULES = (
 )  # fmt: skip
 
 NAMES = frozenset(rule.name for rule in RULES)
+
+#: With these wrong, no table need be as this code reads it.
+OF_THE_SCHEMA = frozenset({"schema_behind", "schema_ahead"})
 
 #: Where the page about a rule is, in the repository and in the documentation.
 RUNBOOKS = "docs/runbooks"

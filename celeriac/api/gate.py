@@ -6,6 +6,7 @@ import logging
 import math
 from typing import TYPE_CHECKING
 
+from sqlalchemy.exc import SQLAlchemyError
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -64,11 +65,20 @@ class Gate:
 
     async def _pass(self, scope: Scope, receive: Receive, answer: Answer) -> None:
         sender: Send = answer
-        if scope["path"] not in OPEN:
-            scope.setdefault("state", {})["bearer"] = bearer = await self._admit(scope)
-            if tokens.CALLS not in bearer.may and asked_path(scope) != DOCUMENT:
-                sender = Veil(answer)
+        bearer = await (self._known(scope) if scope["path"] in OPEN else self._admit(scope))
+        scope.setdefault("state", {})["bearer"] = bearer
+        if bearer is not None and tokens.CALLS not in bearer.may and asked_path(scope) != DOCUMENT:
+            sender = Veil(answer)
         await self.app(scope, Body(scope, receive, self.most_bytes), sender)
+
+    async def _known(self, scope: Scope) -> tokens.Bearer | None:
+        """Return who asks where nobody has to be known: a token that is not valid, or cannot be checked, is none."""
+        if "authorization" not in Headers(scope=scope):
+            return None
+        try:
+            return await self._admit(scope)
+        except (Problem, SQLAlchemyError):
+            return None
 
     async def _admit(self, scope: Scope) -> tokens.Bearer:
         address = scope["client"][0] if scope.get("client") else ""

@@ -1,16 +1,19 @@
-"""Health, for everybody: no token, and nothing but whether it is well."""
+"""Health, for everybody: without a token nothing but whether it is well; with one that reads, what is wrong as well."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
-from fastapi import APIRouter, Request
+from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field
 from sqlalchemy.exc import SQLAlchemyError
 
+from celeriac.api.app import Counted
+from celeriac.api.doctor import Finding
 from celeriac.api.problems import Problem
 from celeriac.errors import ConfigurationError
+from celeriac.operate.tokens import READ, Bearer
 from celeriac.store.migrate import unapplied
 
 if TYPE_CHECKING:
@@ -22,12 +25,21 @@ router = APIRouter(tags=["health"])
 HOLDS = 1.0
 
 
-class Health(BaseModel):
-    status: Literal["ok"] = Field(default="ok", examples=["ok"])
+class Details(BaseModel):
+    """Left out without a token, and for one that may not read."""
+
+    wrong: list[Finding] | None = Field(
+        default=None,
+        description="for a token that may read: what is wrong, the worst first, as `GET /api/doctor` says it",
+    )
 
 
-class Readiness(BaseModel):
-    status: Literal["ready"] = "ready"
+class Health(Details):
+    status: Literal["ok"] = Field(examples=["ok"])
+
+
+class Readiness(Details):
+    status: Literal["ready"]
     redis: Literal["answers", "away", "none"] = Field(
         description="away: work goes on by looks in SQL; none: there is none (`REDIS_URL=none`)", examples=["answers"]
     )
@@ -61,18 +73,30 @@ class ReadinessProbe:
         return "" if self._schema_is_current else "the schema is not current: run `celeriac migrate`"
 
 
-@router.get("/healthz")
-async def get_health() -> Health:
+async def _details(request: Request, figures: Counted) -> dict[str, list[Finding]]:
+    """Return what is wrong, by the judgement of every other surface, if whoever asks may read it."""
+    bearer: Bearer | None = request.state.bearer
+    if bearer is None or READ not in bearer.may:
+        return {}
+    found = [one for one in await figures.doctor() if not one.ok]
+    return {"wrong": [Finding.model_validate(one, from_attributes=True) for one in found]}
+
+
+MayBeDetailed = Annotated[dict[str, list[Finding]], Depends(_details)]
+
+
+@router.get("/healthz", response_model_exclude_unset=True)
+async def get_health(details: MayBeDetailed) -> Health:
     """Answer that the process is alive."""
-    return Health()
+    return Health(status="ok", **details)
 
 
-@router.get("/readyz")
-async def get_readiness(request: Request) -> Readiness:
+@router.get("/readyz", response_model_exclude_unset=True)
+async def get_readiness(request: Request, details: MayBeDetailed) -> Readiness:
     """Check that Postgres answers and has the current schema. Redis is reported, not required: accepting needs none."""
     problem, redis_answers = await request.app.state.readiness()
     if problem:
         raise Problem(503, problem, headers={"Retry-After": "5"})
     if not request.app.state.celeriac.settings.has_redis:
-        return Readiness(redis="none")
-    return Readiness(redis="answers" if redis_answers else "away")
+        return Readiness(status="ready", redis="none", **details)
+    return Readiness(status="ready", redis="answers" if redis_answers else "away", **details)

@@ -13,7 +13,7 @@ from sqlalchemy.exc import DBAPIError
 
 from celeriac import insights
 from celeriac.alerts.judgement import judge
-from celeriac.alerts.rules import NAMES
+from celeriac.alerts.rules import NAMES, OF_THE_SCHEMA
 from celeriac.app import Celeriac
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp
@@ -63,7 +63,7 @@ def _look(app: Celeriac) -> None:
 
 def overview(app: Celeriac) -> dict[str, Any]:
     """Read everything once, a statement each; `redis`: whether it answers. First what is wrong: where somebody has
-    locked what the rest reads, that is all there is, with `locked` true.
+    locked what the rest reads, or the schema is not this code's, that is all there is, and `hidden` says why.
     """
     try:
         redis = app.publisher.answers()
@@ -74,11 +74,13 @@ def overview(app: Celeriac) -> dict[str, Any]:
     now = {"wrong": judged.wrong, "unread": judged.unread, "redis": redis}
     try:
         with app.database.reading() as connection:
-            return now | {"locked": False} | _figures(connection)
+            return now | {"hidden": ""} | _figures(connection)
     except DBAPIError as error:
-        if not (judged.wrong and is_locked(error)):
-            raise
-        return now | {"locked": True}
+        if judged.wrong and is_locked(error):
+            return now | {"hidden": "somebody's open transaction has locked what it reads"}
+        if any(one.name in OF_THE_SCHEMA for one in judged.wrong):
+            return now | {"hidden": "the schema is not this code's"}
+        raise
 
 
 def _figures(connection: Connection) -> dict[str, Any]:
@@ -95,8 +97,8 @@ def _figures(connection: Connection) -> dict[str, Any]:
 
 def _lines(now: dict[str, Any]) -> Iterator[str]:
     yield from _wrong(now)
-    if now["locked"]:
-        yield "unknown   all else: somebody's open transaction has locked what it reads"
+    if now["hidden"]:
+        yield f"unknown   all else: {now['hidden']}"
         return
     yield "  ".join(f"{status} {output.count(count)}" for status, count in now["tasks"].items())
     yield ""

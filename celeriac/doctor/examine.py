@@ -10,7 +10,7 @@ from psycopg2.extensions import QueryCanceledError
 from sqlalchemy.exc import SQLAlchemyError
 
 from celeriac.alerts.judgement import Judgement, judge, matters
-from celeriac.alerts.rules import Above
+from celeriac.alerts.rules import OF_THE_SCHEMA, Above
 from celeriac.app import Celeriac
 from celeriac.doctor import machinery, work
 from celeriac.doctor.findings import Seen, Trouble, error_text
@@ -45,7 +45,7 @@ _TABLES = _SCHEMA | {"locks"}
 CHECKS = (
     SystemCheck("postgres", machinery.postgres, frozenset(), MACHINERY),
     SystemCheck("redis", machinery.redis, frozenset(), MACHINERY, ("redis_away", "redis_full", "slow_redis")),
-    SystemCheck("revision", machinery.revision, _POSTGRES, MACHINERY),
+    SystemCheck("revision", machinery.revision, _POSTGRES, MACHINERY, ("schema_behind", "schema_ahead")),
     SystemCheck("schema", machinery.schema, _SCHEMA, MACHINERY),
     SystemCheck("locks", machinery.locks, _SCHEMA, MACHINERY, ("locked_table", "held_lock")),
     SystemCheck("old transactions", machinery.transactions, _SCHEMA, MACHINERY, ("held_snapshot",)),
@@ -118,7 +118,8 @@ def examine(app: Celeriac) -> list[Finding]:
 _FIRST, _OWN, _WELL = frozenset({"postgres", "revision", "schema"}), 150, 1_000
 
 #: Whose own question would wait for what is wrong; and what nobody can look behind.
-_ASK_THE_SAME, _STOP_THE_REST = frozenset({"redis"}), frozenset({"locked_table"})
+_ASK_THE_SAME = frozenset({"redis", "revision"})
+_STOP_THE_REST = OF_THE_SCHEMA | {"locked_table"}
 
 
 def _of_rule(check: SystemCheck, one: Above) -> tuple[int, Finding]:

@@ -10,7 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from celeriac import insights
 from celeriac.app import Celeriac
-from celeriac.doctor.findings import Seen, Trouble, age, error_text, named
+from celeriac.doctor.findings import LATE, Seen, Trouble, age, error_text, named
 from celeriac.insights.fleet import condition
 from celeriac.insights.fleet.condition import FEW_DEAD
 from celeriac.settle import release
@@ -149,7 +149,7 @@ def beat(app: Celeriac) -> Seen:
 
 def tickets(app: Celeriac) -> Seen:
     """Check for lost tickets. A busy worker may have taken from Redis as many tickets as it has slots, unstarted.
-    Missing ones beyond those are lost, and so are those that nobody has started for `ticket_grace`.
+    Missing ones beyond those are lost, and so are those that no sweep has handed out anew since `ticket_grace`.
     """
     tokens: defaultdict[str, list[str]] = defaultdict(list)
     for ticket in _unstarted(app.database, YOUNG):
@@ -161,7 +161,7 @@ def tickets(app: Celeriac) -> Seen:
     if not missing:
         return Seen("none is lost")
     missing &= {ticket.token for ticket in _unstarted(app.database, YOUNG)}
-    old = missing & {ticket.token for ticket in _unstarted(app.database, app.settings.ticket_grace)}
+    old = missing & {ticket.token for ticket in _unstarted(app.database, app.settings.ticket_grace + LATE)}
     with app.database.reading() as connection:
         slots = sum(worker["concurrency"] for worker in _alive(insights.workers(connection)))
     lost = len(missing) if len(missing) > slots else len(old)

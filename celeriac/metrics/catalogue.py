@@ -112,6 +112,8 @@ METRICS = (
     Metric("oldest_transaction_seconds", "Age of the oldest transaction that keeps what is dead from being vacuumed"),
     Metric("lock_held_seconds", "For how long somebody holds rows that the engine needs; 0 of nobody"),
     Metric("table_locked_seconds", "For how long somebody has locked whole tables of the engine; 0 of nobody"),
+    Metric("schema_behind", "Revisions of the scraped server's code that the database lacks"),
+    Metric("schema_ahead", "1 where a later release has migrated the database, which the scraped server does not know"),
     Metric("disk_full", "1 where Postgres finds no room for a temporary file"),
     Metric("postgres_crowd_ratio", "How many times as long as it needs a statement takes, where one runs for long"),
     Metric("workers_short_of_memory", "Workers that take nothing, as their memory stays short"),

@@ -17,7 +17,8 @@ from sqlalchemy.exc import SQLAlchemyError
 from celeriac.alerts.review import rules_there_are
 from celeriac.insights.history.histogram import cumulative
 from celeriac.metrics.catalogue import BY_NAME, PREFIX
-from celeriac.metrics.read import Samples, read
+from celeriac.metrics.read import ByRole, Samples, compared, read
+from celeriac.store.migrate import standing_of
 from celeriac.version import __version__
 
 if TYPE_CHECKING:
@@ -30,6 +31,9 @@ CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 #: How long (seconds) a reading is held, and how long (milliseconds) one of its statements may take.
 HOLDS, PATIENCE_MS = 5.0, 2_000
 
+#: How long (seconds) what is compared with the past is held: alerts about it want it to last for as long anyway.
+COMPARED_HOLDS = 30.0
+
 
 class Exporter:
     """The figures of SQL, and how the reading went. Thread-safe; a scrape during a reading waits for that one."""
@@ -38,8 +42,9 @@ class Exporter:
         self.app = app
         self._rules = [rule.name for rules in rules_there_are(app).values() for rule in rules]
         self._turn = threading.Lock()
-        self._until = 0.0
+        self._until = self._compared_until = 0.0
         self._text = b""
+        self._compared: ByRole = {}
 
     def text(self) -> bytes:
         with self._turn:
@@ -67,7 +72,14 @@ class Exporter:
     def _ask(self) -> Samples:
         with self.app.database.reading() as connection:
             connection.exec_driver_sql(f"SET LOCAL statement_timeout = '{PATIENCE_MS} ms'")
-            return read(connection, self._rules, self.app.settings.alert_wait)
+            if time.monotonic() >= self._compared_until:
+                self._compared = compared(connection)
+                self._compared_until = time.monotonic() + COMPARED_HOLDS
+            samples = read(connection, self._rules, self.app.settings.alert_wait, self._compared)
+            standing = standing_of(connection, self.app.migrations)
+        samples.put("schema_behind", len(standing.lacks))
+        samples.put("schema_ahead", bool(standing.newer))
+        return samples
 
 
 def as_text(samples: Samples) -> bytes:

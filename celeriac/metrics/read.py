@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -61,16 +61,30 @@ class Samples:
             self.values.setdefault(name, {}).setdefault((*before, label), 0.0)
 
 
-def read(connection: Connection, rules: Iterable[str], wait: float) -> Samples:
+#: Figures by role, by metric.
+ByRole = Mapping[str, Mapping[str, float]]
+
+
+def compared(connection: Connection) -> ByRole:
+    """Read the figures that compare attempts and runs with the past: what they read follows the failures of an hour and
+    the number of roles. Within the same transaction.
+    """
+    return {
+        "account_tasks_failing": {one.role: one.tasks for one in reversed(failing_accounts(connection))},
+        "runs_slower_ratio": {one.role: one.now / one.usual for one in slower(connection)},
+    }
+
+
+def read(connection: Connection, rules: Iterable[str], wait: float, beside: ByRole) -> Samples:
     """Read all figures. `rules`: names of those that may fire. `wait`: the objective (seconds) of roles without their
-    own.
+    own. `beside`: what was `compared`, lately.
 
     In a transaction that reads, by look-ups.
     """
     samples = Samples()
     roles = _rooms(connection, samples)
     _served(connection, samples, roles, wait)
-    _ended(connection, samples, roles)
+    _ended(connection, samples, roles, beside)
     _in_all(connection, samples, roles)
     _schedules(connection, samples)
     _whole(connection, samples, wait)
@@ -109,7 +123,7 @@ def _served(connection: Connection, samples: Samples, roles: set[str], wait: flo
                 samples.put("workers", row[state], role, state)
 
 
-def _ended(connection: Connection, samples: Samples, roles: set[str]) -> None:
+def _ended(connection: Connection, samples: Samples, roles: set[str], beside: ByRole) -> None:
     for row in figures.recent(connection, RECENT_TASKS):
         for outcome in OUTCOMES if row["role"] in roles else ():
             samples.put("recent_tasks", row[outcome], row["role"], outcome)
@@ -120,10 +134,8 @@ def _ended(connection: Connection, samples: Samples, roles: set[str]) -> None:
         "tickets_lost": {row.role: row.lost for row in trouble},
         "late_finishes": {row.role: row.late for row in trouble}, "fairness_lag_rounds": rounds.lags(connection),
         "tasks_failing_now": {one.role: one.tasks for one in burning(connection)},
-        "account_tasks_failing": {one.role: one.tasks for one in reversed(failing_accounts(connection))},
-        "runs_slower_ratio": {one.role: one.now / one.usual for one in slower(connection)},
         "oldest_ready_seconds": oldest, "tasks_left_ready": left_ready.left(connection, oldest, COUNTED + 1),
-    }  # fmt: skip
+    } | beside  # fmt: skip
     for name, values in by_role.items():
         for role in roles:
             samples.put(name, values.get(role, 0), role)

@@ -164,7 +164,24 @@ def unapplied(connection: Connection, application: Path | None = None) -> set[st
     """
     refuse_old_postgres(connection)
     refuse_read_only(connection)
-    return {name for branch in _branches(application) for name in _unapplied(connection, branch)}
+    standing = standing_of(connection, application)
+    if standing.newer:
+        raise ConfigurationError(standing.newer)
+    return standing.lacks
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A database's schema beside this code's: the revisions it lacks, and why it is too new, empty if it is not."""
+
+    lacks: set[str]
+    newer: str = ""
+
+
+def standing_of(connection: Connection, application: Path | None = None) -> Standing:
+    """Compare the version tables with the code's revisions; nothing is written."""
+    branches = [_standing(connection, branch) for branch in _branches(application)]
+    return Standing(set().union(*(one.lacks for one in branches)), "; ".join(filter(None, (b.newer for b in branches))))
 
 
 def refuse_old_postgres(connection: Connection) -> None:
@@ -266,23 +283,22 @@ def is_ahead(connection: Connection) -> bool:
     return not reached <= known and set(connection.execute(RUNS_FROM).scalars()) <= known
 
 
-def _unapplied(connection: Connection, branch: Branch) -> set[str]:
-    """Return the missing revisions. Alembic is used only if the database is not current:
-    importing it is a third of a worker's start.
-    """
+def _standing(connection: Connection, branch: Branch) -> Standing:
+    """Alembic is used only if the database is not current: importing it is a third of a worker's start."""
     changed = branch.versions.stat().st_mtime_ns
     heads = _heads(branch.versions, changed)
     reached = _reached(connection, branch)
     if heads and reached == heads:
-        return set()
+        return Standing(set())
     script = _script(branch.versions, changed)
     known = {r.revision for r in script.walk_revisions()}
     if unknown := reached - known:
         if branch is ENGINE and is_ahead(connection):
-            return set()
+            return Standing(set())
         table = f"{branch.schema}.{branch.table}" if branch.schema else branch.table
-        raise ConfigurationError(
+        return Standing(
+            set(),
             f"the database is newer than this code, which does not know {', '.join(sorted(unknown))} of its table "
-            f"{table}: run the release that migrated it, or a later one"
+            f"{table}: run the release that migrated it, or a later one",
         )
-    return known - {r.revision for head in reached for r in script.iterate_revisions(head, "base")}
+    return Standing(known - {r.revision for head in reached for r in script.iterate_revisions(head, "base")})

@@ -12,6 +12,25 @@ def test_health_asks_for_no_token(api: Api) -> None:
     assert api.http.get("/readyz").json() == {"status": "ready", "redis": "answers"}
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_health_tells_a_token_that_reads_what_the_doctor_does(api: Api, path: str) -> None:
+    api.rows("INSERT INTO worker_tasks (task_id, role) SELECT 'nobody serves it', 'unheard_of'")
+    try:
+        wrong = api.get(path)["wrong"]
+        assert wrong == [one for one in api.get("/api/doctor")["findings"] if not one["ok"]]
+        assert [one["runbook"] for one in wrong if "unheard_of" in one["says"]] == ["docs/runbooks/no_worker.md"]
+    finally:
+        api.rows("DELETE FROM worker_tasks WHERE role = 'unheard_of'")
+
+
+@pytest.mark.parametrize("path", ["/healthz", "/readyz"])
+def test_health_answers_whoever_asks_and_tells_those_who_may_not_read_nothing(api: Api, path: str) -> None:
+    submits = api.token(f"only submits {path}", "submit")
+    for presented in (submits, "celeriac_0123456789abcdef_x", "x"):
+        answer = api.ask_with(presented, "GET", path)
+        assert (answer.status_code, answer.json()) == (200, api.http.get(path).json())
+
+
 @pytest.mark.parametrize(
     "path", ["/", "/api/tasks", "/openapi.json", "/docs", "/no/such/path", "//healthz", "/healthz/"]
 )

@@ -10,17 +10,18 @@ import os
 import re
 import shlex
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
+from types import MappingProxyType, ModuleType, SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 import uvicorn
 from click.testing import CliRunner, Result
+from markupsafe import escape
 from sqlalchemy import create_engine, text
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.pool import NullPool
@@ -91,7 +92,7 @@ class Staged:
         except AssertionError:
             raise AssertionError(f"not first: {first_line}{words}\n{self.status(whole=True)}") from None
         until(lambda: self.is_first_of_doctor(kind, subject), f"doctor to name {kind} first", NAMED)
-        title = f"<h1>{kind.replace('_', ' ').capitalize()}: {subject}"
+        title = f"<h1>{kind.replace('_', ' ').capitalize()}: {escape(subject)}"
         until(lambda: title in self.overview(), f"the overview to name {kind} first", NAMED)
 
     def is_first_of_doctor(self, kind: str, subject: str) -> bool:
@@ -230,9 +231,21 @@ def served(module: ModuleType) -> Iterator[str]:
     thread.join(10)
 
 
+def configure(server: local.PostgresServer, settings: Mapping[str, str]) -> None:
+    rows = Rows(server.url)
+    for name, value in settings.items():
+        rows(f"ALTER SYSTEM SET {name} = {value}")
+    rows.close()
+    if settings:
+        server.stop()
+        server.start()
+
+
 @contextmanager
-def stage(folder: Path, *, data: Path | None = None) -> Iterator[Staged]:
-    """`data`: where Postgres has its files, if that is a place of its own."""
+def stage(
+    folder: Path, *, data: Path | None = None, settings: Mapping[str, str] = MappingProxyType({})
+) -> Iterator[Staged]:
+    """`data`: where Postgres has its files, if that is a place of its own. `settings`: more of its own."""
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patched:
         patched.setattr(reading, "SERVES", -1.0)
         patched.setattr(reading, "TIMES", 0.0)
@@ -240,6 +253,7 @@ def stage(folder: Path, *, data: Path | None = None) -> Iterator[Staged]:
         for server in (postgres, valkey):
             server.start()
             stack.callback(server.stop)
+        configure(postgres, settings)
         engine = create_engine(postgres.url)
         migrate(engine)
         engine.dispose()

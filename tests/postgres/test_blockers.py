@@ -90,6 +90,27 @@ def test_a_caller_whose_transaction_has_enqueued_is_in_nobodys_way(met: Met, dat
         assert met() == []
 
 
+#: A lock of a session whose transaction ended between the two looks: Postgres looks for the name here first.
+ENDED_SINCE = """
+CREATE TEMPORARY VIEW pg_locks AS
+SELECT 'relation' AS locktype, d.oid AS database, CAST('celeriac.tasks' AS regclass) AS relation,
+    CAST(NULL AS xid) AS transactionid, '7/7' AS virtualtransaction, CAST({pid} AS integer) AS pid,
+    'RowExclusiveLock' AS mode, true AS granted
+FROM pg_database d WHERE d.datname = current_database();
+SET LOCAL search_path = pg_temp, pg_catalog, public
+"""
+
+
+def test_a_transaction_that_has_just_ended_is_in_nobodys_way(database: Database, database_url: str) -> None:
+    """Locks and sessions are two readings: ten minutes of healthy load met one that had ended in between."""
+    with psql(database_url) as idle, database.transaction() as connection:
+        pid = idle.execute(text("SELECT pg_backend_pid()")).scalar_one()
+        idle.commit()
+        connection.exec_driver_sql(ENDED_SINCE.format(pid=pid))
+        assert blockers(connection, only=["7/7"]) == []
+        connection.exec_driver_sql("ROLLBACK")
+
+
 def test_who_holds_rows_of_what_should_start_is_told_though_nobody_waits_for_them(
     app: Celeriac, database: Database, rows: Rows, database_url: str
 ) -> None:

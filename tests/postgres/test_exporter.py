@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
-from sqlalchemy import create_engine, text
+from sqlalchemy import Connection, create_engine, text
 
 from celeriac import Celeriac
 from celeriac.alerts.rules import RULES
@@ -53,6 +53,25 @@ def test_every_label_set_of_a_registered_role_is_there_at_0(app: Celeriac, rows:
     assert Counter(name for name, _ in of_role)["workers"] == 3
     assert len(of_role) <= MOST_SERIES
     assert {dict(labels)["alert"] for name, labels in found if name == "alerts_firing"} == {r.name for r in RULES}
+
+
+def test_what_is_compared_with_the_past_is_not_read_at_each_scrape(
+    app: Celeriac, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(exporter, "HOLDS", 0.0)
+    counted, real = Counter[str](), exporter.compared
+
+    def compared(connection: Connection) -> object:
+        counted["compared"] += 1
+        return real(connection)
+
+    monkeypatch.setattr(exporter, "compared", compared)
+    scraped = Exporter(app)
+    assert scraped.text() != scraped.text() != scraped.text()
+    assert counted["compared"] == 1
+    monkeypatch.setattr(scraped, "_compared_until", 0.0)
+    scraped.text()
+    assert counted["compared"] == 2
 
 
 def test_figures_are_those_of_the_rows(app: Celeriac, database: Database, rows: Rows) -> None:
@@ -187,6 +206,7 @@ def test_a_postgres_that_does_not_answer_in_time_is_told_and_nothing_else_of_it(
     assert {name for name, _ in found} == {
         "scrape_ok", "redis_answer_seconds", "redis_memory_ratio", "redis_up", "build_info", "scrape_duration_seconds"
     }  # fmt: skip
+    monkeypatch.undo()
     assert at(figures(app), "scrape_ok") == 1
 
 

@@ -86,6 +86,16 @@ def test_what_has_a_reason_is_left_by_nobody(
     assert "idle_while_ready" not in {name for name, *_ in looked()}
 
 
+def test_a_pass_that_is_switched_off_is_so_for_all_queues_of_its_role(rows: Rows, looked: Callable[[], object]) -> None:
+    registered(rows, "work,slow", queue="slow", lane_of="work", window=10)
+    rows("UPDATE workers SET queues = '[\"slow\"]'")
+    rows("UPDATE ready SET role = 'work,slow'")
+    assert looked() == [("idle_while_ready", "work,slow", 3)]
+    rows(STATEMENTS["a pass of it is switched off"])
+    assert looked() == []
+    rows("UPDATE ready SET role = 'work'")
+
+
 def test_nor_is_it_where_every_slot_has_something_to_do(
     database: Database, rows: Rows, looked: Callable[[], object]
 ) -> None:

@@ -20,7 +20,7 @@ HELD = {
 }
 
 #: Pages whose queries tell of the whole server.
-OF_THE_SERVER = ("connections_full", "disk_full", "slow_postgres")
+OF_THE_SERVER = ("connections_full", "disk_full", "slow_postgres", "schema_behind", "schema_ahead")
 
 #: What reads the same, keeps its transaction open, and holds nobody up.
 READ = {"missed_schedule": "SELECT FROM celeriac.scheduled_jobs", "unfair": "SELECT FROM celeriac.ready"}
@@ -52,6 +52,19 @@ def test_the_first_query_of_a_page_finds_who_holds_what_is_held(name: str, datab
 def test_queries_of_the_whole_server_are_taken(name: str, rows: Rows) -> None:
     for query in queries(name):
         rows(query)
+
+
+def test_the_queries_only_read_and_who_writes_is_told_to_wait_for_no_lock() -> None:
+    statements = [
+        (page.stem, statement.strip())
+        for page in (ROOT / "docs" / "runbooks").glob("*.md")
+        for query in queries(page.stem)
+        for statement in query.split(";")
+        if statement.strip()
+    ]
+    assert [one for one in statements if not one[1].startswith("SELECT ")] == []
+    index = (ROOT / "docs" / "runbooks" / "README.md").read_text()
+    assert "Whoever writes in psql during an incident begins with `SET lock_timeout = '2s';`" in index
 
 
 @pytest.mark.parametrize("name", READ)

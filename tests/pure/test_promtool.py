@@ -136,6 +136,14 @@ CASES = {
         "Redis: has 96% of its `maxmemory` in use, more than 95.0%: it takes no more tickets",
     ),
     "disk_full": Case({"disk_full": 1}, {"disk_full": 0}, {}, "Postgres: its disk is full: nothing can be written"),
+    "schema_behind": Case(
+        {"schema_behind": 1}, {"schema_behind": 0}, {},
+        "Postgres: lacks 1 revisions of this code: its workers do not start",
+    ),
+    "schema_ahead": Case(
+        {"schema_ahead": 1}, {"schema_ahead": 0}, {},
+        "Postgres: a later release has migrated it, and this code does not run on that",
+    ),
     "slow_postgres": Case(
         {"postgres_crowd_ratio": 4}, {"postgres_crowd_ratio": 3}, {},
         "Postgres: statements run for long, and take 4.0 times as long as they need, more than 3",

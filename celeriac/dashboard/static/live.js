@@ -35,28 +35,25 @@ function children(old, fresh) {
   const keyed = new Map([...old.childNodes].filter(key).map((node) => [key(node), node]))
   let at = old.firstChild
   for (const node of [...fresh.childNodes]) {
-    let match = keyed.get(key(node))
-    if (match && match.nodeName !== node.nodeName) match = undefined
-    if (!match && !key(node)) match = alike(at, node)
+    let match = key(node) ? keyed.get(key(node)) : alike(at, node)
+    if (match?.nodeName !== node.nodeName) match = undefined
     if (!match) {
       old.insertBefore(document.importNode(node, true), at)
       continue
     }
-    while (at && at !== match && !key(at)) {
-      const gone = at
-      at = at.nextSibling
-      gone.remove()
-    }
+    while (at && at !== match && !key(at)) at = dropped(at)
     if (at === match) at = at.nextSibling
     else old.insertBefore(match, at)
     keyed.delete(key(match))
     patch(match, node)
   }
-  while (at) {
-    const gone = at
-    at = at.nextSibling
-    gone.remove()
-  }
+  while (at) at = dropped(at)
+}
+
+function dropped(node) {
+  const next = node.nextSibling
+  node.remove()
+  return next
 }
 
 function alike(at, node) {
@@ -127,9 +124,7 @@ async function look() {
       state.tag = answer.headers.get("ETag")
       speak()
     }
-    state.wait = EVERY
-    state.heard = Date.now()
-    state.stale = false
+    Object.assign(state, { wait: EVERY, heard: Date.now(), stale: false })
   } catch (error) {
     state.stale = true
     // Nobody there to be spared: who is back is seen at once. Who answers with errors, or not in time, is asked less often.

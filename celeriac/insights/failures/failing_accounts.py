@@ -11,8 +11,9 @@ from sqlalchemy import Connection, text
 from celeriac.insights.failures.burning import FEW, KINDS, MOST, OVER
 from celeriac.store.alike import pattern_of
 
-#: So many failed attempts of a role are looked up for their accounts, and so many of its newest successes are read.
-LOOKED_UP, SUCCESSES = 1_000, 10_000
+#: So many failed attempts of a role are looked up for their accounts, and so many of its newest successes are read; of
+#: so many roles, those with most failed attempts.
+LOOKED_UP, SUCCESSES, ROLES = 1_000, 10_000, 20
 
 #: Most accounts that are returned.
 ACCOUNTS = 20
@@ -41,7 +42,8 @@ WITH walked AS MATERIALIZED (
         max(at) AS last_at, mode() WITHIN GROUP (ORDER BY message) AS message
     FROM whose WHERE account <> '' GROUP BY role, account HAVING count(*) >= :few
 ), succeeded AS MATERIALIZED (
-    SELECT s.role, h.account, h.completed_at FROM (SELECT DISTINCT role FROM suspects) AS s
+    SELECT s.role, h.account, h.completed_at FROM (
+        SELECT role FROM suspects GROUP BY role ORDER BY sum(attempts) DESC, role LIMIT :roles) AS s
     CROSS JOIN LATERAL (
         SELECT account, completed_at FROM celeriac.history
         WHERE role = s.role AND completed_at > statement_timestamp() - interval '1 hour' AND status = 'completed'
@@ -102,6 +104,6 @@ def failing_accounts(connection: Connection) -> list[FailingAccount]:
     """Return the accounts that fail in a role that neither is paused, the one with most tasks hit first."""
     parameters = {
         "most": MOST, "kinds": list(KINDS), "few": FEW, "over": OVER, "looked_up": LOOKED_UP, "successes": SUCCESSES,
-        "accounts": ACCOUNTS,
+        "accounts": ACCOUNTS, "roles": ROLES,
     }  # fmt: skip
     return [FailingAccount(**row) for row in connection.execute(FAILING, parameters).mappings()]

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from celeriac.insights.why.blockers import quoted
 from celeriac.insights.why.spans import span
 
 #: Most rows returned of each kind.
@@ -153,9 +154,10 @@ class Transaction:
 
     @property
     def cure(self) -> str:
+        name = quoted(self.id)
         cures = {
-            "prepared": f"ROLLBACK PREPARED '{self.id}';",
-            "slot": f"bring back the standby that has it, or SELECT pg_drop_replication_slot('{self.id}');",
+            "prepared": f"COMMIT PREPARED {name}; or ROLLBACK PREPARED {name}; as its coordinator says",
+            "slot": f"bring back the standby that has it, or SELECT pg_drop_replication_slot({name});",
             "standby": "end the query that runs there, or turn its hot_standby_feedback off",
         }
         return cures.get(self.state, f"end its process, or SELECT pg_terminate_backend({self.id});")

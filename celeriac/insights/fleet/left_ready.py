@@ -15,7 +15,8 @@ GOOD_REASONS = (
     "every account with work is paused or at its cap",
 )  # fmt: skip
 
-# A worker that backs off takes nothing new. If beat's pass of a role is switched off, that is taken as intended.
+# A worker that backs off takes nothing new. If beat's pass of a role is switched off, that is taken as intended, also
+# for its further queues.
 LEFT = text("""
 WITH busy AS (
     SELECT worker_id, count(DISTINCT worker_pid) AS slots FROM celeriac.tickets
@@ -45,7 +46,7 @@ WHERE NOT r.paused AND ready.n > 0 AND pass.explains IS NOT TRUE
     AND (SELECT coalesce(sum(cardinality(ids)), 0) FROM celeriac.tickets WHERE role = r.role)
         < (SELECT size FROM celeriac.current_window(r.role))
     AND NOT EXISTS (SELECT FROM celeriac.scheduled_jobs s
-        WHERE s.kind = 'pass' AND s.target = r.role AND NOT s.enabled)
+        WHERE s.kind = 'pass' AND s.target = celeriac.role_of(r.role) AND NOT s.enabled)
 """)
 
 

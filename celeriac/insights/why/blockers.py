@@ -1,4 +1,4 @@
-"""Blockers: sessions whose open transaction, or slow statement, holds rows or tables that the engine needs."""
+"""Blockers: open or prepared transactions, and slow statements, that hold rows or tables the engine needs."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ LONGEST = 120
 
 # No view lists row locks: a blocker is seen only while somebody waits for it. The engine gives up soon and tries again,
 # or skips what is locked. So a transaction also counts if it has been open for long and holds rows of tables that
-# callers' enqueues never lock, or a whole table. Autovacuum gives way by itself.
+# callers' enqueues never lock, or a whole table. Autovacuum gives way by itself. A prepared transaction has no process:
+# its locks have none, and whoever waits for it waits for process 0. A session whose state is seen without a transaction
+# has ended it since its locks were read; without the rights to see others' neither is seen.
 BLOCKERS = text("""
 WITH held AS MATERIALIZED (
-    SELECT l.pid, array_agg(DISTINCT CAST(c.relname AS text)) AS tables,
+    SELECT l.virtualtransaction AS holder, l.pid, array_agg(DISTINCT CAST(c.relname AS text)) AS tables,
         bool_or(l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
             OR c.relname IN ('tickets', 'account_policies', 'workers', 'roles', 'batchers', 'role_limits', 'ring',
                 'scheduled_jobs', 'beats', 'locks')) AS is_in_the_way,
@@ -36,30 +38,37 @@ WITH held AS MATERIALIZED (
     WHERE l.locktype = 'relation' AND l.granted AND l.mode NOT IN ('AccessShareLock', 'ShareUpdateExclusiveLock')
         AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
         AND c.relnamespace = CAST('celeriac' AS regnamespace) AND c.relkind IN ('r', 'p')
-    GROUP BY l.pid
+    GROUP BY l.virtualtransaction, l.pid
 ), waited_for AS MATERIALIZED (
     SELECT blocker, CAST(count(*) AS integer) AS n
     FROM pg_stat_activity a, unnest(pg_blocking_pids(a.pid)) AS blocker
     WHERE a.datname = current_database() AND a.wait_event_type = 'Lock' AND EXISTS (SELECT FROM held)
     GROUP BY blocker
 )
-SELECT a.pid, coalesce(a.usename, '') AS login, coalesce(a.application_name, '') AS name,
-    coalesce(a.state, '') AS state, a.xact_start AS since,
-    CAST(extract(epoch FROM clock_timestamp() - a.xact_start) AS double precision) AS seconds,
-    coalesce(a.query, '') AS runs, held.tables, held.holds_tables,
-    coalesce(w.n, 0) AS waiting
-FROM held JOIN pg_stat_activity a ON a.pid = held.pid LEFT JOIN waited_for w ON w.blocker = a.pid
-WHERE a.pid <> pg_backend_pid() AND coalesce(a.backend_type, 'client backend') = 'client backend'
-    AND coalesce(a.xact_start < clock_timestamp() - :long * interval '1 second', true)
-    AND (w.n > 0 OR a.pid = ANY (CAST(:only AS integer[])) OR held.is_in_the_way
-        AND a.xact_start IS NOT NULL AND NOT starts_with(a.application_name, 'celeriac'))
-ORDER BY a.xact_start LIMIT :most
+SELECT t.*, CAST(extract(epoch FROM clock_timestamp() - t.since) AS double precision) AS seconds,
+    held.holder, held.tables, held.holds_tables, coalesce(w.n, 0) AS waiting
+FROM held CROSS JOIN LATERAL (
+    SELECT a.pid, coalesce(a.usename, '') AS login, coalesce(a.application_name, '') AS name,
+        coalesce(a.state, '') AS state, a.xact_start AS since, coalesce(a.query, '') AS runs
+    FROM pg_stat_activity a
+    WHERE a.pid = held.pid AND a.pid <> pg_backend_pid()
+        AND coalesce(a.backend_type, 'client backend') = 'client backend'
+    UNION ALL
+    SELECT 0, CAST(p.owner AS text), p.gid, 'prepared', p.prepared, ''
+    FROM pg_locks l JOIN pg_prepared_xacts p ON p.transaction = l.transactionid
+    WHERE held.pid IS NULL AND l.pid IS NULL AND l.virtualtransaction = held.holder AND l.locktype = 'transactionid'
+        AND p.database = current_database()
+) AS t LEFT JOIN waited_for w ON w.blocker = t.pid
+WHERE coalesce(t.since < clock_timestamp() - :long * interval '1 second', t.state = '')
+    AND (w.n > 0 OR held.holder = ANY (CAST(:only AS text[])) OR held.is_in_the_way
+        AND t.since IS NOT NULL AND NOT starts_with(t.name, 'celeriac'))
+ORDER BY t.since LIMIT :most
 """)
 
 # Whoever updates, deletes or locks a row leaves its transaction's id in it (several that share a lock do not), and
 # holds the lock of that id until the transaction ends.
 ON_TASK = text("""
-SELECT DISTINCT l.pid FROM (
+SELECT DISTINCT l.virtualtransaction FROM (
     SELECT t.xmax AS by FROM celeriac.tasks t WHERE t.id = :id
     UNION ALL
     SELECT k.xmax FROM celeriac.tickets k WHERE k.token = CAST(:token AS uuid)
@@ -69,7 +78,6 @@ SELECT DISTINCT l.pid FROM (
     UNION ALL
     SELECT p.xmax FROM celeriac.account_policies p WHERE p.account = :account
 ) AS touched JOIN pg_locks l ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = touched.by
-WHERE l.pid IS NOT NULL
 """)
 
 # INVARIANT: one descent an account and priority, as `watched.OLDEST` has it, and look-ups of the oldest entries and of
@@ -103,11 +111,11 @@ WITH entries AS MATERIALIZED (
     UNION
     SELECT o.id, t.xmax FROM oldest o, LATERAL (SELECT xmax FROM celeriac.tasks WHERE id = o.id LIMIT 1) AS t
 )
-SELECT l.pid, CAST(count(DISTINCT touched.id) AS integer) AS tasks
+SELECT l.virtualtransaction AS holder, CAST(count(DISTINCT touched.id) AS integer) AS tasks
 FROM touched JOIN pg_locks l ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = touched.by
-JOIN pg_stat_activity a ON a.pid = l.pid
-WHERE l.pid <> pg_backend_pid() AND NOT starts_with(coalesce(a.application_name, ''), 'celeriac')
-GROUP BY l.pid
+LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+WHERE l.pid IS DISTINCT FROM pg_backend_pid() AND NOT starts_with(coalesce(a.application_name, ''), 'celeriac')
+GROUP BY l.virtualtransaction
 """)
 
 #: Accounts and priorities of a role whose first entry is looked at; entries that are looked up of all roles.
@@ -119,11 +127,12 @@ _CONSTANT = re.compile(r"'(?:[^']|'')*'?")
 
 @dataclass(frozen=True, slots=True)
 class Blocker:
-    """A session that holds rows or tables of the engine.
+    """A transaction that holds rows or tables of the engine: of a session, or a prepared one, which has `pid` 0.
 
-    `since`: when its transaction began, and `seconds` how long ago; None where this login may not know. `runs`: its
-    last statement, without constants. `holds_tables`: whole ones. `waiting`: sessions that wait for it just now; the
-    engine's give up and go on. `tasks`: whose rows it holds, of those that were looked at.
+    `name`: the application's, or the prepared transaction's. `since`: when it began or was prepared, and `seconds` how
+    long ago; None where this login may not know. `runs`: its last statement, without constants. `holder`: as `pg_locks`
+    names it. `holds_tables`: whole ones. `waiting`: sessions that wait for it just now; the engine's give up and go on.
+    `tasks`: whose rows it holds, of those that were looked at.
     """
 
     pid: int
@@ -131,28 +140,42 @@ class Blocker:
     name: str
     state: str
     since: datetime | None
-    seconds: float | None
     runs: str
+    seconds: float | None
+    holder: str
     tables: list[str]
     holds_tables: bool
     waiting: int
     tasks: int = 0
 
     @property
+    def subject(self) -> str:
+        return f"pid {self.pid}" if self.pid else f"prepared {self.name}"
+
+    @property
     def sentence(self) -> str:
         known = f" for {self.seconds:.0f} s (since {self.since:%H:%M:%S %Z})" if self.seconds is not None else ""
-        who = ", ".join(filter(None, (f"login {self.login}" if self.login else "", self.name, self.state)))
+        name = self.name if self.pid else ""
+        who = ", ".join(filter(None, (f"login {self.login}" if self.login else "", name, self.state)))
         tasks = f", among them those of {self.tasks:,} tasks that should go on" if self.tasks else ""
         what = f"rows or tables of {', '.join(self.tables)}{tasks}{known}"
-        return f"pid {self.pid} ({who}) holds {what}; it runs: {self.runs}"
+        runs = f"; it runs: {self.runs}" if self.pid else ""
+        return f"{self.subject} ({who}) holds {what}{runs}"
 
     @property
     def cure(self) -> str:
-        return f"commit it or roll it back, or SELECT pg_terminate_backend({self.pid});"
+        if self.pid:
+            return f"commit it or roll it back, or SELECT pg_terminate_backend({self.pid});"
+        return f"COMMIT PREPARED {quoted(self.name)}; or ROLLBACK PREPARED {quoted(self.name)}; as its coordinator says"
 
 
-def blockers(connection: Connection, *, longer_than: float = LONG, only: Sequence[int] = ()) -> list[Blocker]:
-    """Return the sessions in the engine's way, the oldest first, and always those of `only`."""
+def quoted(name: str) -> str:
+    """Return a literal of SQL."""
+    return "'" + name.replace("'", "''") + "'"
+
+
+def blockers(connection: Connection, *, longer_than: float = LONG, only: Sequence[str] = ()) -> list[Blocker]:
+    """Return the transactions in the engine's way, the oldest first, and always those of the holders `only`."""
     wanted = {"long": longer_than, "only": list(only), "most": MOST}
     rows = connection.execute(BLOCKERS, wanted).mappings()
     return [Blocker(**dict(row) | {"runs": without_constants(row["runs"])}) for row in rows]
@@ -165,18 +188,18 @@ def in_the_way(connection: Connection) -> list[Blocker]:
         return met
     wanted = {"long": LONG, "levels": LEVELS, "looked_up": LOOKED_UP}
     with lookups(connection):
-        tasks = {row.pid: row.tasks for row in connection.execute(HOLDERS_OF_ROWS, wanted)}
-    return [replace(one, tasks=tasks.get(one.pid, 0)) for one in blockers(connection, only=list(tasks))]
+        tasks = {row.holder: row.tasks for row in connection.execute(HOLDERS_OF_ROWS, wanted)}
+    return [replace(one, tasks=tasks.get(one.holder, 0)) for one in blockers(connection, only=list(tasks))]
 
 
 def blockers_of(connection: Connection, task: Mapping[str, Any]) -> list[Blocker]:
-    """Return the sessions that have locked a task's rows, its account's policy, or a whole table."""
+    """Return the transactions that have locked a task's rows, its account's policy, or a whole table."""
     lane = lane_of(task["role"], task.get("queue"))
     whose = {"id": task["id"], "token": task["token"], "role": lane, "account": task["account"]}
     wanted = whose | {"priority": task["priority"], "due": task["scheduled_for"]}
-    pids = set(connection.execute(ON_TASK, wanted).scalars())
-    met = blockers(connection, only=list(pids))
-    return [one for one in met if one.pid in pids or one.holds_tables]
+    holders = set(connection.execute(ON_TASK, wanted).scalars())
+    met = blockers(connection, only=list(holders))
+    return [one for one in met if one.holder in holders or one.holds_tables]
 
 
 def without_constants(statement: str) -> str:

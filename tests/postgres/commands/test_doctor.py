@@ -194,7 +194,9 @@ def test_all_that_a_migration_makes_is_expected(database: Database) -> None:
     assert {part.mend for part in expected() if part.kind == "function"} == {MIGRATE}
 
 
-def test_what_a_flushed_redis_lost_is_not_said_to_be_there(run: Run, rows: Rows, put: Put, database: Database) -> None:
+def test_what_a_flushed_redis_lost_is_not_said_to_be_there(
+    run: Run, app: Celeriac, rows: Rows, put: Put, database: Database
+) -> None:
     """Within the time that a ticket may take: what is missing beyond what busy workers may have taken is lost."""
     for role in ("a", "b", "c"):
         put(role)
@@ -206,6 +208,11 @@ def test_what_a_flushed_redis_lost_is_not_said_to_be_there(run: Run, rows: Rows,
     (may_be,) = findings(run("doctor", "--json"))["tickets"]
     told = "none is known to be lost; busy workers may have 3 that are not in Redis"
     assert (may_be["ok"], may_be["says"]) == (True, told)
+    outlasted = "UPDATE celeriac.tickets SET claimed_at = now() - :seconds * interval '1 second'"
+    rows(outlasted, seconds=app.settings.ticket_grace + 30)
+    assert findings(run("doctor", "--json"))["tickets"] == [may_be], "the sweep has its turn first"
+    rows(outlasted, seconds=app.settings.ticket_grace + 90)
+    assert findings(run("doctor", "--json"))["tickets"] == [lost]
 
 
 def test_what_a_login_may_not_read_is_not_known_and_no_trouble(

@@ -44,6 +44,7 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
         "insights.burning.HIT": [{"ids": failed}],
         "insights.failing_accounts.FAILING": [
             {
+                "roles": SELECTED,
                 "most": SELECTED,
                 "kinds": ["retry", "failed"],
                 "few": 1,
