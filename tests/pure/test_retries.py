@@ -8,12 +8,15 @@ from hypothesis import strategies as st
 
 from celeriac.roles.backoff import Backoff
 from celeriac.settle.retries import Again, Attempt, Failed, after_failure, after_timeout
+from tasks import instasites, subreddits
 
 #: The crawl jobs' rule: 1 minute × 2^n, ±20 %, at most a day.
-CRAWL = Backoff(base=60, maximum=86_400, jitter=0.2)
+CRAWL = subreddits.crawl.role.backoff
+assert CRAWL is not None
 
 #: The InstaSite rule: 5 tries of 5 attempts, 5 seconds × 2^n between the attempts of a try.
-INSTASITE = Backoff(base=5, jitter=False)
+INSTASITE = instasites.build.role.backoff
+assert INSTASITE is not None
 
 DRAW = st.floats(0, 1, exclude_max=True)
 
