@@ -45,7 +45,7 @@ DEFECTS = [
     ),
     Defect(
         "a broken manifest", "deploy/kubernetes/base/worker-product-resync.yaml",
-        "      serviceAccountName: celeriac-browser\n", "      serviceAccount: celeriac\n",
+        "  replicas: 1\n", "  replica: 1\n",
         "tests/deploy/test_kubernetes.py::test_the_platform_and_our_rules_take_them",
     ),
     Defect(
