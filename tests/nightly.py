@@ -14,6 +14,9 @@ EXAMPLES = 2_000
 
 CONTRACT = "tests/faults/test_api_contract.py"
 
+#: How many planted defects, of all that `python -m tests.planted` has: others each night.
+PLANTED = "12"
+
 #: All that may be installed, by what is known of it; of what nothing is known is no success.
 AUDITED = ("--strict", "--no-deps", "--disable-pip", "--requirement", "constraints.txt")
 
@@ -21,6 +24,7 @@ PARTS = (
     Part("tests by night", python("pytest", "-n", "3", "--nightly")),
     Part("properties", python("pytest", "-n", "2", "-m", "hypothesis", "tests"), {"EXAMPLES": str(EXAMPLES)}),
     Part("calls drawn from the API's document", python("pytest", "-n", "2", "--full", CONTRACT)),
+    Part("planted defects", python("tests.planted", "--sample", PLANTED)),
     Part("known vulnerabilities", python("pip_audit", *AUDITED)),
     Part("the short matrix", python("tests.matrix", *SHORT)),
     Part("other releases of packages", python("tests.matrix.packages")),

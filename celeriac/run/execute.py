@@ -101,6 +101,11 @@ class Direct:
     together: bool
 
 
+def logs_successes() -> bool:
+    """Return whether Celery's line about a success goes anywhere."""
+    return trace.logger.isEnabledFor(logging.INFO)
+
+
 @contextmanager
 def directly(app: HandlerApp, role: str, *, together: bool = False) -> Iterator[Direct | None]:
     """Set up Celery's stacks (`self.request`, `current_task`) for one ticket's direct calls.
@@ -114,8 +119,7 @@ def directly(app: HandlerApp, role: str, *, together: bool = False) -> Iterator[
     _task_stack.push(task)
     task.request_stack.push(context)
     try:
-        keeps, logs = not task.ignore_result, trace.logger.isEnabledFor(logging.INFO)
-        yield Direct(task, context, app.backend, Requests(app), keeps, logs, together)
+        yield Direct(task, context, app.backend, Requests(app), not task.ignore_result, logs_successes(), together)
     finally:
         task.request_stack.pop()
         _task_stack.pop()

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 from math import exp
 
-from celery.app import trace
 from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
@@ -20,7 +19,7 @@ from celeriac.dispatch.glance import glance
 from celeriac.dispatch.passes import Own
 from celeriac.roles.role import Role
 from celeriac.run import descriptors, shared, start
-from celeriac.run.execute import Requests, is_plain
+from celeriac.run.execute import Requests, is_plain, logs_successes
 from celeriac.run.flight import Ask, Flight, InFlight, SharedTicket
 from celeriac.run.late import HeldUp
 from celeriac.run.limited import Heeded
@@ -259,7 +258,7 @@ class Filler:
         on_loop = self.flights.shares_loop(ask.role.name)
         ticket = SharedTicket(
             role, ask, reporter(self.app, role), is_plain(task), Requests(self.app), task, self.app.execute,
-            keeps=not task.ignore_result, logs=trace.logger.isEnabledFor(logging.INFO), left=len(started),
+            keeps=not task.ignore_result, logs=logs_successes(), left=len(started),
         )  # fmt: skip
         flights = [Flight(Run(row, role, self.app.database), ticket) for row in started]
         for flight in flights:

@@ -39,6 +39,7 @@ BY_HAND = {
     "python -m tests.matrix.around": "makes an environment, which is a download; by night",
     "python -m tests.matrix.packages": "makes environments, which are downloads; by night",
     "python -m tests.private": "what tests/pure/test_private.py asks of the installed releases",
+    "python -m tests.planted": "runs tests in copies of the tree, for most of an hour; some by night",
     "python -m tests.matrix.mixed": "wants the last release's tag; minutes",
     "python -m tests.matrix.mixed HEAD~20": "wants the history; minutes",
     "pre-commit install": "changes the repository's hooks",

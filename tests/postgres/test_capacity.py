@@ -36,7 +36,7 @@ def test_the_view_has_the_seeds_columns(rows: Rows) -> None:
 
 def test_tasks_are_counted_by_their_state(database: Database, rows: Rows) -> None:
     registered(rows, "work", "other")
-    running(database, new_task())
+    running(database, new_task(), new_task())
     running(database, new_task(lock_key="k"))
     enqueued(database, *(new_task() for _ in range(3)))
     claimed(database, n=2)
@@ -44,7 +44,7 @@ def test_tasks_are_counted_by_their_state(database: Database, rows: Rows) -> Non
     rows("UPDATE worker_tasks SET waits_for = 'time' WHERE id = (SELECT max(id) - 1 FROM worker_tasks)")
     counts = of(database)
     assert (counts["pending_tasks"], counts["ready_tasks"]) == (4, 3)
-    assert (counts["claimed_tasks"], counts["running_tasks"]) == (2, 2)
+    assert (counts["claimed_tasks"], counts["running_tasks"]) == (2, 3)
     assert of(database, "other")["pending_tasks"] == 1
 
 

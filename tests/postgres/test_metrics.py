@@ -88,6 +88,7 @@ def test_a_role_that_forgets_its_successes_has_rates_as_well(app: Celeriac, data
     row = of(database)
     assert (row["failed_rate"], row["retry_success_rate"]) == (pytest.approx(0.1), pytest.approx(0.5))
     assert (row["success_rate"], row["retry_rate"]) == (pytest.approx(0.9), pytest.approx(0.2))
+    assert row["average_run"] > 0
     told = rows("SELECT completed_last_hour, failed_last_hour FROM celeriac.v_worker_capacity WHERE role = 'work'")
     assert told == [(9, 1)]
     rows("UPDATE celeriac.outcomes SET minute = minute - interval '61 minutes'")

@@ -13,7 +13,8 @@ from celeriac.run import shared
 from celeriac.worker.governor import Governor
 from celeriac.worker.limits import BackOff, BackOffLimits, announcement, govern, tasks_that_fit
 
-SEED = BackOffLimits(memory=0.85, cpu=0.90, duration=10)
+#: The defaults, which are the seed's: 85 %, 90 %, 10 s.
+SEED = BackOffLimits(Settings().memory_backoff, Settings().cpu_backoff, Settings().backoff_duration)
 NORMAL = BackOff()
 
 shares = st.floats(0, 1.5)

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from celeriac import Task
 from celeriac.roles.backoff import Backoff
 from celeriac.settle.retries import Again, Attempt, Failed, after_failure, after_timeout
+from tasks import instasites, subreddits
+
+
+def backoff_of(task: Task[..., Any]) -> Backoff:
+    assert task.role.backoff is not None
+    return task.role.backoff
+
 
 #: The crawl jobs' rule: 1 minute × 2^n, ±20 %, at most a day.
-CRAWL = Backoff(base=60, maximum=86_400, jitter=0.2)
+CRAWL = backoff_of(subreddits.crawl)
 
 #: The InstaSite rule: 5 tries of 5 attempts, 5 seconds × 2^n between the attempts of a try.
-INSTASITE = Backoff(base=5, jitter=False)
+INSTASITE = backoff_of(instasites.build)
 
 DRAW = st.floats(0, 1, exclude_max=True)
 
