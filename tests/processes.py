@@ -55,7 +55,10 @@ class Rows:
 
     def __init__(self, url: str) -> None:
         self.engine = create_engine(
-            around(url), isolation_level="AUTOCOMMIT", connect_args={"options": "-c search_path=public,celeriac"}
+            around(url),
+            isolation_level="AUTOCOMMIT",
+            use_native_hstore=False,
+            connect_args={"options": "-c search_path=public,celeriac"},
         )
 
     def __call__(self, statement: str, **given: object) -> list[tuple]:  # type: ignore[type-arg]

@@ -49,24 +49,27 @@ def rows_read(connection: Connection, rows: Rows) -> int:
 
 
 @pytest.mark.parametrize("is_analyzed", [False, True])
-@pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("shape", ["one deep account", "many accounts", "behind many locks", "another role's"])
 def test_its_plan_of_an_idle_queue_reads_no_backlog(
-    database: Database, rows: Rows, shape: str, call: str, is_analyzed: bool
+    database: Database, rows: Rows, shape: str, is_analyzed: bool
 ) -> None:
     with database.statement() as connection:
         if is_analyzed:
             analyze_while_idle(connection)
-        for _ in range(OFTEN):
-            CALLS[call](connection, 1)
+        for call in CALLS.values():
+            for _ in range(OFTEN):
+                call(connection, 1)
         backend: Any = connection.connection.dbapi_connection
         connection.exec_driver_sql("BEGIN")
         fill(connection, shape, BACKLOG)
         connection.exec_driver_sql("COMMIT")
         task = connection.exec_driver_sql("SELECT id FROM celeriac.tasks WHERE task_id = 'ready-1'").scalar_one()
-        before = rows_read(connection, rows)
-        CALLS[call](connection, task)
-        assert rows_read(connection, rows) - before < FEW
+        read: dict[str, int] = {}
+        for name, call in CALLS.items():
+            before = rows_read(connection, rows)
+            call(connection, task)
+            read[name] = rows_read(connection, rows) - before
+        assert {name: n for name, n in read.items() if n >= FEW} == {}
         assert connection.connection.dbapi_connection is backend
 
 
