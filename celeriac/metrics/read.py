@@ -135,7 +135,8 @@ def _ended(connection: Connection, samples: Samples, roles: set[str], beside: By
         "late_finishes": {row.role: row.late for row in trouble}, "fairness_lag_rounds": rounds.lags(connection),
         "tasks_failing_now": {one.role: one.tasks for one in burning(connection)},
         "oldest_ready_seconds": oldest, "tasks_left_ready": left_ready.left(connection, oldest, COUNTED + 1),
-    } | beside  # fmt: skip
+        **beside,
+    }  # fmt: skip
     for name, values in by_role.items():
         for role in roles:
             samples.put(name, values.get(role, 0), role)
