@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
@@ -121,6 +122,27 @@ def test_a_revoke_takes_results_and_refuses_what_names_no_task(site: Site) -> No
     for act in (site.app.cancel, site.app.hasten):
         with pytest.raises(BadArguments, match="give a task_id, a text"):
             act(7)
+
+
+#: Names have no ends of spaces, and no lines.
+NAMES = [name for name in ODD if name == name.strip() and name.isprintable() and len(name) < 200]
+
+
+@pytest.mark.parametrize("name", NAMES, ids=lambda name: name[:20])
+def test_an_odd_name_is_the_same_account_on_every_surface(site: Site, name: str) -> None:
+    made = site.app.send_task("crawl", [1], account=name)
+    quoted = quote(name, safe="")
+    assert site.rows("SELECT id FROM worker_tasks WHERE account = :name", name=name) == [(made.row_id,)]
+    sent = site.rows("SELECT id FROM celeriac.enqueue('crawl', '{\"store_id\": 1}', account => :name)", name=name)
+    assert [one["id"] for one in api(site, "GET", f"tasks?account={quoted}").json()["tasks"]] == [
+        *(row for (row,) in sent), made.row_id
+    ]  # fmt: skip
+    assert command(site, "accounts", "pause", "--", name).exit_code == 0
+    assert api(site, "GET", f"accounts/{quoted}").json()["paused"] is True
+    assert site.post(f"resume-account/{quoted}", "admin").status_code == 303
+    assert site.rows("SELECT account, paused FROM celeriac.account_policies") == [(name, False)]
+    assert name in html.unescape(site.html(f"accounts/{quoted}"))
+    assert command(site, "accounts", "show", "--json", "--", name).exit_code == 0
 
 
 @pytest.mark.parametrize("name", ["anna/berlin", "100%", "a b", "%2F"])
