@@ -11,9 +11,14 @@ from types import CellType, FunctionType
 from typing import Any
 
 from celery.app.amqp import AMQP
+from celery.app.task import Context
 from celery.canvas import group, maybe_signature
 
 IS_OLDER = not hasattr(AMQP, "_retry_publish")
+
+if IS_OLDER:
+    for limit in ("time_limit", "soft_time_limit"):
+        setattr(Context, limit, None)  # what a request's class does not know is a header of the caller's own
 
 #: The function within Celery 5.6's tracer that publishes callbacks and the next link of a chain.
 PUBLISHES = "_dispatch_callbacks_and_chain"

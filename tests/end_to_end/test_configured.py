@@ -33,9 +33,9 @@ def test_rows_run_and_come_back_whatever_is_configured(
         assert double.delay(21).get(timeout=20) == 42
         with pytest.raises(ValueError, match="-1"):
             double.delay(-1).get(timeout=20)
-        parcel, speed, address, ship = itemgetter("Parcel", "Speed", "Address", "ship")(module.written)
-        shipped = ship.delay(parcel(7, Path("labels")), speed.FAST, address(city="Ulm"))
-        assert shipped.get(timeout=20) == parcel(7, Path("labels/Ulm/fast"))
+        parcel, box, speed, address, ship = itemgetter("Parcel", "Box", "Speed", "Address", "ship")(module.written)
+        shipped = ship.delay(parcel(7, Path("labels")), box("red"), speed.FAST, address(city="Ulm"))
+        assert shipped.get(timeout=20) == parcel(7, Path("labels/red/Ulm/fast"))
     finally:
         app.publisher.close()
         app.database.dispose()

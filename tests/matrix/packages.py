@@ -51,8 +51,11 @@ CELERYS = (
     "tests/example/test_seventy.py",
 )  # fmt: skip
 
-#: What Celery's older minor version has not itself.
-NOT_YET = ("--deselect=tests/postgres/test_ordinary_tasks.py::test_models_are_given_as_arguments",)
+#: What Celery's older minor version has not itself: models as arguments, and by name a task's own `ignore_result`.
+NOT_YET = (
+    "--deselect=tests/postgres/test_ordinary_tasks.py::test_models_are_given_as_arguments",
+    "--deselect=tests/postgres/test_calls_words.py::test_a_call_of_a_task_that_ignores_results_may_want_its_own",
+)
 
 RELEASES = (
     Release("sqlalchemy-2.0", ("SQLAlchemy==2.0.*",)),
