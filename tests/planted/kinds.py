@@ -48,4 +48,9 @@ DEFECTS = [
         "SELECT generate_resync_tasks(6, '2025-01-10'); ", "SELECT generate_resyncs(6, '2025-01-10'); ",
         "tests/deploy/test_blocks.py::test_sql_runs",
     ),
+    Defect(
+        "a broken manifest", "deploy/kubernetes/base/worker-product-resync.yaml",
+        "  replicas: 1\n", "  replica: 1\n",
+        "tests/deploy/test_kubernetes.py::test_the_platform_and_our_rules_take_them",
+    ),
 ]  # fmt: skip

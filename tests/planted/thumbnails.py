@@ -46,4 +46,10 @@ DEFECTS = [
         "tests/pure/test_settings.py::test_a_switch_says_what_it_says_or_stays_as_it_is_by_default",
         ("`index.js`, where flags switch systems",),
     ),
+    Defect(
+        "a build that is in progress does not say so", "tasks/thumbnails.py",
+        '{"thumbnail_build_in_progress": True,', '{"thumbnail_build_in_progress": False,',
+        f"{BUILT}::test_others_see_that_a_build_is_in_progress_and_since_when",
+        ("`thumbnail_build_in_progress`",),
+    ),
 ]  # fmt: skip
