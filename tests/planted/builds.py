@@ -16,23 +16,10 @@ DEFECTS = [
         ("30 to 60 seconds a site",),
     ),
     Defect(
-        "no analytics follow a build", "tasks/instasites.py",
-        "    analytics.using(account=account).delay(site.id)\n", "",
-        f"{BUILT}::test_a_site_is_built_published_and_followed_up",
-        ("afterwards: InstaSite analytics",),
-    ),
-    Defect(
         "accounts by their length", "celeriac/dispatch/select.py",
         "ORDER BY walk.place\n", "ORDER BY length(walk.account), walk.place\n",
         "tests/postgres/test_fair_passes.py::test_the_rotation_goes_by_the_text_of_the_accounts",
         ("accounts in the order of their ids",),
-    ),
-    Defect(
-        "a round uses up two tries", "celeriac/settle/retries.py",
-        "tries = attempt.max_rounds if permanent else attempt.tries + 1",
-        "tries = attempt.max_rounds if permanent else attempt.tries + 2",
-        f"{BUILT}::test_5_tries_of_5_attempts_and_then_it_has_failed",
-        ("`tries: { $inc: 1 }`, which updates nothing",),
     ),
     Defect(
         "a call's account is not kept", "celeriac/enqueue/insert.py",
@@ -48,23 +35,10 @@ DEFECTS = [
         ("`backoff: 5000`",),
     ),
     Defect(
-        "a build waits no more than 20 seconds", "tasks/instasites.py",
-        "retry_backoff_max=40,", "retry_backoff_max=20,",
-        f"{BUILT}::test_an_answer_of_500_is_retried_after_5_10_20_and_40_seconds",
-        ("the schedule of attempts: at once, then 5, 10, 20, 40 seconds later",),
-    ),
-    Defect(
         "an account's tickets one behind the other", "celeriac/dispatch/claim.py",
         "_TURN = itemgetter(4, 5)", "_TURN = itemgetter(5, 4)",
         "tests/postgres/test_fair_passes.py::test_the_accounts_tickets_take_turns",
         ("queue `instasites-build-[accountId]`",),
-    ),
-    Defect(
-        "a site is created without a look for it", "tasks/duda.py",
-        "default_domain_prefix=domain_prefix_for(external_id))",
-        'default_domain_prefix=domain_prefix_for(f"{external_id} {os.urandom(4).hex()}"))',
-        f"{BUILT}::test_a_site_whose_creation_nobody_heard_of_is_not_created_twice",
-        ("side effect: sites at Duda, which a retry must not double",),
     ),
     Defect(
         "a batch of one site and a half", "tasks/environment.py",

@@ -19,12 +19,6 @@ DEFECTS = [
         ("disable scheduled jobs during maintenance",),
     ),
     Defect(
-        "a schedule that cannot run is in order", "celeriac/doctor/machinery.py",
-        '            if job["quarantined"]\n', '            if job["quarantined"] == ""\n',
-        "tests/postgres/commands/test_doctor.py::test_the_doctor_tells_of_schedules_that_no_beat_runs",
-        ("not retrying: is the maintenance running?",),
-    ),
-    Defect(
         "hourly is daily", "celeriac/schedules/expressions/__init__.py",
         '"@hourly": "0 * * * *",', '"@hourly": "0 0 * * *",', WORDS,
         ("`@hourly` for high traffic only",),
@@ -105,13 +99,6 @@ DEFECTS = [
         "nothing is retried in bulk", "tasks/crawl_jobs.py",
         "return many(app, body.job_ids, partial(steer.retry,", "return many(app, [], partial(steer.retry,", DOCUMENT,
         ("the example of five `job_ids`",),
-    ),
-    Defect(
-        "a priority is one too high", "tasks/crawl_jobs.py",
-        "partial(steer.set_priority, priority=body.priority,",
-        "partial(steer.set_priority, priority=body.priority + 1,",
-        DOCUMENT,
-        ("the example `{\"priority\": 50}`",),
     ),
     Defect(
         "a priority stays as it is", "tasks/crawl_jobs.py",

@@ -12,20 +12,6 @@ FORKS = "tests/end_to_end/test_forks.py::test_what_forked_children_call_comes_an
 DEFECTS = [
     # -- whatever a handler does ---------------------------------------------------------------------------------------
     Defect(
-        "what a forked child calls is its parent's follow-up", "celeriac/run/run.py",
-        "return run if run is None or run.generation == forks.generation else None", "return run", f"{FORKS}[prefork]",
-    ),
-    Defect(
-        "a child that leaves its handler goes on as the worker", "celeriac/run/children.py",
-        "            if generation != forks.generation:\n                _end(error)\n", "", f"{FORKS}[solo]",
-    ),
-    Defect(
-        "a terminated child drains its worker", "celeriac/run/children.py",
-        "os.register_at_fork(before=_hold, after_in_parent=_let, after_in_child=_hear)",
-        "os.register_at_fork(before=_hold, after_in_parent=_let, after_in_child=_let)",
-        f"{FORKS}[threads]",
-    ),
-    Defect(
         "a worker that drains and does not end is nobody's finding", "celeriac/insights/fleet/watched.py",
         "WHERE status = 'draining' AND resources ? 'drain_overdue'",
         "WHERE status = 'active' AND resources ? 'drain_overdue'",
@@ -37,25 +23,9 @@ DEFECTS = [
         "tests/pure/test_pulse.py::test_one_that_drains_is_live_until_it_should_have_ended",
     ),
     Defect(
-        "neighbours of a killer are charged", "celeriac/run/traces.py",
-        "return [] if begun is None else [task for task in ids if task not in begun]", "return []",
-        "tests/end_to_end/test_neighbours.py"
-        "::test_neighbours_of_a_killer_that_never_began_run_without_a_loss[prefork]",
-    ),
-    Defect(
         "what is no Exception ends its process", "celeriac/run/children.py",
         "if isinstance(error, Exception) or _is_from_outside(error):", "if isinstance(error, BaseException):",
         f"{ENDS}::test_what_is_no_exception_is_one_failure",
-    ),
-    Defect(
-        "SIGQUIT is Celery's", "celeriac/worker/stops.py",
-        'SIGNALS = ("SIGTERM", "SIGQUIT", "SIGINT", "SIGHUP")', 'SIGNALS = ("SIGTERM", "SIGINT", "SIGHUP")',
-        "tests/end_to_end/test_stops.py::test_who_is_stopped_loses_nothing[`SIGQUIT` to the group-solo]",
-    ),
-    Defect(
-        "a process of the pool ends with its group", "celeriac/run/places.py",
-        "        if hears and current_process().daemon:\n            self._outlast_stops()\n", "",
-        "tests/end_to_end/test_stops.py::test_four_deploys_in_a_row_cost_a_task_nothing[`SIGTERM` to the group]",
     ),
     Defect(
         "an error is judged by what can be pickled of it", "celeriac/run/run.py",
@@ -83,11 +53,6 @@ DEFECTS = [
         "results that are no numbers are sent to Postgres", "celeriac/store/encoding.py",
         '": ", ", ", False, False, False)', '": ", ", ", False, False, True)',
         f"{ENDS}::test_a_result_that_cannot_be_stored_fails_once",
-    ),
-    Defect(
-        "a closed app is kept by its exit hook", "celeriac/dispatch/kicks.py",
-        "        atexit.unregister(self.flush)\n", "",
-        "tests/postgres/test_closed_apps.py::test_of_many_closed_apps_none_stays_alive",
     ),
     Defect(
         "a handler may yield", "celeriac/run/coroutines.py",
@@ -156,11 +121,5 @@ DEFECTS = [
         "a queued job that is to be queued is refused", "celeriac/operate/steer.py",
         "if row.status in (PENDING, CLAIMED)]", "if row.status in ()]",
         "tests/api/test_crawl_jobs_document.py::test_each_of_its_calls_does_what_it_says",
-    ),
-    Defect(
-        "tasks at one time are one visitor", "tasks/chromium.py",
-        "agent = random.choice(agents(self._started().version))", "agent = agents(self._started().version)[0]",
-        "tests/systems/test_store_visits.py"
-        "::test_tasks_at_one_time_are_never_the_same_visitor_and_none_is_known_from_before",
     ),
 ]  # fmt: skip

@@ -20,12 +20,6 @@ DEFECTS = [
         ("the State Document",),
     ),
     Defect(
-        "a review waits for another's rows", "celeriac/store/routines/release.sql",
-        "ORDER BY k.heartbeat_at LIMIT batch FOR UPDATE OF k SKIP LOCKED", "ORDER BY k.heartbeat_at LIMIT batch",
-        f"{REVIEW}::test_two_masters_at_once_do_each_thing_once",
-        ("several Queue Masters beside each other",),
-    ),
-    Defect(
         "waiting jobs are claimed ones", "celeriac/store/states.py",
         '"waiting": (PENDING,),', '"waiting": (CLAIMED,),',
         "tests/pure/test_documented_figures.py::test_the_documents_words_for_a_status_mean_ours",
@@ -42,11 +36,5 @@ DEFECTS = [
         "WHERE role = of_role AND definition -> 'keep' = '0')", "WHERE role = of_role AND definition -> 'keep' = '-1')",
         "tests/postgres/test_keep.py::test_a_finished_task_goes_at_once_or_stays_as_its_role_says",
         ("`removeFinishedJobs: true`: at once",),
-    ),
-    Defect(
-        "silent workers keep their tasks", "celeriac/repair/rescue.py",
-        "tokens = release.stale(connection, TICKETS, minutes)", "tokens = release.stale(connection, 0, minutes)",
-        "tests/end_to_end/test_faults.py::test_a_killed_worker_loses_nothing",
-        ("an orphaned job: its process crashed or hangs",),
     ),
 ]  # fmt: skip

@@ -28,23 +28,10 @@ DEFECTS = [
         ("check if workers are active",),
     ),
     Defect(
-        "a claim's line does not say for whom", "celeriac/run/lines.py",
-        "Claimed task {task.id} ({task.role}){whose}", "Claimed task {task.id} ({task.role})",
-        "tests/end_to_end/test_log_lines.py::test_lines_tell_who_works_at_what",
-        ("“Claimed task 123 (product_resync) for dispensary 456”",),
-    ),
-    Defect(
         "all memory is in use", "celeriac/worker/resources.py",
         '"memory_total_mb": round(self.memory_total_mb, 1),', '"memory_total_mb": round(self.memory_mb, 1),',
         "tests/pure/test_memory.py::test_what_is_measured_is_what_a_heartbeat_tells",
         ("`memoryMb`, `memoryTotalMb`",),
-    ),
-    Defect(
-        "a store that is known stays as it was", "tasks/catalogue.py",
-        "SET name = excluded.name, city = excluded.city, state = excluded.state, updated_at",
-        "SET city = excluded.city, state = excluded.state, updated_at",
-        f"{STORES}::test_a_store_found_again_is_corrected_and_not_resolved_again",
-        ("`handlers/store-discovery.ts`",),
     ),
     Defect(
         "three workers drain no faster than one", "celeriac/store/routines/backlog.sql",
@@ -99,11 +86,6 @@ DEFECTS = [
         ("`claimed_tasks`",),
     ),
     Defect(
-        "what is due is not ready", "celeriac/store/routines/backlog.sql",
-        "backlog.ready + backlog.due + backlog.behind_lock", "backlog.ready + backlog.behind_lock", COUNTED,
-        ("`ready_tasks`",),
-    ),
-    Defect(
         "amber from 60 %", "celeriac/dashboard/words.py",
         'return "ok" if percent < 50 else', 'return "ok" if percent < 60 else',
         "tests/pure/test_dashboard_words.py::test_resources_in_the_words_of_the_workers_dashboard",
@@ -120,12 +102,6 @@ DEFECTS = [
         "AND (worker_id IS NULL OR :again AND", "AND (true OR :again AND",
         "tests/postgres/test_start.py::test_a_ticket_starts_its_tasks_once",
         ("1. claim a task",),
-    ),
-    Defect(
-        "a store's resync has no lock", "tasks/stores.py",
-        'role="product_resync", lock_by="dispensary_id",', 'role="product_resync",',
-        "tests/faults/test_store_locks.py::test_a_stores_tasks_never_overlap_and_no_role_starves",
-        ("one active task a store",),
     ),
     Defect(
         "resyncs of a state are those of all", "tasks/legacy.py",
@@ -145,12 +121,6 @@ DEFECTS = [
         ("type `task_role`",),
     ),
     Defect(
-        "a worker's own name is not taken", "celeriac/settings.py",
-        'worker_id=variables.get("WORKER_ID") or None,', "worker_id=None,",
-        "tests/end_to_end/test_log_lines.py::test_lines_tell_who_works_at_what",
-        ("start with a custom id: `resync-1`",),
-    ),
-    Defect(
         "all stores at midnight", "migrations/versions/0007_planned_resyncs.py",
         "SELECT id, due FROM (\n                SELECT id, starts + lasts * mod(",
         "SELECT id, due FROM (\n                SELECT id, starts + 0 * lasts * mod(",
@@ -162,12 +132,6 @@ DEFECTS = [
         "self._orders.get(timeout=IDLE if self._chromium.runs else None)", "self._orders.get()",
         "tests/outside/test_browser.py::test_a_browser_without_work_closes_and_starts_again",
         ("6. close the browser",),
-    ),
-    Defect(
-        "a menu that does not exist is tried again", "tasks/stores.py",
-        'raise Permanent(f"{store.platform} has no store', 'raise LookupError(f"{store.platform} has no store',
-        f"{STORES}::test_a_store_that_dutchie_does_not_know_fails_at_once",
-        ("`handlers/entry-point-discovery.ts`",),
     ),
     Defect(
         "a heartbeat has no limit of tasks", "celeriac/insights/fleet/capacity.py",
@@ -183,30 +147,10 @@ DEFECTS = [
         ("`ORDER BY priority DESC, created_at ASC`",),
     ),
     Defect(
-        "a resolved store's products are not fetched", "tasks/stores.py",
-        "    product_discovery.delay(dispensary_id)\n", "",
-        f"{STORES}::test_stores_are_found_resolved_and_stocked_each_step_by_the_one_before",
-        ("product discovery",),
-    ),
-    Defect(
         "browsers take no memory", "tasks/stores.py",
         "MEMORY = 400 if WITH_BROWSER else None", "MEMORY = None",
         "tests/outside/test_environment.py"
         "::test_where_stores_have_web_pages_they_are_looked_for_daily_by_workers_with_a_browser_s_memory",
         ("predictable memory",),
-    ),
-    Defect(
-        "a back-off has no figure", "celeriac/metrics/process.py",
-        '    for means in MEANS:\n        samples.put("worker_backing_off"',
-        '    for means in MEANS[:0]:\n        samples.put("worker_backing_off"',
-        "tests/end_to_end/test_metrics_port.py::test_a_worker_tells_what_it_has_run",
-        ("watch for frequent back-offs",),
-    ),
-    Defect(
-        "workers do not know the builds", "tasks/__init__.py",
-        "from tasks import instasites, old_thumbnails,",
-        "from tasks import app as instasites\nfrom tasks import old_thumbnails,",
-        "tests/systems/test_instasites.py::test_another_python_process_enqueues_with_delay",
-        ("`src/tasks/index.ts`",),
     ),
 ]  # fmt: skip

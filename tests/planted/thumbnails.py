@@ -18,27 +18,10 @@ DEFECTS = [
         ("repeated failures, looked at by hand",),
     ),
     Defect(
-        "a build is stale as it begins", "tasks/stale_thumbnails.py",
-        "site.thumbnail_process_started_at < func.now() - timedelta(seconds=seconds))",
-        "site.thumbnail_process_started_at < func.now() - timedelta(seconds=0 * seconds))",
-        f"{STALE}::test_outside_production_15_minutes_are_enough",
-        ("`staleTimestamp`",),
-    ),
-    Defect(
         "what stays stuck is told after a day", "tasks/watching.py",
         "threshold=0, lasts=2 * HOUR,", "threshold=0, lasts=24 * HOUR,",
         f"{STALE}::test_what_stays_stuck_is_told",
         ("hourly checks catch what is stuck within 3 hours",),
-    ),
-    Defect(
-        "no missing thumbnail is enqueued", "tasks/thumbnails.py",
-        "for site_id, account in sites]", "for site_id, account in sites[:0]]", FOUND,
-        ("the job `build-thumbnails`",),
-    ),
-    Defect(
-        "agency websites have no thumbnails", "tasks/thumbnails.py",
-        '{"agency_website": AgencyWebsite, "instasite": Instasite}', '{"instasite": Instasite}', FOUND,
-        ("collection `agency_websites`",),
     ),
     Defect(
         "two checks of stale builds at one time", "tasks/stale_thumbnails.py",
@@ -52,34 +35,21 @@ DEFECTS = [
         ("`QM_HOOKS`",),
     ),
     Defect(
-        "all stuck builds in one transaction", "tasks/stale_thumbnails.py",
-        "oldest = found.limit(BATCH).with_for_update(", "oldest = found.with_for_update(",
-        "tests/faults/test_many_stale_thumbnails.py::test_100_000_stuck_builds_are_reset_in_bounded_batches",
-        ("`updateMany`, in bulk",),
-    ),
-    Defect(
-        "the check of stale builds has no schedule", "beat/__init__.py",
-        '    enqueuing("fix-stale-thumbnails", "0 * * * *", "fix_stale_thumbnails",'
-        ' enabled_by="QM_SITES_FIX_STALE_THUMBNAILS"),\n',
-        "", SCHEDULED,
-        ("`exports.start`, `cron.schedule`", "wait for the next run, see the flag cleared"),
-    ),
-    Defect(
         "stale builds are looked for at half past", "beat/__init__.py",
         '"fix-stale-thumbnails", "0 * * * *"', '"fix-stale-thumbnails", "30 * * * *"',
         "tests/pure/test_documented_figures.py::test_schedules_run_when_the_documents_say",
         ("every hour, `0 * * * *`",),
     ),
     Defect(
-        "a build that is in progress does not say so", "tasks/thumbnails.py",
-        '{"thumbnail_build_in_progress": True,', '{"thumbnail_build_in_progress": False,',
-        f"{BUILT}::test_others_see_that_a_build_is_in_progress_and_since_when",
-        ("`thumbnail_build_in_progress`",),
-    ),
-    Defect(
         "a switch that says nothing is on", "celeriac/settings.py",
         "return SWITCH.get(said, default)", "return SWITCH.get(said, True)",
         "tests/pure/test_settings.py::test_a_switch_says_what_it_says_or_stays_as_it_is_by_default",
         ("`index.js`, where flags switch systems",),
+    ),
+    Defect(
+        "a build that is in progress does not say so", "tasks/thumbnails.py",
+        '{"thumbnail_build_in_progress": True,', '{"thumbnail_build_in_progress": False,',
+        f"{BUILT}::test_others_see_that_a_build_is_in_progress_and_since_when",
+        ("`thumbnail_build_in_progress`",),
     ),
 ]  # fmt: skip
