@@ -78,8 +78,8 @@ async def _details(request: Request, figures: Counted) -> dict[str, list[Finding
     bearer: Bearer | None = request.state.bearer
     if bearer is None or READ not in bearer.may:
         return {}
-    found = [one for one in await figures.doctor() if not one.ok]
-    return {"wrong": [Finding.model_validate(one, from_attributes=True) for one in found]}
+    wrong = [one for one in await figures.doctor() if not one.ok]
+    return {"wrong": [Finding.model_validate(one, from_attributes=True) for one in wrong]}
 
 
 MayBeDetailed = Annotated[dict[str, list[Finding]], Depends(_details)]

@@ -320,7 +320,7 @@ def in_flight() -> bool:
     return isinstance(getcurrent(), Flying)
 
 
-class Greenlets:
+class GreenletPool:
     """The flying greenlets of one loop. They are used again: a new one takes ten times as long as a task needs of it,
     since Python maps memory for its frames.
     """

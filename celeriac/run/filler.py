@@ -56,7 +56,7 @@ LOCKED, PASS = 0.1, 0.5
 SOON = 0.01
 
 
-class Pace:
+class Throughput:
     """How many tasks end a second, of late; `now`: any clock of seconds that never goes back."""
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class Filler:
         self.next_look = 0.0
         self.waits_since: float | None = None
         self.turn = 0
-        self.pace = Pace()
+        self.throughput = Throughput()
         self.away, self.held_up = Away(), HeldUp(flights.app.database)
 
     def bring(self, ask: Ask) -> None:
@@ -130,7 +130,7 @@ class Filler:
         return most - max(under_way - self.flights.down, under_way - self.flights.limit)
 
     def _ahead(self) -> int:
-        return int(min(self.pace.rate(time.monotonic()) * AHEAD, self.flights.limit // 2))
+        return int(min(self.throughput.rate(time.monotonic()) * AHEAD, self.flights.limit // 2))
 
     def is_worth_it(self) -> bool:
         """Return whether so many more tasks fit that a pass is not too dear."""

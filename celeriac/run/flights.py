@@ -88,7 +88,7 @@ class Flights:
         ]
         if on_loop:
             self.loop = asyncio.new_event_loop()
-            self.greenlets = coroutines.Greenlets()
+            self.greenlets = coroutines.GreenletPool()
             self.waiting: deque[Flight] = deque()
             self.in_air = 0
             self.loop_thread = threading.Thread(target=self._run_loop, name="celeriac-loop", daemon=True)
@@ -398,7 +398,7 @@ class Flights:
             self.down -= len(flights)
         for ticket in {f.ticket for f in flights}:
             self._tell(ticket, [f for f in flights if f.ticket is ticket])
-        self.filler.pace.add(len(flights), time.monotonic())
+        self.filler.throughput.add(len(flights), time.monotonic())
         if self.filler.is_worth_it():
             self.filler.woken.set()
 

@@ -245,6 +245,7 @@ RELIED_ON: Mapping[str, Relied] = {
     "django.db.transaction.Atomic._from_testcase": Relied(
         "attribute", "`run` and `drain` of `celeriac.testing` find nothing in Django's TestCase"
     ),
+    "gevent.hub.LoopExit": Relied("class", "a child that a greenlet forked ends with a traceback once it is through"),
     "gevent.socket.wait_read": Relied("(fileno, timeout, timeout_exc)", "no pool `-P gevent`"),
     "gevent.socket.wait_write": Relied("(fileno, timeout, timeout_exc, event)", "as of `wait_read`"),
     "kombu.messaging.Producer._prepare": Relied(

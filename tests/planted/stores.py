@@ -148,7 +148,7 @@ DEFECTS = [
     ),
     Defect(
         "browsers take no memory", "tasks/stores.py",
-        "MEMORY = 400 if WITH_BROWSER else None", "MEMORY = None",
+        "MEMORY = browser.MEMORY if WITH_BROWSER else None", "MEMORY = None",
         "tests/outside/test_environment.py"
         "::test_where_stores_have_web_pages_they_are_looked_for_daily_by_workers_with_a_browser_s_memory",
         ("predictable memory",),

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from celeriac.run.coroutines import Greenlets, _await_here, in_flight
-from celeriac.run.filler import OF_LATE, Pace
+from celeriac.run.coroutines import GreenletPool, _await_here, in_flight
+from celeriac.run.filler import OF_LATE, Throughput
 
 whose: ContextVar[int] = ContextVar("whose", default=0)
 
@@ -20,7 +20,7 @@ def flown(*acts: Any) -> list[Any]:
     """What each function came to, one after the other on the same greenlet: its error, or None."""
 
     async def fly() -> list[Any]:
-        greenlets, ended = Greenlets(), []
+        greenlets, ended = GreenletPool(), []
         for act in acts:
             try:
                 ended.append(await greenlets.spawn(act))
@@ -46,7 +46,7 @@ def test_an_error_is_that_of_one_task_and_the_greenlet_serves_the_next() -> None
 def test_each_task_has_its_own_context() -> None:
     seen: list[int] = []
 
-    async def of(n: int, greenlets: Greenlets) -> None:
+    async def of(n: int, greenlets: GreenletPool) -> None:
         whose.set(n)
 
         def act() -> None:
@@ -57,7 +57,7 @@ def test_each_task_has_its_own_context() -> None:
         await greenlets.spawn(act)
 
     async def fly() -> None:
-        greenlets = Greenlets()
+        greenlets = GreenletPool()
         for first in (1, 3):
             await asyncio.gather(of(first, greenlets), of(first + 1, greenlets))
 
@@ -71,7 +71,7 @@ def test_one_that_waits_for_its_next_task_keeps_nothing_of_the_last() -> None:
             """Nothing."""
 
     async def fly() -> None:
-        greenlets, act = Greenlets(), Kept()
+        greenlets, act = GreenletPool(), Kept()
         await greenlets.spawn(act)
         kept = weakref.ref(act)
         del act
@@ -83,7 +83,7 @@ def test_one_that_waits_for_its_next_task_keeps_nothing_of_the_last() -> None:
 
 @pytest.mark.parametrize("rate", [10, 1_000])
 def test_a_pace_is_how_many_ended_a_second_of_late(rate: int) -> None:
-    pace = Pace()
+    pace = Throughput()
     for n in range(2 * rate):
         pace.add(1, n / rate)
     assert pace.rate(2.0) == pytest.approx(rate, rel=0.25)
