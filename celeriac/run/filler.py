@@ -307,7 +307,7 @@ class Filler:
 
     def _give_back(self) -> None:
         """Hand back what has not begun, and tickets from Redis that were not started."""
-        self.flights.turn_back()
+        self.flights.look_at_waiting()
         while self.brought:
             ask = self.brought[0]
             with self.app.database.transaction() as connection:

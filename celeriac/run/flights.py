@@ -8,6 +8,7 @@ thread, and another watches the coroutines.
 from __future__ import annotations
 
 import asyncio
+import contextvars
 import logging
 import os
 import threading
@@ -76,7 +77,8 @@ class Flights:
         self.lock = threading.Lock()
         self.flights: dict[int, Flight] = {}
         self.landed: list[Flight] = []
-        self.down = 0
+        self.waiting: deque[Flight] = deque()
+        self.down = self.in_air = 0
         self.landing, self.over = threading.Event(), threading.Event()
         self.executor = ThreadPoolExecutor(1, "celeriac-handler")
         self.resize(limit)
@@ -89,8 +91,6 @@ class Flights:
         if on_loop:
             self.loop = asyncio.new_event_loop()
             self.greenlets = coroutines.GreenletPool()
-            self.waiting: deque[Flight] = deque()
-            self.in_air = 0
             self.loop_thread = threading.Thread(target=self._run_loop, name="celeriac-loop", daemon=True)
             self.watch = FlightWatch(self)
             self.threads += [
@@ -104,6 +104,7 @@ class Flights:
         self.limit = limit
         self.places = min(THREADS, limit) if self.on_loop else limit
         self.executor._max_workers = self.places
+        self.look_at_waiting()
 
     def start(self) -> None:
         if self.on_loop:
@@ -195,10 +196,11 @@ class Flights:
                 self._turn_back([flight])
                 continue
             self.in_air += 1
-            flight.task = self.loop.create_task(self._fly_on_loop(flight))
+            # What one handler sets in its context is nothing to the next, whose slot it leaves.
+            flight.task = self.loop.create_task(self._fly_on_loop(flight), context=contextvars.Context())
 
-    def turn_back(self) -> None:
-        """Hand back what waits for the loop: the worker stops."""
+    def look_at_waiting(self) -> None:
+        """Begin what waits for the loop, as there may be more slots, or hand it back, as the worker may stop."""
         if self.on_loop and self.waiting:
             self.loop.call_soon_threadsafe(self.take_off)
 

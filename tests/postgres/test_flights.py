@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 import pytest
@@ -325,3 +326,32 @@ def test_what_waited_for_a_slot_beyond_its_lease_does_not_begin(
         monkeypatch.undo()
         until(completed(rows, N), "all to end")
     assert gate.began == N
+
+
+def test_more_slots_are_filled_with_what_waits(rows: Rows, app: Celeriac, gate: Gate) -> None:
+    with flying(app) as flights:
+        until(lambda: len(flights.waiting) == AHEAD, "some to wait for a slot")
+        flights.resize(flights.limit + 1)
+        until(lambda: gate.most == flights.limit, "the new slot to be filled")
+        gate.open(flights)
+        until(completed(rows, N), "all to end")
+
+
+def test_nothing_of_a_tasks_context_reaches_the_one_that_gets_its_slot(
+    rows: Rows, app: Celeriac, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whose: ContextVar[str] = ContextVar("whose", default="nobody's")
+    seen: list[str] = []
+
+    @app.task(role="work", shared=False, batch_size=100, window=100)
+    async def work() -> None:
+        seen.append(whose.get())
+        whose.set("another's")
+        await asyncio.sleep(0.2)
+
+    app.register_roles()
+    app.tasks["work"].bulk(() for _ in range(N))
+    monkeypatch.setattr(Filler, "_ahead", lambda _: N)
+    with flying(app):
+        until(completed(rows, N), "all to end")
+    assert seen == ["nobody's"] * N
