@@ -344,6 +344,7 @@ class GreenletPool:
                 awaitable = flying.throw(error)
             else:
                 awaitable = flying.switch(value)
+        flying.gr_context = None
         if len(self._idle) < self.KEPT:
             self._idle.append(flying)
         if awaitable.error is not None:

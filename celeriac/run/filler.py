@@ -111,7 +111,9 @@ class Filler:
         """Fill what is free, and return how long (seconds) to wait before the next attempt."""
         for ask in list(self.doubts):
             self._begin_unless_locked(ask)
-        if shared.closed() or descriptors.has_few():
+        self.flights.is_short = descriptors.has_few()
+        self.flights.look_at_waiting()
+        if self.flights.is_short or shared.closed():
             self._give_back()
             return LOOK_EVERY
         while self.brought and self.room() > 0:
@@ -126,8 +128,9 @@ class Filler:
         """Return how many more tasks the process may have: those that wait for a slot to be free in a moment as well.
         What has ended and is not settled needs no slot; there may be as many of them as there are slots.
         """
-        most, under_way = self.flights.limit + self._ahead(), len(self.flights.flights)
-        return most - max(under_way - self.flights.down, under_way - self.flights.limit)
+        with self.flights.lock:
+            under_way, down = len(self.flights.flights), self.flights.down
+        return self.flights.limit + self._ahead() - max(under_way - down, under_way - self.flights.limit)
 
     def _ahead(self) -> int:
         return int(min(self.throughput.rate(time.monotonic()) * AHEAD, self.flights.limit // 2))
@@ -306,8 +309,7 @@ class Filler:
         return known
 
     def _give_back(self) -> None:
-        """Hand back what has not begun, and tickets from Redis that were not started."""
-        self.flights.look_at_waiting()
+        """Hand back tickets that came from Redis and were not started."""
         while self.brought:
             ask = self.brought[0]
             with self.app.database.transaction() as connection:

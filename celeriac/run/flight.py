@@ -10,6 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -68,13 +69,14 @@ class SharedTicket:
         return time.monotonic() - max(shared.renewed(), self.started_at) > self.role.stale_after * LEASE_USED
 
     def give_up_waiting(self) -> None:
-        """Do nothing: no task of this ticket waits, all have begun."""
+        """Do nothing: its tasks run beside each other, and those that wait for a slot are looked after all the time."""
 
 
 @dataclass(eq=False, slots=True)
 class Flight:
     """One task in flight. `broke`: an error of the engine's own, or one that ends a process.
-    `why_back`: it never began. `is_down`: it has ended, and its slot is free.
+    `why_back`: it never began. `is_down`: it needs no slot, for it has ended, or goes
+    back. `in_line`: its place in the line for a thread.
 
     `is_late`: a thread writes its outcome, with what its handler wrote, once somebody's lock is gone.
     """
@@ -87,6 +89,7 @@ class Flight:
     why_back: bool = False
     is_late: bool = False
     is_down: bool = False
+    in_line: Future[None] | None = None
     task: asyncio.Task[None] | None = None
 
 
@@ -99,11 +102,13 @@ class InFlight(Protocol):
     lock: threading.Lock
     flights: dict[int, Flight]
     down: int
+    is_short: bool
     over: threading.Event
     loop: asyncio.AbstractEventLoop
     loop_thread: threading.Thread
 
     def look_at_waiting(self) -> None: ...
+    def pick_up(self, flight: Flight) -> None: ...
     def room_for(self, role: Role) -> int: ...
     def shares_loop(self, role: str) -> bool: ...
     def launch(self, flights: Sequence[Flight]) -> None: ...
@@ -138,7 +143,11 @@ class FlightWatch:
     def look(self) -> None:
         now = time.monotonic()
         with self.flights.lock:
-            under_way = [f for f in self.flights.flights.values() if f.run.awaited is not None]
+            flights = list(self.flights.flights.values())
+        for flight in flights:
+            if flight.task is not None and flight.task.done() and not flight.is_down:
+                self.flights.loop.call_soon_threadsafe(self.flights.pick_up, flight)
+        under_way = [f for f in flights if f.run.awaited is not None]
         for flight in under_way:
             run = flight.run
             if flight.ticket.lease_ends_soon():

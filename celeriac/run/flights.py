@@ -49,16 +49,20 @@ SETTLE_EVERY = 0.01
 #: How long (seconds) an outcome waits for somebody else's lock before the others get their turn.
 LOCKED = 0.1
 
+#: How long (seconds) a task that was claimed ahead waits for a slot before it is handed back.
+PATIENCE = 1.0
+
 #: Threads for handlers that are not `async def`.
 THREADS = 32
 
 
 class Flights:
-    """The flights of one process, at most `limit` at once.
+    """The flights of one process, of which at most `limit` run at once; others wait for a slot or to be settled.
     `served()`: the roles it takes; `ran(role, n)` gets run counts.
 
     `on_loop`: coroutines share an event loop, and other handlers a few threads;
-    otherwise each slot has a thread, or a greenlet under gevent.
+    otherwise each slot has a thread, or a greenlet under gevent. `down`: how many are to be settled or handed back;
+    `in_air`: how many are on the loop; `is_short`: something is short here, and nothing begins.
     """
 
     def __init__(
@@ -79,6 +83,7 @@ class Flights:
         self.landed: list[Flight] = []
         self.waiting: deque[Flight] = deque()
         self.down = self.in_air = 0
+        self.is_short = False
         self.landing, self.over = threading.Event(), threading.Event()
         self.executor = ThreadPoolExecutor(1, "celeriac-handler")
         self.resize(limit)
@@ -170,7 +175,7 @@ class Flights:
         errors: list[RuntimeError] = []
         for flight in flights:
             try:
-                self.executor.submit(self._fly_in_thread, flight)
+                flight.in_line = self.executor.submit(self._fly_in_thread, flight)
             except RuntimeError as error:
                 errors.append(error)
         if not errors:
@@ -186,11 +191,8 @@ class Flights:
         self.take_off()
 
     def take_off(self) -> None:
-        """Begin waiting tasks in the free slots of the loop, or hand back those that must not begin any more."""
-        if shared.closed():
-            self._turn_back(self.waiting)
-            self.waiting.clear()
-        while self.waiting and self.in_air < self.limit:
+        """Begin waiting tasks in the free slots of the loop, and hand back those that must not begin here."""
+        while self.waiting and self.in_air < self.limit and not self._is_shut():
             flight = self.waiting.popleft()
             if flight.ticket.lease_ends_soon():
                 self._turn_back([flight])
@@ -198,11 +200,24 @@ class Flights:
             self.in_air += 1
             # What one handler sets in its context is nothing to the next, whose slot it leaves.
             flight.task = self.loop.create_task(self._fly_on_loop(flight), context=contextvars.Context())
+        while self.waiting and self._waits_in_vain(self.waiting[0]):
+            self._turn_back([self.waiting.popleft()])
 
     def look_at_waiting(self) -> None:
-        """Begin what waits for the loop, as there may be more slots, or hand it back, as the worker may stop."""
-        if self.on_loop and self.waiting:
+        """Have what waits for a slot begin, as there may be more of them, or come back where it waits in vain."""
+        if self.waiting:
             self.loop.call_soon_threadsafe(self.take_off)
+        with self.lock:
+            in_line = [f for f in self.flights.values() if f.in_line is not None and self._waits_in_vain(f)]
+        self._turn_back([f for f in in_line if f.in_line.cancel()])  # type: ignore[union-attr]
+
+    def _is_shut(self) -> bool:
+        """Return whether nothing may begin here now."""
+        return self.is_short or shared.closed()
+
+    def _waits_in_vain(self, flight: Flight) -> bool:
+        """Return whether the slot that was to be free in a moment is not, or nothing begins here any more."""
+        return self._is_shut() or time.monotonic() - flight.ticket.started_at > PATIENCE
 
     def _turn_back(self, flights: Collection[Flight]) -> None:
         for flight in flights:
@@ -226,9 +241,17 @@ class Flights:
             if self.waiting:
                 self.take_off()
 
+    def pick_up(self, flight: Flight) -> None:
+        """Hand back a task whose asyncio task somebody has cancelled before its first step: then nothing of it runs."""
+        if not flight.is_down:
+            self.in_air -= 1
+            self._turn_back([flight])
+            self.take_off()
+
     def _fly_in_thread(self, flight: Flight) -> None:
         """Run the task in this thread, unless it must not begin any more since it was launched."""
-        if shared.closed() or flight.ticket.lease_ends_soon():
+        flight.in_line = None
+        if self._is_shut() or flight.ticket.lease_ends_soon():
             self._turn_back([flight])
             return
         try:
@@ -390,17 +413,18 @@ class Flights:
             self._end([flight])
 
     def _end(self, flights: Sequence[Flight]) -> None:
-        """Remove these flights: their tasks are no longer this process's."""
-        if not flights:
-            return
+        """Remove those of these flights that are still there: their tasks are no longer this process's."""
         with self.lock:
+            flights = [f for f in flights if self.flights.get(f.run.task.id) is f]
             for flight in flights:
-                self.flights.pop(flight.run.task.id, None)
+                del self.flights[flight.run.task.id]
                 flight.ticket.left -= 1
             self.down -= len(flights)
+        if not flights:
+            return
         for ticket in {f.ticket for f in flights}:
             self._tell(ticket, [f for f in flights if f.ticket is ticket])
-        self.filler.throughput.add(len(flights), time.monotonic())
+        self.filler.throughput.add(sum(f.began > 0 for f in flights), time.monotonic())
         if self.filler.is_worth_it():
             self.filler.woken.set()
 

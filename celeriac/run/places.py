@@ -182,6 +182,7 @@ class Places:
         self._lock = threading.Lock()
         self._taken: dict[int, SharedPlace] = {}
         self._free: list[int] = []
+        self._made = 0
 
     def take(self) -> Place:
         """Return this thread's place for a ticket."""
@@ -192,7 +193,10 @@ class Places:
             self.only.listen()
             return self.only
         with self._lock:
-            place = self.kind(heappop(self._free) if self._free else len(self._taken))
+            if not self._free:
+                heappush(self._free, self._made)
+                self._made += 1
+            place = self.kind(heappop(self._free))
             self._taken[threading.get_ident()] = place
         return place
 

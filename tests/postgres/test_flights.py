@@ -70,8 +70,8 @@ def ran(app: Celeriac) -> list[str]:
 
 
 @contextmanager
-def flying(app: Celeriac) -> Iterator[Flights]:
-    flights = Flights(app, 8, lambda: [app.roles.get("work").role], lambda *_: None, on_loop=True)  # type: ignore[union-attr]
+def flying(app: Celeriac, *, on_loop: bool = True) -> Iterator[Flights]:
+    flights = Flights(app, 8, lambda: [app.roles.get("work").role], lambda *_: None, on_loop=on_loop)  # type: ignore[union-attr]
     flights.start()
     try:
         yield flights
@@ -355,3 +355,79 @@ def test_nothing_of_a_tasks_context_reaches_the_one_that_gets_its_slot(
     with flying(app):
         until(completed(rows, N), "all to end")
     assert seen == ["nobody's"] * N
+
+
+def pending(rows: Rows) -> int:
+    return int(rows.one("SELECT count(*) FROM worker_tasks WHERE status = 'pending'"))
+
+
+def test_what_waits_for_a_slot_in_vain_is_handed_back(
+    rows: Rows, app: Celeriac, gate: Gate, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with flying(app) as flights:
+        until(lambda: len(flights.waiting) == AHEAD, "some to wait for a slot")
+        monkeypatch.setattr(Filler, "_ahead", lambda _: 0)
+        monkeypatch.setattr("celeriac.run.flights.PATIENCE", 0.0)
+        until(lambda: pending(rows) == N - flights.limit, "them to be handed back")
+        gate.open(flights)
+        until(completed(rows, N), "all to end")
+    assert gate.began == N
+    assert rows.one("SELECT max(losses) FROM worker_tasks") == 0
+
+
+def test_what_waits_for_a_thread_in_vain_is_handed_back(
+    rows: Rows, app: Celeriac, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go_on = threading.Event()
+
+    @app.task(role="work", shared=False, batch_size=100, window=100)
+    def work() -> None:
+        assert go_on.wait(60)
+
+    app.register_roles()
+    app.tasks["work"].bulk(() for _ in range(N))
+    monkeypatch.setattr(Filler, "_ahead", lambda _: AHEAD)
+    with flying(app, on_loop=False) as flights:
+        until(lambda: pending(rows) == N - flights.limit - AHEAD, "some to wait for a thread")
+        monkeypatch.setattr(Filler, "_ahead", lambda _: 0)
+        monkeypatch.setattr("celeriac.run.flights.PATIENCE", 0.0)
+        until(lambda: pending(rows) == N - flights.limit, "them to be handed back")
+        go_on.set()
+        until(completed(rows, N), "all to end")
+    assert rows.one("SELECT max(losses) FROM worker_tasks") == 0
+
+
+def test_a_locked_row_among_many_costs_no_slot(
+    rows: Rows, app: Celeriac, gate: Gate, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Outcomes that meet the lock are tried by halves: each counts once."""
+    with flying(app) as flights:
+        until(lambda: gate.under_way == flights.limit, "all slots to be taken")
+        with database.transaction() as other:
+            other.exec_driver_sql("""UPDATE celeriac.worker_tasks SET priority = 7
+                WHERE id = (SELECT min(id) FROM celeriac.worker_tasks WHERE status = 'running')""")
+            gate.open(flights)
+            until(lambda: "Somebody's lock is in the way" in caplog.text, "an outcome to meet the lock")
+        until(completed(rows, N), "all to end")
+        until(lambda: not flights.flights, "all to land")
+        assert (flights.down, flights.filler.room()) == (0, flights.limit + AHEAD)
+
+
+def test_a_coroutine_that_is_cancelled_before_it_begins_runs_later(app: Celeriac, rows: Rows) -> None:
+    """As by a handler that cancels all asyncio tasks."""
+    ran: list[str] = []
+
+    @app.task(role="work", shared=False, bind=True)
+    async def work(self: Any) -> None:
+        ran.append(self.request.id)
+        if len(ran) == 1:
+            for other in asyncio.all_tasks() - {asyncio.current_task()}:
+                other.cancel()
+
+    app.register_roles()
+    ids = [result.id for result in app.tasks["work"].bulk(() for _ in range(N))]
+    with flying(app) as flights:
+        until(completed(rows, N), "all to end")
+        assert flights.in_air == 0
+    assert sorted(ran) == sorted(ids)
+    assert rows.one("SELECT max(losses) FROM worker_tasks") == 0
