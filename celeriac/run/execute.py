@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from operator import attrgetter
 from types import FunctionType
 from typing import Any, TypeVar
 
@@ -66,10 +67,22 @@ def is_plain(task: Any) -> bool:
     return (
         not (prerun.receivers or postrun.receivers or success.receivers)
         and _overrides_nothing(task.__class__, task.app.loader.__class__)
-        and originals.call_is_celerys()
+        and _call_is_celerys()
         and type(tracer) is FunctionType
         and tracer.__code__.co_filename == trace.__file__
     )
+
+
+_CALL = originals.celerys(CeleryTask, "__call__")
+
+
+def _call_is_celerys() -> bool:
+    """Return whether `Task.__call__` is Celery's; a Celery worker wraps it in a function of its own."""
+    call: Any = vars(CeleryTask)["__call__"]
+    if call is _CALL:
+        return True
+    is_protection = type(call) is FunctionType and call.__code__.co_filename == trace.__file__
+    return is_protection and _CALL in map(attrgetter("cell_contents"), call.__closure__ or ())
 
 
 @lru_cache(maxsize=1024)
@@ -119,7 +132,8 @@ def directly(app: HandlerApp, role: str, *, together: bool = False) -> Iterator[
     _task_stack.push(task)
     task.request_stack.push(context)
     try:
-        yield Direct(task, context, app.backend, Requests(app), not task.ignore_result, logs_successes(), together)
+        keeps, logs = not task.ignore_result, trace.logger.isEnabledFor(logging.INFO)
+        yield Direct(task, context, app.backend, Requests(app), keeps, logs, together)
     finally:
         task.request_stack.pop()
         _task_stack.pop()

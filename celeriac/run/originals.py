@@ -7,11 +7,8 @@ identity, at each call. A function that was replaced before this module was impo
 from __future__ import annotations
 
 import sys
-from operator import attrgetter
 from types import FunctionType
-from typing import Any
 
-from celery.app import trace
 from celery.app.amqp import AMQP
 from celery.app.base import Celery
 from celery.app.task import Task
@@ -19,17 +16,16 @@ from celery.beat import Scheduler
 from kombu.messaging import Producer
 
 
-def _celerys(owner: type, name: str) -> object:
+def celerys(owner: type, name: str) -> object:
     """Return the function as its package defines it, or a new object, identical to nothing, if it was replaced."""
     function = vars(owner)[name]
     defined = sys.modules[owner.__module__].__file__
     return function if type(function) is FunctionType and function.__code__.co_filename == defined else object()
 
 
-_DELAY, _APPLY_ASYNC = _celerys(Task, "delay"), _celerys(Task, "apply_async")
-_SEND_TASK, _AS_TASK = _celerys(Celery, "send_task"), _celerys(AMQP, "as_task_v2")
-_PUBLISH, _APPLY_ENTRY = _celerys(Producer, "publish"), _celerys(Scheduler, "apply_entry")
-_CALL = _celerys(Task, "__call__")
+_DELAY, _APPLY_ASYNC = celerys(Task, "delay"), celerys(Task, "apply_async")
+_SEND_TASK, _AS_TASK = celerys(Celery, "send_task"), celerys(AMQP, "as_task_v2")
+_PUBLISH, _APPLY_ENTRY = celerys(Producer, "publish"), celerys(Scheduler, "apply_entry")
 
 # These are views of the classes' dicts, not copies.
 _task, _app, _amqp, _producer, _scheduler = map(vars, (Task, Celery, AMQP, Producer, Scheduler))
@@ -55,12 +51,3 @@ def sending_is_celerys() -> bool:
         and _amqp["as_task_v2"] is _AS_TASK
         and _producer["publish"] is _PUBLISH
     )
-
-
-def call_is_celerys() -> bool:
-    """Return whether `Task.__call__` is Celery's; a Celery worker wraps it in a function of its own."""
-    call: Any = _task["__call__"]
-    if call is _CALL:
-        return True
-    is_protection = type(call) is FunctionType and call.__code__.co_filename == trace.__file__
-    return is_protection and _CALL in map(attrgetter("cell_contents"), call.__closure__ or ())
