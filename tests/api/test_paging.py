@@ -17,7 +17,8 @@ DOCUMENT = document()
 
 #: What has lists in it and is none: a document of one thing.
 ONE_THING = {
-    "/healthz", "/readyz", "/openapi.json", "/api/tasks/counts", "/api/admin/jobs/stats", "/api/tasks/{task}", "/api/tasks/{task}/history",
+    "/healthz", "/readyz",
+    "/openapi.json", "/api/tasks/counts", "/api/admin/jobs/stats", "/api/tasks/{task}", "/api/tasks/{task}/history",
     "/api/tasks/{task}/log", "/api/tasks/{task}/why", "/api/workflows/{workflow}",
     "/api/workers/{worker_id}/heartbeat", "/api/bulk/{number}", "/api/doctor", "/api/roles/{role}/waits",
     "/api/workers/{worker_id}/hour", "/api/shares/account",
