@@ -144,6 +144,7 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
         "insights.blockers.ON_TASK": [
             {"id": 1, "token": TOKEN, "role": "work", "account": "", "priority": 0, "due": "2026-01-01"}
         ],
+        "insights.shared_slots.AT_WORK": [{}],
         "insights.held.HELD": [{"worker_id": worker, "tokens": [TOKEN], "most": SELECTED} for worker in ("w", "x")],
         "insights.held.LATER": [{"lanes": ["work", "nothing"], "most": SELECTED}],
         "insights.held.WHICH_OF": [
