@@ -310,14 +310,22 @@ GROUPS: Mapping[Group, Sequence[str]] = {
 
 
 def measure(app: Celeriac, connection: Connection, rules: Iterable[Rule]) -> dict[str, list[Measured]]:
-    """Return, by measure, the values these rules need, without unreadable ones. Within a transaction."""
+    """Return, by measure, the values these rules need, without unreadable ones. Within a transaction.
+
+    Where the schema is not this code's, that is what is wrong, and no error of what cannot be read is logged.
+    """
     wanted = {measure_of(rule) for rule in rules}
     measured: dict[str, list[Measured]] = {}
+
+    def read(group: Group) -> list[Measured] | None:
+        is_anothers = any(one.value for name in GROUPS[_schema] for one in measured.get(name, ()))
+        return _read(app, connection, group, quietly=is_anothers)
+
     for group, names in GROUPS.items():
-        if wanted & {*names} and (values := _read(app, connection, group)) is not None:
+        if wanted & {*names} and (values := read(group)) is not None:
             measured |= {name: [one for one in values if one.measure == name] for name in names}
     for rule in rules:
-        if not isinstance(rule.measure, str) and (values := _read(app, connection, _of_application(rule))) is not None:
+        if not isinstance(rule.measure, str) and (values := read(_of_application(rule))) is not None:
             measured[rule.name] = values
     return measured
 
@@ -346,10 +354,10 @@ def _is_text(said: str) -> bool:
     return "\0" not in said and not any("\ud800" <= letter <= "\udfff" for letter in said)
 
 
-def _read(app: Celeriac, connection: Connection, group: Group) -> list[Measured] | None:
-    """Return a group's values; None, after a log line, if it cannot be read. Raises if this connection is lost.
+def _read(app: Celeriac, connection: Connection, group: Group, *, quietly: bool) -> list[Measured] | None:
+    """Return a group's values; None, after a log line unless `quietly`, if it cannot be read.
 
-    An application's function may use other databases, whose errors look the same.
+    Raises if this connection is lost. An application's function may use other databases, whose errors look the same.
     """
     connection.exec_driver_sql("SAVEPOINT measured")
     try:
@@ -358,7 +366,8 @@ def _read(app: Celeriac, connection: Connection, group: Group) -> list[Measured]
         if connection.invalidated:
             raise
         connection.exec_driver_sql("ROLLBACK TO SAVEPOINT measured")
-        log_error(logger, error, "What alerts are about could not be read")
+        if not quietly:
+            log_error(logger, error, "What alerts are about could not be read")
         return None
     connection.exec_driver_sql("RELEASE SAVEPOINT measured")
     return values

@@ -70,6 +70,7 @@ def overview(app: Celeriac) -> dict[str, Any]:
     except ConfigurationError:
         redis = False
     with app.database.reading() as connection:
+        connection.exec_driver_sql("SELECT 'celeriac.tasks'::regclass")  # there is nothing to say of an empty database
         judged = judge(connection, app)
     now = {"wrong": judged.wrong, "unread": judged.unread, "redis": redis}
     try:
