@@ -6,10 +6,6 @@ import errno
 import os
 import resource
 
-#: A process may have this many from its worker's start on, where its hard limit allows. No more: programs that a
-#: handler starts may close each that they could have, and a hard limit may be a billion.
-ENOUGH = 65_536
-
 #: How many have to be left for a task, and for a process to report and to end: a share of what its tasks can have, and
 #: at most so many.
 SHARE, MOST = 1 / 8, 64
@@ -18,10 +14,13 @@ SHARE, MOST = 1 / 8, 64
 _own = 0
 
 
-def allow_more() -> tuple[int, int] | None:
-    """Raise the soft limit towards the hard one, and return both if that was to be done. Children inherit it."""
+def allow(needed: int) -> tuple[int, int] | None:
+    """Raise a soft limit below what is needed, as far as the hard one allows, and return both if that was to be done.
+
+    No further: `select()` takes no descriptor above 1,023, and programs that a handler starts inherit the limit.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    enough = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
+    enough = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
     if soft == resource.RLIM_INFINITY or soft >= enough:
         return None
     try:
