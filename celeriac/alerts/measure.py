@@ -253,12 +253,13 @@ def _trouble(_: Celeriac, connection: Connection) -> Iterable[Measured]:
 
 def _fairness(_: Celeriac, connection: Connection) -> Iterable[Measured]:
     with lookups(connection):
-        lags, lines = rounds.lags(connection), rounds.in_line(connection)
+        lines = rounds.in_line(connection)
+        lags = rounds.lags(connection, lines)
     return [_fairness_lag(role, value, lines.get(role)) for role, value in lags.items()]
 
 
 def _fairness_lag(role: str, value: float, line: rounds.InLine | None) -> Measured:
-    if line is None or not line.is_unfair:
+    if line is None:
         return Measured("fairness_lag", role, value)
     waits = f"a task of an account that runs nothing waits for {line.seconds:.0f} s behind what others have claimed"
     cure = (

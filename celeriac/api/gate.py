@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import logging
 import math
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from anyio import move_on_after
 from sqlalchemy.exc import SQLAlchemyError
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from celeriac.api.limits import Buckets
+from celeriac.api.limits import ASIDE, Buckets
 from celeriac.api.problems import Problem, from_exception
 from celeriac.api.protocol import SECURITY_HEADERS
 from celeriac.api.shared import SharedBy
 from celeriac.api.veil import Veil
 from celeriac.api.versions import asked_path
+from celeriac.errors import ConfigurationError
 from celeriac.operate import tokens
 from celeriac.store.failures import in_a_line, log_error
 
@@ -72,24 +75,29 @@ class Gate:
         await self.app(scope, Body(scope, receive, self.most_bytes), sender)
 
     async def _known(self, scope: Scope) -> tokens.Bearer | None:
-        """Return who asks where nobody has to be known: a token that is not valid, or cannot be checked, is none."""
-        if "authorization" not in Headers(scope=scope):
-            return None
-        try:
-            return await self._admit(scope)
-        except (Problem, SQLAlchemyError):
-            return None
+        """Return who asks where nobody has to be known: a token that is not valid, cannot be checked in time, or asks
+        too often, is none.
+        """
+        with suppress(SQLAlchemyError, ConfigurationError), move_on_after(ASIDE):
+            _, bearer = await self._presented(scope)
+            if bearer is not None and not self.requests.take(bearer.id):
+                return bearer
+        return None
 
     async def _admit(self, scope: Scope) -> tokens.Bearer:
         address = scope["client"][0] if scope.get("client") else ""
-        scheme, _, presented = Headers(scope=scope).get("authorization", "").partition(" ")
-        bearer = await self._bearer(presented.strip()) if scheme.lower() == "bearer" else None
+        scheme, bearer = await self._presented(scope)
         if bearer is None:
             wait = self.failures.take(address)
             _refuse_until(wait, "too many requests without a valid token came from this address")
             raise _not_admitted(scheme)
         _refuse_until(self.requests.take(bearer.id), f"the token {bearer.name!r} asks too often")
         return bearer
+
+    async def _presented(self, scope: Scope) -> tuple[str, tokens.Bearer | None]:
+        """Return the scheme of what is presented, empty if nothing is, and its bearer."""
+        scheme, _, presented = Headers(scope=scope).get("authorization", "").partition(" ")
+        return scheme, await self._bearer(presented.strip()) if scheme.lower() == "bearer" else None
 
     async def _bearer(self, presented: str) -> tokens.Bearer | None:
         """Return the token's bearer. Well-formed tokens are always checked: others' failures lock nobody out."""

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from typing import TYPE_CHECKING, Annotated, Literal
 
+from anyio import move_on_after
 from fastapi import APIRouter, Depends, Request
 from pydantic import BaseModel, Field
 from sqlalchemy.exc import SQLAlchemyError
 
 from celeriac.api.app import Counted
 from celeriac.api.doctor import Finding
+from celeriac.api.limits import ASIDE
 from celeriac.api.problems import Problem
 from celeriac.errors import ConfigurationError
 from celeriac.operate.tokens import READ, Bearer
+from celeriac.store.failures import log_error
 from celeriac.store.migrate import unapplied
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
+
+logger = logging.getLogger(__name__)
 
 router = APIRouter(tags=["health"])
 
@@ -26,7 +32,7 @@ HOLDS = 1.0
 
 
 class Details(BaseModel):
-    """Left out without a token, and for one that may not read."""
+    """Left out without a token, for one that may not read, and where nobody can tell within two seconds."""
 
     wrong: list[Finding] | None = Field(
         default=None,
@@ -74,12 +80,19 @@ class ReadinessProbe:
 
 
 async def _details(request: Request, figures: Counted) -> dict[str, list[Finding]]:
-    """Return what is wrong, by the judgement of every other surface, if whoever asks may read it."""
+    """Return what is wrong, by the judgement of every other surface, if whoever asks may read it and it can be told in
+    time.
+    """
     bearer: Bearer | None = request.state.bearer
     if bearer is None or READ not in bearer.may:
         return {}
-    wrong = [one for one in await figures.doctor() if not one.ok]
-    return {"wrong": [Finding.model_validate(one, from_attributes=True) for one in wrong]}
+    try:
+        with move_on_after(ASIDE):
+            wrong = [one for one in await figures.doctor() if not one.ok]
+            return {"wrong": [Finding.model_validate(one, from_attributes=True) for one in wrong]}
+    except Exception as error:
+        log_error(logger, error, "Health could not ask the doctor")
+    return {}
 
 
 MayBeDetailed = Annotated[dict[str, list[Finding]], Depends(_details)]
@@ -96,7 +109,8 @@ async def get_readiness(request: Request, details: MayBeDetailed) -> Readiness:
     """Check that Postgres answers and has the current schema. Redis is reported, not required: accepting needs none."""
     problem, redis_answers = await request.app.state.readiness()
     if problem:
-        raise Problem(503, problem, headers={"Retry-After": "5"})
+        more = {name: [one.model_dump() for one in some] for name, some in details.items()}
+        raise Problem(503, problem, headers={"Retry-After": "5"}, more=more)
     if not request.app.state.celeriac.settings.has_redis:
         return Readiness(status="ready", redis="none", **details)
     return Readiness(status="ready", redis="answers" if redis_answers else "away", **details)

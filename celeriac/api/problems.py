@@ -72,14 +72,14 @@ class ProblemDocument(BaseModel):
 
 
 class Problem(HTTPException):
-    """An error to raise in a handler; `kind` names it if the status alone does not."""
+    """An error to raise in a handler; `kind` names it if the status alone does not. `more`: further members."""
 
     def __init__(
         self, status: int, detail: str, *, kind: Kind | None = None, errors: Sequence[FieldError] = (),
-        headers: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None, more: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         super().__init__(status, detail, dict(headers or {}))
-        self.kind, self.errors = kind, list(errors)
+        self.kind, self.errors, self.more = kind, list(errors), dict(more or {})
 
     def document(self, path: str | None) -> ProblemDocument:
         return ProblemDocument(
@@ -92,7 +92,7 @@ class Problem(HTTPException):
         )
 
     def response(self, path: str | None) -> JSONResponse:
-        content = self.document(path).model_dump(exclude_none=True)
+        content = self.document(path).model_dump(exclude_none=True) | self.more
         return JSONResponse(content, self.status_code, headers=self.headers, media_type=MEDIA_TYPE)
 
 

@@ -92,7 +92,11 @@ METRICS = (
     Metric("wait_objective_seconds", "For how long a task may that could start", ROLE),
     Metric("running_oldest_seconds", "For how long the oldest task runs", ROLE),
     Metric("accounts_waiting", "Accounts with a task that could start, counted to 100", ROLE),
-    Metric("fairness_lag_rounds", "Rounds an account that holds nothing waits already; 1 is the bound", ROLE),
+    Metric(
+        "fairness_lag_rounds",
+        "Rounds an account that holds nothing waits, or its wait in line by the longest fair one; 1 is the bound",
+        ROLE,
+    ),
     Metric("tickets_lost", "Tasks whose ticket Redis lost, within 15 minutes", ROLE),
     Metric("late_finishes", "Outcomes refused as the task was no longer its run's, within 15 minutes", ROLE),
     Metric("window", "How many tasks may be claimed or running at once", ROLE),

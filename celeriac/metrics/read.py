@@ -132,7 +132,8 @@ def _ended(connection: Connection, samples: Samples, roles: set[str], beside: By
     by_role = {
         "accounts_waiting": figures.accounts_waiting(connection, ACCOUNTS),
         "tickets_lost": {row.role: row.lost for row in trouble},
-        "late_finishes": {row.role: row.late for row in trouble}, "fairness_lag_rounds": rounds.lags(connection),
+        "late_finishes": {row.role: row.late for row in trouble},
+        "fairness_lag_rounds": rounds.lags(connection, rounds.in_line(connection)),
         "tasks_failing_now": {one.role: one.tasks for one in burning(connection)},
         "oldest_ready_seconds": oldest, "tasks_left_ready": left_ready.left(connection, oldest, COUNTED + 1),
         **beside,

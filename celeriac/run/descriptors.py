@@ -5,10 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import resource
-
-#: A process may have this many from its worker's start on, where its hard limit allows. No more: programs that a
-#: handler starts may close each that they could have, and a hard limit may be a billion.
-ENOUGH = 65_536
+from contextlib import suppress
 
 #: How many have to be left for a task, and for a process to report and to end: a share of what its tasks can have, and
 #: at most so many.
@@ -18,10 +15,13 @@ SHARE, MOST = 1 / 8, 64
 _own = 0
 
 
-def allow_more() -> tuple[int, int] | None:
-    """Raise the soft limit towards the hard one, and return both if that was to be done. Children inherit it."""
+def allow(needed: int) -> tuple[int, int] | None:
+    """Raise a soft limit below what is needed, as far as the hard one allows, and return both if that was to be done.
+
+    No further: `select()` takes no descriptor above 1,023, and programs that a handler starts inherit the limit.
+    """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    enough = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
+    enough = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
     if soft == resource.RLIM_INFINITY or soft >= enough:
         return None
     try:
@@ -34,7 +34,8 @@ def allow_more() -> tuple[int, int] | None:
 def note_own() -> None:
     """Note what this process has before it runs tasks: only what is left after that can be used up."""
     global _own
-    _own = max(_lowest(), 0)
+    with suppress(OSError):
+        os.close(_own := os.dup(0))
 
 
 def limit() -> int | None:
@@ -45,17 +46,9 @@ def limit() -> int | None:
 
 def has_few() -> bool:
     """Return whether few are left. The kernel gives out the lowest free one, so one look tells, in a microsecond."""
-    lowest, most = _lowest(), limit()
-    if lowest < 0 or most is None:
-        return lowest < 0
-    return lowest >= most - min(MOST, int(max(most - _own, 0) * SHARE))
-
-
-def _lowest() -> int:
-    """Return the lowest free one, -1 if there is none."""
     try:
-        lowest = os.dup(0)
+        os.close(lowest := os.dup(0))
     except OSError as error:
-        return -1 if error.errno in (errno.EMFILE, errno.ENFILE) else 0
-    os.close(lowest)
-    return lowest
+        return error.errno in (errno.EMFILE, errno.ENFILE)
+    most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return most != resource.RLIM_INFINITY and lowest >= most - min(MOST, int(max(most - _own, 0) * SHARE))

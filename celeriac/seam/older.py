@@ -6,13 +6,18 @@ replaces.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterator
-from types import CellType, FunctionType
+from contextlib import suppress
+from functools import partial
+from types import CellType, FunctionType, MethodType
 from typing import Any
 
 from celery.app.amqp import AMQP
 from celery.app.task import Context
 from celery.canvas import group, maybe_signature
+
+logger = logging.getLogger(__name__)
 
 IS_OLDER = not hasattr(AMQP, "_retry_publish")
 
@@ -31,23 +36,39 @@ class Tracer:
         return None if task is None else task.__dict__.get("__trace__")
 
     def __set__(self, task: Any, tracer: Any) -> None:
-        for cell in publishers(tracer):
+        cells = list(publishers(tracer))
+        if not cells:
+            logger.warning("%s: what follows it is published by Celery itself: %s is not found", task.name, PUBLISHES)
+        for cell in cells:
             cell.cell_contents = publisher(task.app)
         task.__dict__["__trace__"] = tracer
 
 
 def publishers(tracer: Any) -> Iterator[CellType]:
     """Find where a tracer keeps that function; Sentry and its like wrap tracers in functions of their own."""
-    open_, seen = [tracer], set()
+    open_, seen = [tracer], dict[int, Any]()
     while open_:
-        function = open_.pop()
-        if isinstance(function, FunctionType) and function not in seen:
-            seen.add(function)
-            cells = dict(zip(function.__code__.co_freevars, function.__closure__ or (), strict=True))
+        one = open_.pop()
+        if id(one) in seen:
+            continue
+        seen[id(one)] = one
+        if isinstance(one, FunctionType):
+            cells = dict(zip(one.__code__.co_freevars, one.__closure__ or (), strict=True))
             if PUBLISHES in cells:
                 yield cells[PUBLISHES]
                 return
-            open_ += [cell.cell_contents for cell in cells.values()]
+            open_ += [content for cell in cells.values() for content in _contents(cell)]
+            open_.append(one.__dict__.get("__wrapped__"))
+        elif isinstance(one, partial):
+            open_.append(one.func)
+        elif isinstance(one, MethodType):
+            open_.append(one.__func__)
+
+
+def _contents(cell: CellType) -> Iterator[Any]:
+    """Yield what is in the cell: nothing where its variable is not set, or no longer."""
+    with suppress(ValueError):
+        yield cell.cell_contents
 
 
 def publisher(app: Any) -> Callable[..., None]:

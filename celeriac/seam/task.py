@@ -59,7 +59,7 @@ class Enqueued(RowResult):
 
         `own`: makes a result of the task's own class (`AbortableTask.AsyncResult`), whose methods this one has as well.
         """
-        result = cls.__new__(cls if own is None or is_celerys(own) else _with_methods(own(task_id).__class__))
+        result = cls.__new__(cls if own is None or makes_plain_results(own) else _with_methods(own(task_id).__class__))
         result.app, result.backend, result.id = app, app.backend, task_id
         if receipt:
             result.id, result.is_new, result.row_id = receipt.task_id, receipt.is_new, receipt.id
@@ -80,9 +80,9 @@ class Enqueued(RowResult):
         self.__dict__["on_ready"] = made
 
 
-def is_celerys(asks: Any) -> bool:
-    """Return whether this makes plain results: no class, or the method `AsyncResult` that tasks have of Celery."""
-    return asks is None or getattr(asks, "__func__", asks) is CeleryTask.AsyncResult
+def makes_plain_results(own: Any) -> bool:
+    """Return whether it makes plain results: None, or the method `AsyncResult` that tasks have of Celery."""
+    return own is None or getattr(own, "__func__", own) is CeleryTask.AsyncResult
 
 
 @cache

@@ -10,7 +10,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from celery import bootsteps
@@ -40,6 +41,7 @@ class Governor(threading.Thread):
         self.back_off = BackOff()
         self.lacking: str | None = None
         self.has_told_draining = False
+        self._lock = threading.Lock()
 
     def run(self) -> None:
         self.look()
@@ -54,11 +56,10 @@ class Governor(threading.Thread):
 
     def check(self) -> None:
         self.usage = self.meter.read()
-        before = self.back_off
-        self.back_off = govern(before, self.usage.memory, self.usage.cpu, self.limits, time.monotonic())
-        shared.replace_idle(self.back_off.stuck)
-        shared.back_off(self.reason() is not None)
-        self._announce(before, self.back_off)
+        with self._changing():
+            use = self.usage
+            self.back_off = govern(self.back_off, use.memory, use.cpu, self.limits, time.monotonic())
+            shared.replace_idle(self.back_off.stuck)
         if shared.draining() and not self.has_told_draining:  # logged here because a signal handler may not log
             self.has_told_draining = True
             extra = logged.of("worker.draining", worker=shared.worker_id())
@@ -66,14 +67,23 @@ class Governor(threading.Thread):
 
     def lack(self, reason: str | None) -> None:
         """Back off for as long as there is this reason, which somebody else looks after."""
-        before, self.lacking = self.lacking, reason
-        shared.back_off(self.reason() is not None)
-        self._announce(BackOff(before), BackOff(reason))
+        with self._changing():
+            self.lacking = reason
 
-    def _announce(self, before: BackOff, after: BackOff) -> None:
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Change one of the reasons: what that makes of all is set and announced before another thread changes one."""
+        with self._lock:
+            before = self.reason()
+            yield
+            after = self.reason()
+            shared.back_off(after is not None)
+            self._announce(before, after)
+
+    def _announce(self, before: str | None, after: str | None) -> None:
         if line := announcement(shared.worker_id(), before, after):
-            event = "worker.resumed" if after.reason is None else "worker.backing_off"
-            extra = logged.of(event, worker=shared.worker_id(), reason=after.reason)
+            event = "worker.resumed" if after is None else "worker.backing_off"
+            extra = logged.of(event, worker=shared.worker_id(), reason=after)
             logger.warning(line, extra=extra)
             self.on_change()
 

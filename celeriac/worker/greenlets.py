@@ -69,6 +69,7 @@ def _leave_the_others() -> None:
     hub, here = get_hub(), getcurrent()
     if here.parent is None or not hub.loop.default:  # the worker itself, or a thread with a hub of its own
         return
+    gc.unfreeze()  # the worker froze what it had, its main greenlet too: the search would pass it over
     everything = gc.get_objects()
     _left.update(each for each in everything if issubclass(type(each), greenlet) and each not in (hub, here))
     guard = greenlet(_end_instead)

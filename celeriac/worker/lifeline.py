@@ -161,7 +161,7 @@ class Lifeline(threading.Thread):
         """Poll once. A lock that delays one part of it does not delay another."""
         if self.owns_process:
             self.governor.lack(self.shortage.look())
-            if self.shortage.is_leak():
+            if not self.is_stopping() and self.shortage.is_leak():
                 self.make_way()
         self._unless_locked(self.stop_overdue)
         self._unless_locked(self.release_lost)

@@ -57,11 +57,11 @@ def _above(what: str, share: float, limit: float) -> str | None:
     return f"{what} at {share:.1%} (threshold: {limit * 100:g}%)" if share > limit and limit < 1 else None
 
 
-def announcement(worker: str, before: BackOff, after: BackOff) -> str | None:
-    """Return the log line when a back-off begins or ends; else None."""
-    if (before.reason is None) == (after.reason is None):
+def announcement(worker: str, before: str | None, after: str | None) -> str | None:
+    """Return the log line when a back-off begins or ends, by its reason before and after; else None."""
+    if (before is None) == (after is None):
         return None
-    return f"[TaskWorker] {worker} " + (f"backing off: {after.reason}" if after.reason else "resuming normal operation")
+    return f"[TaskWorker] {worker} " + (f"backing off: {after}" if after else "resuming normal operation")
 
 
 def limit_for(tasks: int, memory_per_task: float) -> float:

@@ -50,6 +50,9 @@ INSTEAD = {
 #: How many open files a task has a share of: its own connection, one to Postgres.
 FILES = 2
 
+#: How many such a process has beside those of tasks: its own, and what is to be left (`descriptors.MOST`).
+OWN_FILES = 256
+
 #: How many connections are needed beside those of running tasks: for the watch, and for repairs.
 BESIDE = 2
 
@@ -102,6 +105,11 @@ def offer() -> None:
 def connections(kind: str, concurrency: int) -> int:
     """Return how many connections a process may need at once. A coroutine needs none."""
     return (min(concurrency, THREADS) if kind == WIDE else concurrency) + BESIDE
+
+
+def files(slots: int) -> int:
+    """Return how many files the process may need open: none are counted where each task has a process of its own."""
+    return 0 if places.kind is None else OWN_FILES + FILES * slots
 
 
 def refuse_without_greenlets() -> None:

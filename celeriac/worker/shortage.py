@@ -12,16 +12,19 @@ logger = logging.getLogger(__name__)
 
 
 class Shortage:
-    """`most`: how many tasks ran at once since hardly any descriptor was left; None: there are enough."""
+    """`most`: how many tasks ran at once since hardly any descriptor was left; None: there are enough.
+    `has_closed`: idle connections of the engine's own were closed since.
+    """
 
     def __init__(self, database: Database) -> None:
         self.database = database
         self.most: int | None = None
+        self.has_closed = False
 
     def look(self) -> str | None:
         """Return why nothing new may begin; None: there are enough descriptors."""
         if not descriptors.has_few():
-            self.most = None
+            self.most, self.has_closed = None, False
             return None
         running = _running()
         reason = f"Hardly a file descriptor is left of {descriptors.limit()} (ulimit -n), {running} tasks run"
@@ -30,11 +33,14 @@ class Shortage:
 
     def is_leak(self) -> bool:
         """Return whether they are missed for good: half of what had them has ended, and there are no more than before.
-        Idle connections of the engine's own are closed first.
+        Idle connections of the engine's own are closed first, and the next look tells.
         """
         if self.most is None or _running() > self.most // 2:
             return False
-        self.database.close_idle()
+        if not self.has_closed:
+            self.has_closed = True
+            self.database.close_idle()
+            return False
         return descriptors.has_few()
 
 

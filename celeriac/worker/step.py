@@ -66,8 +66,8 @@ class LifelineStep(bootsteps.StartStopStep):
         served = worker.app.roles.of_queues(set(worker.app.amqp.queues.consume_from))
         shared.name_worker(worker.app.settings.worker_id or shared.fresh_name(_declared(served)))
         if threading.current_thread() is threading.main_thread():
-            if raised := descriptors.allow_more():
-                logger.info("Open files: up to %d, as the hard limit allows; the soft one was %d", *reversed(raised))
+            if raised := descriptors.allow(pools.files(int(worker.concurrency or 1))):
+                logger.info("Open files: up to %d, for its slots; the soft limit was %d", *reversed(raised))
             # All objects so far are kept out of every child's garbage search, which saves a tenth of a task's time.
             gc.collect()
             gc.freeze()

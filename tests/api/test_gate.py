@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.api.server import Api, problem, serving
+from tests.processes import until
 
 
 def test_health_asks_for_no_token(api: Api) -> None:
@@ -16,7 +17,7 @@ def test_health_asks_for_no_token(api: Api) -> None:
 def test_health_tells_a_token_that_reads_what_the_doctor_does(api: Api, path: str) -> None:
     api.rows("INSERT INTO worker_tasks (task_id, role) SELECT 'nobody serves it', 'unheard_of'")
     try:
-        wrong = api.get(path)["wrong"]
+        wrong = until(lambda: api.get(path).get("wrong"), "the doctor to answer in time")
         assert wrong == [one for one in api.get("/api/doctor")["findings"] if not one["ok"]]
         assert [one["runbook"] for one in wrong if "unheard_of" in one["says"]] == ["docs/runbooks/no_worker.md"]
     finally:

@@ -49,13 +49,13 @@ def test_what_running_tasks_have_open_is_no_leak(shop: ModuleType, worker: Worke
     assert "finishes what it has" not in printed
 
 
-def test_a_worker_has_as_many_as_its_hard_limit_allows(shop: ModuleType, worker: Worker, rows: Rows) -> None:
+def test_a_worker_has_as_many_as_its_slots_need(shop: ModuleType, worker: Worker, rows: Rows) -> None:
     """The soft limit of its process is less than its slots need."""
     shop.reader.bulk([(1,)] * 300)
     running = worker("-P", "asyncio", "-Q", "reader", "-c", "300", module="tests.end_to_end.narrow")
     until(lambda: rows.one(ENDED) == 300, "all to end")
     assert rows("SELECT DISTINCT status, losses, retry_count FROM worker_tasks") == [("completed", 0, 0)]
-    assert "Open files: up to 1024, as the hard limit allows; the soft one was 128" in running.printed()
+    assert "Open files: up to 856, for its slots; the soft limit was 128" in running.printed()
 
 
 def test_fewer_than_its_slots_need_are_named(worker: Worker) -> None:

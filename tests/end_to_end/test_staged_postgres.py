@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from celeriac.doctor import examine
+from celeriac.insights.why.blockers import blockers
 from faults.standby import Standby
 from tests.end_to_end.staging import Staged, clean, stage
 from tests.processes import Rows, until
@@ -55,6 +57,28 @@ def test_a_prepared_transaction_that_has_locked_a_table(staged: Staged) -> None:
     staged.names("locked_table", "prepared forgotten", "rows or tables of tasks")
     staged.rows("COMMIT PREPARED 'forgotten'")
     staged.is_over("locked_table")
+
+
+def test_only_the_prepared_transaction_that_is_waited_for_is_in_the_way(staged: Staged) -> None:
+    def met() -> list[tuple[str, int]]:
+        with staged.module.app.database.statement() as connection:
+            return [(one.name, one.waiting) for one in blockers(connection) if not one.pid]
+
+    staged.rows("INSERT INTO account_policies (account, weight) VALUES ('waits', 1)")
+    touches = "UPDATE celeriac.account_policies SET weight = 2 WHERE account = 'waits'"
+    for name, statement in (("beside", "LOCK TABLE celeriac.tasks IN ROW EXCLUSIVE MODE"), ("before", touches)):
+        with staged.psql(statement, f"PREPARE TRANSACTION '{name}'"):
+            pass
+    waiting = threading.Thread(target=staged.rows, args=(touches,))
+    waiting.start()
+    try:
+        until(lambda: ("before", 1) in met(), "it to be open for two seconds, and waited for")
+        assert met() == [("before", 1)]
+    finally:
+        for name in ("before", "beside"):
+            staged.rows(f"ROLLBACK PREPARED '{name}'")
+        waiting.join()
+        staged.rows("DELETE FROM account_policies WHERE account = 'waits'")
 
 
 def test_a_prepared_transaction_that_keeps_what_is_dead(staged: Staged, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -237,21 +237,27 @@ def test_an_account_that_passes_leave_out_is_told(app: Celeriac, rows: Rows) -> 
 CLAIMED = """
     INSERT INTO tickets (token, role, ids, accounts, claimed_at, worker_id, worker_pid, started_at, heartbeat_at)
     SELECT gen_random_uuid(), :role, ARRAY[:id], ARRAY[:account], now() - :ago * interval '1 second', w, 1,
-        CASE WHEN w IS NOT NULL THEN now() END, CASE WHEN w IS NOT NULL THEN now() END
+        CASE WHEN w IS NOT NULL THEN now() - :began * interval '1 second' END, CASE WHEN w IS NOT NULL THEN now() END
     FROM (SELECT CAST(:worker AS text)) AS t (w)"""
 
 
 @pytest.mark.breaks_invariants
 def test_an_account_whose_claimed_task_lies_behind_those_of_others_is_told(app: Celeriac, rows: Rows) -> None:
     """Each pass was fair: what it gave lies behind what was claimed before."""
-    registered(rows, "work", "slow", "fair", "idle", "same")
-    rows("INSERT INTO batchers (role, seconds_per_task) VALUES ('work', 0.2), ('slow', 60), ('fair', 0.2)")
-    waits = {"work": 102, "slow": 102, "fair": 3, "idle": 102, "same": 102}
-    for number, (role, seconds) in enumerate(waits.items()):
+    #: A task claimed so long ago, and when the one that runs was claimed and began.
+    cases = {
+        "work": (102, 200, 0), "slow": (102, 200, 0), "fair": (3, 200, 0), "idle": (102, None, 0),
+        "same": (102, 200, 0), "paused": (102, 200, 0), "one_long_run": (102, 200, 101), "lost": (102, 50, 0),
+    }  # fmt: skip
+    registered(rows, *cases)
+    rows("UPDATE roles SET paused = true WHERE role = 'paused'")
+    rows("INSERT INTO batchers (role, seconds_per_task) VALUES ('slow', 60)")
+    rows("INSERT INTO batchers (role, seconds_per_task) SELECT role, 0.2 FROM roles WHERE role <> 'slow'")
+    for number, (role, (seconds, before, began)) in enumerate(cases.items()):
         account = "loud" if role == "same" else "quiet"
-        rows(CLAIMED, role=role, id=2 * number + 1, account=account, ago=seconds, worker=None)
-        if role != "idle":
-            rows(CLAIMED, role=role, id=2 * number + 2, account="loud", ago=200, worker="w")
+        rows(CLAIMED, role=role, id=2 * number + 1, account=account, ago=seconds, began=0, worker=None)
+        if before is not None:
+            rows(CLAIMED, role=role, id=2 * number + 2, account="loud", ago=before, began=began, worker="w")
     looked(app, rows)
     assert rows("SELECT name, subject, CAST(value AS int) FROM alerts WHERE name = 'unfair'") == [
         ("unfair", "work", 10)

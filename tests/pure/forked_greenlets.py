@@ -4,7 +4,8 @@ from gevent import monkey
 
 monkey.patch_all()
 
-import os  # noqa: E402 - gevent patches first
+import gc  # noqa: E402 - gevent patches first
+import os  # noqa: E402
 import sys  # noqa: E402
 import threading  # noqa: E402
 import time  # noqa: E402
@@ -123,6 +124,7 @@ if __name__ == "__main__":
     gevent.spawn(reads, readable)
     gevent.spawn(works)
     time.sleep(0.1)
+    gc.freeze()  # as a worker does
     for child in (returns, releases, exits, breaks, blocks, spawns, is_idle, times_out, runs_another):
         gevent.spawn(fork, child).join()
     print("end" if os.getpid() == ME else "the main greenlet in a child")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from hypothesis import given
@@ -12,6 +14,7 @@ from celeriac import Settings
 from celeriac.run import shared
 from celeriac.worker.governor import Governor
 from celeriac.worker.limits import BackOff, BackOffLimits, announcement, govern, tasks_that_fit
+from celeriac.worker.resources import Usage
 
 #: The defaults, which are the seed's: 85 %, 90 %, 10 s.
 SEED = BackOffLimits(Settings().memory_backoff, Settings().cpu_backoff, Settings().backoff_duration)
@@ -68,7 +71,7 @@ def test_it_says_so_once_at_either_end(readings: list[tuple[float, float, float]
     for memory, cpu, later in readings:
         now += later
         after = govern(standing, memory, cpu, SEED, now)
-        if line := announcement("w", standing, after):
+        if line := announcement("w", standing.reason, after.reason):
             lines.append("backing off" in line)
             assert after.reason is not None or now - began >= SEED.duration - 1e-6
             began = now
@@ -78,11 +81,11 @@ def test_it_says_so_once_at_either_end(readings: list[tuple[float, float, float]
 
 def test_it_says_it_in_the_seeds_words() -> None:
     backing_off = govern(NORMAL, 0.873, 0.1, SEED, now=0)
-    assert announcement("MyWorker", NORMAL, backing_off) == (
+    assert announcement("MyWorker", None, backing_off.reason) == (
         "[TaskWorker] MyWorker backing off: Memory at 87.3% (threshold: 85%)"
     )
-    assert announcement("MyWorker", backing_off, NORMAL) == "[TaskWorker] MyWorker resuming normal operation"
-    assert announcement("MyWorker", backing_off, backing_off) is None
+    assert announcement("MyWorker", backing_off.reason, None) == "[TaskWorker] MyWorker resuming normal operation"
+    assert announcement("MyWorker", backing_off.reason, backing_off.reason) is None
 
 
 @pytest.mark.parametrize(
@@ -90,6 +93,10 @@ def test_it_says_it_in_the_seeds_words() -> None:
 )
 def test_the_seeds_memory_math(limit: float, browsers: int) -> None:
     assert tasks_that_fit(limit, 400) == browsers
+
+
+def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage().partition(" ")[2].partition(" ")[2] for record in caplog.records]
 
 
 def test_what_it_lacks_keeps_it_backing_off_until_it_lacks_nothing(caplog: pytest.LogCaptureFixture) -> None:
@@ -101,6 +108,39 @@ def test_what_it_lacks_keeps_it_backing_off_until_it_lacks_nothing(caplog: pytes
     assert governor.resources()["backoff_reason"] == "Hardly a file descriptor is left"
     governor.lack(None)
     assert not shared.backing_off()
-    assert [record.getMessage().partition(" ")[2].partition(" ")[2] for record in caplog.records] == [
+    assert lines(caplog) == [
         "backing off: Hardly a file descriptor is left", "resuming normal operation"
     ]  # fmt: skip
+
+
+def test_it_resumes_once_neither_reason_is_left(caplog: pytest.LogCaptureFixture) -> None:
+    governor = Governor(replace(Settings(), backoff_duration=0.0), lambda: None, threading.Event())
+    used = [Usage(memory_mb=0.9), Usage(memory_mb=0.1)]
+    governor.meter = SimpleNamespace(read=lambda: used.pop(0))  # type: ignore[assignment]
+    governor.check()
+    governor.lack("Hardly a file descriptor is left")
+    governor.check()
+    assert shared.backing_off()
+    governor.lack(None)
+    assert not shared.backing_off()
+    assert lines(caplog) == ["backing off: Memory at 90.0% (threshold: 85%)", "resuming normal operation"]
+
+
+def test_a_reason_that_comes_as_another_goes_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lifeline's thread has one, and the governor's the other."""
+    governor = Governor(Settings(), lambda: None, threading.Event())
+    governor.meter = SimpleNamespace(read=Usage)  # type: ignore[assignment]
+    other = threading.Thread(target=governor.lack, args=("Hardly a file descriptor is left",))
+    set_flag = shared.back_off
+
+    def back_off(on: bool) -> None:
+        if not on:
+            other.start()
+            other.join(0.2)
+        set_flag(on)
+
+    monkeypatch.setattr(shared, "back_off", back_off)
+    governor.check()
+    other.join()
+    assert shared.backing_off()
+    set_flag(on=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from types import SimpleNamespace
 from typing import Any
 
@@ -32,6 +33,7 @@ def tracer(seen: list[str]) -> Any:
 
 class Traced:
     __trace__ = older.Tracer()
+    name = "traced"
 
     def __init__(self, app: Any) -> None:
         self.app = app
@@ -67,6 +69,48 @@ def test_each_callback_goes_through_amqp_and_then_the_chain(app: Any, published:
         ("celery.group", ((7,),), None), ("a", ((7,),), None), ("celery.group", ((7,),), None), ("b", ((7,),), [three]),
     ]  # fmt: skip
     assert seen == []
+
+
+def wrapped_by(how: str, inner: Any) -> Any:
+    """A tracer around another, as functools makes them, or by a class."""
+
+    spare = None
+
+    class Around:
+        def run(self, *sent: Any) -> Any:
+            return inner(*sent)
+
+    @functools.wraps(inner)
+    def decorated(*sent: Any) -> Any:
+        return decorated.__wrapped__(*sent)  # type: ignore[attr-defined]
+
+    def with_an_empty_cell(*sent: Any) -> Any:
+        return inner(*sent) if sent else spare
+
+    closure = with_an_empty_cell.__closure__
+    assert closure is not None
+    del closure[with_an_empty_cell.__code__.co_freevars.index("spare")].cell_contents
+    return {
+        "partial": functools.partial(inner), "method": Around().run, "wraps": decorated,
+        "an empty cell": with_an_empty_cell,
+    }[how]  # fmt: skip
+
+
+@pytest.mark.parametrize("how", ["partial", "method", "wraps", "an empty cell"])
+def test_a_tracer_is_found_however_it_is_wrapped(app: Any, published: list[tuple[Any, ...]], how: str) -> None:
+    seen: list[str] = []
+    task = Traced(app)
+    task.__trace__ = wrapped_by(how, tracer(seen))
+    task.__trace__(7, [app.signature("a")], None, "p", "r", 3)
+    assert (published, seen) == ([("a", ((7,),), None)], [])
+
+
+def test_a_tracer_without_that_function_is_logged(app: Any, caplog: pytest.LogCaptureFixture) -> None:
+    task = Traced(app)
+    task.__trace__ = len
+    assert task.__trace__ is len
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line.startswith("traced: what follows it is published by Celery itself")
 
 
 def test_the_installed_celerys_tracer_has_that_function() -> None:

@@ -18,6 +18,17 @@ def test_workers_of_its_own_have_no_turns_of_others() -> None:
     assert turn_of_each([SHORT, LONG], [Serving(("short",), 4), Serving(("long",), 4)]) == {}
 
 
+def test_what_shares_one_worker_and_has_another_of_its_own_waits_for_nobody() -> None:
+    both = Serving(("short", "long"), 1)
+    assert turn_of_each([SHORT, LONG], [both, Serving(("short",), 100)]).keys() == {"long"}
+
+
+def test_each_worker_has_turns_of_those_beside_it_alone() -> None:
+    longer = AtWork("longer", "longer", 30.0)
+    beside = [Serving(("short", "long"), 1), Serving(("short", "longer"), 1)]
+    assert turn_of_each([LONG, longer], beside)["short"] == Turn(20.0, 2), "three starts a minute"
+
+
 def test_roles_of_one_queue_share_its_turn() -> None:
     alike = [LONG, AtWork("longer", "long", 90.0)]
     assert turn_of_each(alike, [Serving(("short", "long"), 1)]) == {"short": Turn(90.0, 1)}

@@ -31,7 +31,8 @@ ORDER BY r.role, newest.id
 
 
 #: An account that runs nothing may wait for what was claimed before its own for so long (seconds), or for so many runs
-#: where these take longer. By default it is about a second and a run.
+#: where these take longer. By default it is about a second and a run. Longer is unfair where what was claimed before
+#: still begins: not where one long run has the slots, nor where a ticket was lost and what was claimed after it begins.
 LONGEST, RUNS = 10.0, 3
 
 #: How many of the oldest tickets that nobody has started are read of a role.
@@ -39,21 +40,26 @@ MOST_IN_LINE = 200
 
 # Reads what is held, and no dead entry of what is gone: see `held_since` in dispatch/select.py.
 IN_LINE = text("""
-SELECT t.role, max(extract(epoch FROM statement_timestamp() - t.claimed_at)) AS waited,
-    max(greatest(:longest, :runs * coalesce(b.seconds_per_task, 0))) AS bound
+SELECT t.role, max(extract(epoch FROM statement_timestamp() - t.claimed_at)) AS waited, max(bound.seconds) AS bound
 FROM celeriac.roles r
 CROSS JOIN LATERAL celeriac.batcher(r.role) AS b
+CROSS JOIN LATERAL (SELECT greatest(:longest, :runs * coalesce(b.seconds_per_task, 0)) AS seconds) AS bound
 CROSS JOIN LATERAL (
     SELECT role, accounts, claimed_at FROM celeriac.tickets
     WHERE role = r.role AND claimed_at >= coalesce(b.held_since, '-infinity') AND worker_id IS NULL
+        AND claimed_at < statement_timestamp() - bound.seconds * interval '1 second'
     ORDER BY role, claimed_at LIMIT :most
 ) AS t
 CROSS JOIN LATERAL (
     SELECT array_agg(account) AS accounts FROM celeriac.tickets o, unnest(o.accounts) AS account
     WHERE o.role = r.role AND o.claimed_at >= coalesce(b.held_since, '-infinity') AND o.worker_id IS NOT NULL
 ) AS running
-WHERE r.role = coalesce(CAST(:role AS text), r.role) AND running.accounts IS NOT NULL
-    AND NOT t.accounts && running.accounts
+WHERE NOT r.paused AND NOT t.accounts && running.accounts
+    AND (
+        SELECT true FROM celeriac.tickets
+        WHERE role = r.role AND claimed_at >= coalesce(b.held_since, '-infinity') AND claimed_at < t.claimed_at
+            AND started_at > t.claimed_at + bound.seconds * interval '1 second'
+        ORDER BY role DESC, claimed_at DESC LIMIT 1)
 GROUP BY t.role
 """)
 
@@ -72,21 +78,17 @@ class Turns:
 
 @dataclass(frozen=True, slots=True)
 class InLine:
-    """The longest wait (seconds) of a role's claimed task whose account runs nothing while others of the role run, and
-    how long it may be.
+    """The longest wait (seconds) of a role's claimed task whose account runs nothing while what others have claimed
+    before it still begins, and how long it may be.
     """
 
     seconds: float
     bound: float
 
-    @property
-    def is_unfair(self) -> bool:
-        return self.seconds > self.bound
 
-
-def in_line(connection: Connection, role: str | None = None) -> dict[str, InLine]:
-    """Return by role how long an account that runs nothing waits behind what others have claimed before it."""
-    read = {"role": role, "longest": LONGEST, "runs": RUNS, "most": MOST_IN_LINE}
+def in_line(connection: Connection) -> dict[str, InLine]:
+    """Return, of roles where it is too long, how long an account that runs nothing waits behind others' claims."""
+    read = {"longest": LONGEST, "runs": RUNS, "most": MOST_IN_LINE}
     return {row.role: InLine(float(row.waited), row.bound) for row in connection.execute(IN_LINE, read)}
 
 
@@ -98,11 +100,11 @@ class SeenPass:
     slots: Mapping[str, int]
 
 
-def lags(connection: Connection) -> dict[str, float]:
+def lags(connection: Connection, lines: Mapping[str, InLine]) -> dict[str, float]:
     """Return by role the rounds an account holding nothing has waited, or where it is more, for how many times the
-    bound of time one has that runs nothing: 1 is the bound, 0 means that nobody waits.
+    bound of time one of `lines` has: 1 is the bound, 0 means that nobody waits.
     """
-    late = {role: one.seconds / one.bound for role, one in in_line(connection).items() if one.is_unfair}
+    late = {role: one.seconds / one.bound for role, one in lines.items()}
     rounds: dict[str, float] = {role: lag(passes) for role, passes in _passes(connection, None).items()}
     return rounds | {role: max(late[role], rounds.get(role, 0)) for role in late}
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
@@ -57,17 +59,17 @@ def turns(connection: Connection) -> Mapping[str, Turn]:
 
 
 def turn_of_each(at_work: Iterable[AtWork], serving: Iterable[Serving]) -> dict[str, Turn]:
-    """Between two starts of a queue each other queue of its workers may have one, and a slot is free each `seconds` /
-    slots. Pure.
+    """Between two starts of a queue at a worker each other queue of that worker may have one, and a slot is free there
+    each `seconds` / slots. A queue waits for nobody if a worker has slots for it alone. Pure.
     """
     longest: dict[str, float] = {}
     for one in at_work:
         longest[one.queue] = max(longest.get(one.queue, 0.0), one.seconds)
-    slots: dict[str, int] = {}
-    beside: dict[str, set[str]] = {}
+    slots: Counter[str] = Counter()
+    starts: dict[str, float] = {}
     for worker in serving:
-        for queue in worker.queues:
-            slots[queue] = slots.get(queue, 0) + worker.slots
-            beside.setdefault(queue, set()).update(worker.queues)
-    waits = {queue: sum(longest.get(other, 0.0) for other in beside[queue] - {queue}) for queue in slots}
-    return {queue: Turn(wait / slots[queue], slots[queue]) for queue, wait in waits.items() if wait and slots[queue]}
+        for queue in worker.queues if worker.slots else ():
+            others = sum(longest.get(other, 0.0) for other in {*worker.queues} - {queue})
+            slots[queue] += worker.slots
+            starts[queue] = starts.get(queue, 0.0) + (worker.slots / others if others else math.inf)
+    return {queue: Turn(1 / each, slots[queue]) for queue, each in starts.items() if each < math.inf}

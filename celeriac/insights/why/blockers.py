@@ -22,11 +22,12 @@ LONG = 2.0
 #: Most characters shown of its statement.
 LONGEST = 120
 
-# No view lists row locks: a blocker is seen only while somebody waits for it. The engine gives up soon and tries again,
-# or skips what is locked. So a transaction also counts if it has been open for long and holds rows of tables that
-# callers' enqueues never lock, or a whole table. Autovacuum gives way by itself. A prepared transaction has no process:
-# its locks have none, and whoever waits for it waits for process 0. A session whose state is seen without a transaction
-# has ended it since its locks were read; without the rights to see others' neither is seen.
+# No view lists row locks: a blocker is seen only while somebody waits for it. The engine gives up soon and tries
+# again, or skips what is locked. So a transaction also counts if it has been open for long and holds rows of tables
+# that callers' enqueues never lock, or a whole table. Autovacuum gives way by itself. A prepared transaction has no
+# process: its locks have none, and whoever waits for it waits for process 0: for which one, the lock tells. A session
+# whose state is seen without a transaction has ended it since its locks were read; without the rights to see others'
+# neither is seen.
 BLOCKERS = text("""
 WITH held AS MATERIALIZED (
     SELECT l.virtualtransaction AS holder, l.pid, array_agg(DISTINCT CAST(c.relname AS text)) AS tables,
@@ -39,11 +40,19 @@ WITH held AS MATERIALIZED (
         AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
         AND c.relnamespace = CAST('celeriac' AS regnamespace) AND c.relkind IN ('r', 'p')
     GROUP BY l.virtualtransaction, l.pid
-), waited_for AS MATERIALIZED (
-    SELECT blocker, CAST(count(*) AS integer) AS n
-    FROM pg_stat_activity a, unnest(pg_blocking_pids(a.pid)) AS blocker
+), waits AS MATERIALIZED (
+    SELECT DISTINCT a.pid, blocker FROM pg_stat_activity a, unnest(pg_blocking_pids(a.pid)) AS blocker
     WHERE a.datname = current_database() AND a.wait_event_type = 'Lock' AND EXISTS (SELECT FROM held)
-    GROUP BY blocker
+), waited_for AS MATERIALIZED (
+    SELECT blocker, CAST(NULL AS text) AS holder, CAST(count(*) AS integer) AS n
+    FROM waits WHERE blocker <> 0 GROUP BY blocker
+    UNION ALL
+    SELECT 0, theirs.virtualtransaction, CAST(count(DISTINCT waits.pid) AS integer)
+    FROM waits JOIN pg_locks own ON own.pid = waits.pid AND NOT own.granted
+    JOIN pg_locks theirs ON theirs.pid IS NULL AND theirs.granted AND theirs.locktype = own.locktype
+        AND (theirs.transactionid = own.transactionid
+            OR theirs.relation = own.relation AND theirs.database = own.database)
+    WHERE waits.blocker = 0 GROUP BY theirs.virtualtransaction
 )
 SELECT t.*, CAST(extract(epoch FROM clock_timestamp() - t.since) AS double precision) AS seconds,
     held.holder, held.tables, held.holds_tables, coalesce(w.n, 0) AS waiting
@@ -58,7 +67,7 @@ FROM held CROSS JOIN LATERAL (
     FROM pg_locks l JOIN pg_prepared_xacts p ON p.transaction = l.transactionid
     WHERE held.pid IS NULL AND l.pid IS NULL AND l.virtualtransaction = held.holder AND l.locktype = 'transactionid'
         AND p.database = current_database()
-) AS t LEFT JOIN waited_for w ON w.blocker = t.pid
+) AS t LEFT JOIN waited_for w ON w.blocker = t.pid AND (t.pid <> 0 OR w.holder = held.holder)
 WHERE coalesce(t.since < clock_timestamp() - :long * interval '1 second', t.state = '')
     AND (w.n > 0 OR held.holder = ANY (CAST(:only AS text[])) OR held.is_in_the_way
         AND t.since IS NOT NULL AND NOT starts_with(t.name, 'celeriac'))

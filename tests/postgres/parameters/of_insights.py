@@ -26,9 +26,7 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
         "insights.counting.BACKLOGS": [{"most": SELECTED}],
         "insights.figures.RECENT": [{"most": SELECTED}],
         "insights.figures.WAITING": [{"most": SELECTED}],
-        "insights.rounds.IN_LINE": [
-            {"role": role, "longest": 10.0, "runs": 3, "most": SELECTED} for role in (None, "work")
-        ],
+        "insights.rounds.IN_LINE": [{"longest": 10.0, "runs": 3, "most": SELECTED}],
         "insights.rounds.LAST": [{"role": role, "most": SELECTED, "largest": 65_536} for role in (None, "work")],
         "insights.left_ready.LEFT": [{"patience": 60, "good": ["the window is full"], "most": SELECTED}],
         "doctor.deploying.WAITING": [{"most": SELECTED}],
