@@ -36,7 +36,7 @@ SECONDS = Seconds(0, 2_000_000)
 @click.option(
     "--login", "logins", multiple=True, envvar="CELERIAC_LOGINS", metavar="ROLE=URL",
     help="With the grants, make the user of URL a login of ROLE (enqueue, worker, admin), with its password. "
-    "CELERIAC_LOGINS has several, with blanks between.",
+    "CELERIAC_LOGINS has several, with blanks between; an option's password is seen in lists of processes.",
 )  # fmt: skip
 @click.pass_obj
 def migrate(
@@ -45,13 +45,14 @@ def migrate(
 ) -> None:  # fmt: skip
     """Bring the database to the current schema: the engine's tables, then the application's."""
     app = find()
+    to_let_in = grants.logins(logins, app.database.url) if logins else []
     migrate_database(
         app.database.engine, app.migrations, lock_timeout=lock_timeout, statement_timeout=statement_timeout
     )
     app.register_roles(served=[])  # changed options are reported as a worker starts
     roles = _declared(app)
     lines = [f"The database is current; {roles} roles are registered."]
-    granted, let_in = _grant(app, role_prefix, logins) if with_grants else ([], [])
+    granted, let_in = _grant(app, role_prefix, to_let_in) if with_grants else ([], [])
     lines += [f"Granted to the Postgres roles {', '.join(granted)}."] if granted else []
     lines += [f"They let in {', '.join(let_in)}."] if let_in else []
     output.tell({"roles": roles, "granted": granted, "logins": let_in}, lines)
@@ -62,7 +63,7 @@ def _declared(app: Celeriac) -> int:
     return sum(not is_built_in(declared.role.name) for declared in app.roles.own())
 
 
-def _grant(app: Celeriac, prefix: str, logins: Sequence[str]) -> tuple[list[str], list[str]]:
+def _grant(app: Celeriac, prefix: str, logins: Sequence[grants.Login]) -> tuple[list[str], list[str]]:
     with app.database.transaction() as connection:
         return grants.grant(connection, prefix), [grants.let_in(connection, one, prefix) for one in logins]
 

@@ -131,7 +131,7 @@ METRICS = (
     Metric("redis_up", "Whether Redis answers the server that is scraped"),
     Metric("schema_info", "The engine's migration that is applied", ("revision",)),
     Metric("build_info", "The version of the server that is scraped", ("version",)),
-    Metric("scrape_ok", "0 where Postgres did not answer in time: then no other figure of it is told"),
+    Metric("scrape_ok", "0 where Postgres' figures could not be read: then none is told but those of its schema"),
     Metric("scrape_duration_seconds", "What the last reading took"),
     Metric("worker_tasks_run_total", "Tasks that ran here", ROLE, "worker"),
     Metric("kicks_total", "Kicks taken up here: somebody is asked to look at a role", ROLE, "worker"),

@@ -55,12 +55,13 @@ class Exporter:
 
     def _read(self) -> Samples:
         began = time.monotonic()
+        samples, schema = Samples(), Samples()
         try:
-            samples = self._ask()
+            samples = self._ask(schema)
         except SQLAlchemyError as error:
             logger.warning("Figures could not be read: %s", str(getattr(error, "orig", error)).partition("\n")[0])
-            samples = Samples()
         samples.put("scrape_ok", bool(samples.values))
+        samples.values |= schema.values
         if self.app.settings.has_redis:
             samples.put("redis_up", self.app.publisher.answers())
             samples.put("redis_answer_seconds", self.app.publisher.lag())
@@ -69,17 +70,17 @@ class Exporter:
         samples.put("scrape_duration_seconds", time.monotonic() - began)
         return samples
 
-    def _ask(self) -> Samples:
+    def _ask(self, schema: Samples) -> Samples:
+        """Read all figures; those of the schema first, into `schema`: where a table is missing, the others fail."""
         with self.app.database.reading() as connection:
             connection.exec_driver_sql(f"SET LOCAL statement_timeout = '{PATIENCE_MS} ms'")
+            standing = standing_of(connection, self.app.migrations)
+            schema.put("schema_behind", len(standing.lacks))
+            schema.put("schema_ahead", bool(standing.newer))
             if time.monotonic() >= self._compared_until:
                 self._compared = compared(connection)
                 self._compared_until = time.monotonic() + COMPARED_HOLDS
-            samples = read(connection, self._rules, self.app.settings.alert_wait, self._compared)
-            standing = standing_of(connection, self.app.migrations)
-        samples.put("schema_behind", len(standing.lacks))
-        samples.put("schema_ahead", bool(standing.newer))
-        return samples
+            return read(connection, self._rules, self.app.settings.alert_wait, self._compared)
 
 
 def as_text(samples: Samples) -> bytes:

@@ -12,13 +12,14 @@ Migrations stay with the login that owns the tables. Run the step again after mi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
 
 from psycopg2.extensions import encrypt_password
-from sqlalchemy import URL, Connection, make_url, text
-from sqlalchemy.exc import ArgumentError
+from sqlalchemy import URL, Connection, text
 
 from celeriac.errors import ConfigurationError
+from celeriac.store import addresses
 from celeriac.store.migrate import APPLICATION_TABLE, SCHEMA
 
 #: The segments of `ready`, which the ring's turns truncate.
@@ -65,6 +66,8 @@ ADMIN = {
 
 EXISTS = text("SELECT true FROM pg_roles WHERE rolname = :name")
 
+MEMBER = text("SELECT pg_has_role(:name, :role, 'MEMBER')")
+
 RELATIONS = text("""
 SELECT relname, relkind = 'm' AND CAST(current_setting('server_version_num') AS integer) >= 170000 AS refreshes
 FROM pg_class WHERE relnamespace = CAST(:space AS regnamespace) AND relkind IN ('r', 'p', 'v', 'm') ORDER BY relname
@@ -96,34 +99,87 @@ def grant(connection: Connection, prefix: str = "celeriac") -> list[str]:
     return names
 
 
-def let_in(connection: Connection, login: str, prefix: str = "celeriac") -> str:
-    """Make the user of an address a login, a member of one of the roles, with the password of the address.
+class Login(NamedTuple):
+    """A login that a migration makes: a member of the role of this part, by the address that it is to connect with."""
 
-    `login`: enqueue, worker or admin, and the address: worker=postgresql://user:password@host/database. Postgres gets
-    the password as a hash (SCRAM), so its log has none. Returns the name. Raises ConfigurationError.
+    part: str
+    url: URL
+
+
+#: The login, or a role that it is a member of, that no grant limits.
+UNBOUND = text("""
+SELECT rolname FROM pg_roles
+WHERE pg_has_role(:name, oid, 'MEMBER') AND (
+    rolsuper OR rolcreaterole OR rolbypassrls OR rolreplication
+    OR rolname IN ('pg_read_all_data', 'pg_write_all_data', 'pg_execute_server_program')
+    OR rolname IN ('pg_read_server_files', 'pg_write_server_files')
+    OR oid IN (SELECT nspowner FROM pg_namespace WHERE oid = CAST(:space AS regnamespace))
+    OR oid IN (SELECT relowner FROM pg_class WHERE relnamespace = CAST(:space AS regnamespace)))
+ORDER BY rolname <> :name, rolname LIMIT 1
+""")
+
+
+def logins(texts: Iterable[str], own: str) -> list[Login]:
+    """Return the logins by their texts: enqueue, worker or admin, and the address that the login is to connect with.
+
+    Such as worker=postgresql://user:password@host/database. `own`: the address of who makes them, on the same server
+    and database, as a login made elsewhere lets in nobody. Raises ConfigurationError, which quotes no password.
     """
-    part, _, address = login.partition("=")
-    url = _address(address)
-    if part not in PARTS or url is None or not url.username or not url.password:
-        right = f"give {', '.join(PARTS)}, as in worker=postgresql://user:password@host/database"
-        raise ConfigurationError(f"a login is not usable: {right}")
-    own = connection.execute(text("SELECT session_user")).scalar_one()
-    if url.username == own:
-        raise ConfigurationError(f"{own} owns the tables: give {part} a login of its own")
-    quote, name = connection.dialect.identifier_preparer.quote_identifier, url.username
+    ours, made = _place(addresses.postgres(own)), dict[str, Login]()
+    for part, _, address in (each.partition("=") for each in texts):
+        url = _address(address)
+        if part not in PARTS or url is None or not url.username or not url.password:
+            right = f"give {', '.join(PARTS)}, as in worker=postgresql://user:password@host/database"
+            raise ConfigurationError(f"a login is not usable: {right}")
+        if (there := _place(url)) != ours:
+            raise ConfigurationError(
+                f"the login {url.username} is for {there}, and DATABASE_URL names {ours}: have the address of {part} "
+                "(WORKER_DATABASE_URL, ADMIN_DATABASE_URL in compose) name the same host and database"
+            )
+        one, other = Login(part, url), made.setdefault(url.username, Login(part, url))
+        if (one.part, one.url.password) != (other.part, other.url.password):
+            raise ConfigurationError(f"the login {url.username} is there twice, with another role or password")
+    return list(made.values())
+
+
+def let_in(connection: Connection, login: Login, prefix: str = "celeriac") -> str:
+    """Make its user a login with the password of the address, a member of that role, and of no other of the prefix.
+
+    Postgres gets the password as a hash (SCRAM), so its log has none. Returns the name. Raises ConfigurationError.
+    """
+    part, url = login
+    name = str(url.username)
+    if name == connection.execute(text("SELECT session_user")).scalar_one():
+        raise ConfigurationError(f"{name} owns the tables: give {part} a login of its own")
+    quote = connection.dialect.identifier_preparer.quote_identifier
     if connection.execute(EXISTS, {"name": name}).scalar_one_or_none() is None:
         connection.exec_driver_sql(f"CREATE ROLE {quote(name)}")
+    if unbound := connection.execute(UNBOUND, {"name": name, "space": SCHEMA}).scalar_one_or_none():
+        raise ConfigurationError(
+            f"no grant limits {name}, as it is {unbound} or a member of that, which owns tables, is a superuser, has "
+            f"CREATEROLE, BYPASSRLS or REPLICATION, or reads or writes all: give {part} a login of its own"
+        )
     scope = connection.connection.driver_connection
-    hashed = encrypt_password(url.password, name, scope=scope, algorithm="scram-sha-256")
+    hashed = encrypt_password(str(url.password), name, scope=scope, algorithm="scram-sha-256")
     connection.exec_driver_sql(f"ALTER ROLE {quote(name)} LOGIN PASSWORD '{hashed}'")
     connection.exec_driver_sql(f"GRANT {prefix}_{part} TO {quote(name)}")
+    for role in (f"{prefix}_{other}" for other in PARTS if other != part):
+        if connection.execute(MEMBER, {"name": name, "role": role}).scalar_one():
+            connection.exec_driver_sql(f"REVOKE {role} FROM {quote(name)}")
+        if connection.execute(MEMBER, {"name": name, "role": role}).scalar_one():
+            raise ConfigurationError(f"{name} is a member of {role} as well, by somebody else's grant: revoke that")
     return name
+
+
+def _place(url: URL) -> str:
+    hosts = [url.host] if url.host else url.normalized_query.get("host", ())
+    return f"{','.join(hosts) or 'the local socket'}/{url.database or url.username}"
 
 
 def _address(text_of_it: str) -> URL | None:
     try:
-        return make_url(text_of_it)
-    except ArgumentError:
+        return addresses.postgres(text_of_it)
+    except ConfigurationError:
         return None
 
 

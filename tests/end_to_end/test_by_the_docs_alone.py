@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -15,7 +14,7 @@ from tests.processes import ROOT, until
 
 RUNBOOKS = ROOT / "docs" / "runbooks"
 
-#: Seconds from the index to the cure.
+#: Seconds from the index to the cure, without those that commands take.
 MOST = 120.0
 
 FOR_LONG = "SELECT count(*) FROM generate_series(1, 1000000) AS a, generate_series(1, 1000000) AS b"
@@ -61,7 +60,7 @@ def first_page(staged: Staged, command: str, pages: list[str]) -> str:
         match = re.search(r"docs/runbooks/(\w+)\.md", printed(staged, command))
         return match[1] if match and match[1] in pages else ""
 
-    return until(named, f"`{command}` to name one of {pages} first", MOST)
+    return staged.within(MOST, named, f"`{command}` to name one of {pages} first")
 
 
 def test_one_customers_jobs_are_stuck(staged: Staged) -> None:
@@ -72,7 +71,7 @@ def test_one_customers_jobs_are_stuck(staged: Staged) -> None:
     until(lambda: staged.rows("SELECT FROM worker_tasks WHERE status = 'running'"), "it to run")
     waiting = staged.module.report.using(account="acme").delay(key="stuck", account="acme")
     staged.rows("UPDATE celeriac.tickets SET started_at = now() - interval '61 minutes' WHERE worker_id IS NOT NULL")
-    began = time.monotonic()
+    began = staged.clock()
     assert str(waiting.row_id) in printed(staged, command)
     assert f"task {holder.row_id} (report) is running and has its lock" in printed(staged, f"why {waiting.row_id}")
     assert "stuck_key" in pages
@@ -83,31 +82,31 @@ def test_one_customers_jobs_are_stuck(staged: Staged) -> None:
     assert staged.command(*shlex.split(cure)).exit_code == 0
     staged.mended()
     staged.is_over("stuck_key")
-    assert time.monotonic() - began < MOST
+    assert staged.clock() - began < MOST
 
 
 def test_nothing_runs_because_of_an_open_transaction(staged: Staged) -> None:
     command, pages = entry("nothing runs")
     with staged.psql("LOCK TABLE celeriac.tasks IN ACCESS EXCLUSIVE MODE") as pid:
-        began = time.monotonic()
+        began = staged.clock()
         page = first_page(staged, command, pages)
         assert page == "locked_table"
         assert [f"pid {pid} " in printed(staged, look) for look in commands(page)] == [True, True]
         assert [row[0] for row in staged.rows(query(page))] == [pid]
         staged.cured(page)
-        assert time.monotonic() - began < MOST
+        assert staged.clock() - began < MOST
 
 
 def test_the_database_is_at_its_limit(staged: Staged) -> None:
     command, pages = entry("the database is at 100 %")
     with staged.burners(FOR_LONG):
-        began = time.monotonic()
+        began = staged.clock()
         page = first_page(staged, command, pages)
         assert page == "slow_postgres"
         assert all("SELECT count(*)" in printed(staged, look) for look in commands(page))
         assert {row[-1] for row in staged.rows(query(page))} >= {FOR_LONG[:100]}
         staged.cured(page)
-        assert time.monotonic() - began < MOST
+        assert staged.clock() - began < MOST
 
 
 def test_each_page_of_the_index_is_there_and_each_runbook_is_in_it() -> None:

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +21,18 @@ CODE, STEPS = "tests.example.seventy.code", "tests.example.seventy"
 #: What each step comes to on stock Celery.
 RECORD = Path(__file__).parent / "seventy" / "stock.json"
 
-#: Steps whose outcome differs, and the row of docs/coming-from-celery.md that says so.
-DIFFER = {
-    "the_queues_are_purged": "| `purge`, a worker's `--purge` | refused |",
-    "a_calls_own_queue": "a router that looks at the arguments | same | if the role lists it",
-}
+#: Steps whose outcome differs: what they come to on Celeriac, and the row of docs/coming-from-celery.md that says so.
+DIFFER: Mapping[str, tuple[Any, str]] = {
+    "the_queues_are_purged": ("ClickException", "| `purge`, a worker's `--purge` | refused |"),
+    "a_calls_own_queue": (
+        """raised BadArguments("seventy.delivery: its queue is 'celery', set where the role is declared; not """
+        """'reports': declare the task with queue='reports', or list it there among `queues`; nothing was enqueued")""",
+        "a router that looks at the arguments | same | if the role lists it",
+    ),
+    "the_request_knows_roots_and_times": (
+        [True, None, None, None, [None, None], None], "and `argsrepr` is what the call gives as such |",
+    ),
+}  # fmt: skip
 
 
 def outcomes(which: str, home: Path, database_url: str, redis_url: str) -> dict[str, Any]:
@@ -54,11 +62,11 @@ def test_at_most_three_of_seventy_steps_differ_and_each_is_a_row_of_the_table(
     stock = json.loads(RECORD.read_text())
     ours = outcomes("celeriac", tmp_path / "celeriac", database_url, redis_url)
     assert len(stock) == 70
-    differ = {name: (stock.get(name), ours.get(name)) for name in stock | ours if stock.get(name) != ours.get(name)}
-    assert differ.keys() == DIFFER.keys(), "\n".join(f"{name}: {both}" for name, both in differ.items())
+    differ = {name: ours.get(name) for name in stock | ours if stock.get(name) != ours.get(name)}
+    assert differ == {name: outcome for name, (outcome, _) in DIFFER.items()}
     assert len(DIFFER) <= 3
     page = (ROOT / "docs" / "coming-from-celery.md").read_text()
-    assert [row for row in DIFFER.values() if row not in page] == []
+    assert [row for _, row in DIFFER.values() if row not in page] == []
 
 
 @pytest.mark.nightly("stock Celery changes when a release of it does")

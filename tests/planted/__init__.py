@@ -2,8 +2,8 @@
 
 `python -m tests.planted` plants each in a copy of the tree and runs its test there; `python -m tests.planted --help`
 for some of them. Three groups: one of each kind that a change may break (`kinds`); what a handler may do and what
-things are called (`handlers`); and rows of docs/documents.md, of a hundred drawn by a seed. Each was seen to make its
-test fail.
+things are called (`handlers`); and rows of docs/documents.md, those of a hundred drawn by a seed that something was
+seen to take away (`--rows` counts them, and names the others). Each was seen to make its test fail.
 
 Drawn are rows with a test: a row that only says why it differs holds nothing that could be taken away. A row with both
 a test and a difference is drawn like all others, and what is taken away is what its test asserts. The draw goes by a

@@ -1,6 +1,7 @@
 """`python -m tests.planted [--rows] [--sample N] [NAME…]`: plants defects in a copy of the tree, and runs their tests.
 
-Prints for each whether it was caught, and by which line. Exits with 1 unless all were.
+The tests have to pass in a clean copy first. Prints for each defect whether it was caught, and by which line. Exits
+with 1 unless all were.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import random
+import re
 import shutil
 import subprocess
 import sys
@@ -26,7 +28,10 @@ from tests.processes import ROOT
 #: Seconds for a test. A defect may keep a test waiting until its own patience ends.
 PATIENCE = 300
 
-CAUGHT = "caught"
+CAUGHT, NOT_CAUGHT = "caught", "NOT CAUGHT"
+
+#: What pytest prints of a test that noticed nothing, as it did not come to its assertions.
+NOT_RUN = re.compile(r"^_+ ERROR (at setup of|collecting) |from pytest-timeout", re.MULTILINE)
 
 Copies = SimpleQueue[Path]
 
@@ -44,7 +49,11 @@ def main(arguments: Sequence[str]) -> int:
     defects = chosen(asked.names)
     if asked.sample:
         defects = sample(defects, asked.sample, datetime.now(UTC).date())
-    verdicts = list(judged(defects, asked.at_once))
+    with copies(asked.at_once) as free:
+        if why := fails_clean(defects, free, asked.at_once):
+            print(f"without any defect: {why}")
+            return 1
+        verdicts = list(judged(defects, free, asked.at_once))
     missed = sum(verdict != CAUGHT for verdict in verdicts)
     print(f"{len(verdicts) - missed} of {len(verdicts)} caught")
     return int(missed > 0 or not verdicts)
@@ -52,9 +61,11 @@ def main(arguments: Sequence[str]) -> int:
 
 def show_rows() -> None:
     away = taken_away()
-    for document, thing in drawn():
+    rows = drawn()
+    for document, thing in rows:
         names = ", ".join(defect.name for defect in away.get((document, thing), ()))
         print(f"{document} | {thing} | {names or 'NOTHING'}")
+    print(f"{sum(row in away for row in rows)} of {len(rows)} are taken away")
 
 
 def chosen(names: Sequence[str]) -> list[Defect]:
@@ -65,9 +76,20 @@ def sample(defects: Sequence[Defect], size: int, day: date) -> list[Defect]:
     return random.Random(day.toordinal()).sample(defects, min(size, len(defects)))
 
 
-def judged(defects: Sequence[Defect], at_once: int) -> Iterator[str]:
+def fails_clean(defects: Sequence[Defect], free: Copies, at_once: int) -> str:
+    """Run their tests in a copy without a defect; return why they do not pass: what fails there catches nothing."""
+    tests = sorted({defect.test for defect in defects if not defect.wrong(ROOT)})
+    if not tests:
+        return ""
+    copy = free.get()
+    verdict, why = run(tests, copy, "-n", str(at_once))
+    free.put(copy)
+    return "" if verdict == NOT_CAUGHT else why
+
+
+def judged(defects: Sequence[Defect], free: Copies, at_once: int) -> Iterator[str]:
     """Yield a verdict for each, and print it with the reason that its test gave."""
-    with copies(at_once) as free, ThreadPoolExecutor(at_once) as threads:
+    with ThreadPoolExecutor(at_once) as threads:
         for defect, (verdict, line) in zip(defects, threads.map(lambda one: judge(one, free), defects), strict=True):
             print(f"{verdict:12} {defect.name}  ({defect.test.rpartition('::')[2]})  {line}", flush=True)
             yield verdict
@@ -96,27 +118,28 @@ def judge(defect: Defect, free: Copies) -> tuple[str, str]:
     copy = free.get()
     try:
         (copy / defect.file).write_text(defect.planted(copy))
-        return run(defect.test, copy)
+        return run([defect.test], copy)
     finally:
         shutil.copy2(ROOT / defect.file, copy / defect.file)
         free.put(copy)
 
 
-def run(test: str, copy: Path) -> tuple[str, str]:
-    """Run a test in a copy; return whether it failed, and the first line that says why."""
-    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tb=short", test]
+def run(tests: Sequence[str], copy: Path, *options: str) -> tuple[str, str]:
+    """Run tests in a copy; return whether one failed, and the first line that says why."""
+    command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tb=short", *options, *tests]
+    patience = PATIENCE * len(tests)
     environ = {name: value for name, value in os.environ.items() if name != "CI"} | {"PYTHONPATH": str(copy)}
     try:
         done = subprocess.run(
-            command, cwd=copy, env=environ, timeout=PATIENCE, check=False, text=True,
+            command, cwd=copy, env=environ, timeout=patience, check=False, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
-        return "NO END", f"after {PATIENCE} s"
+        return "NO END", f"after {patience} s"
     why = next((line[1:].strip() for line in done.stdout.splitlines() if line.startswith("E ")), "")
-    if done.returncode == 1 and why:
+    if done.returncode == 1 and why and not NOT_RUN.search(done.stdout):
         return CAUGHT, why[:120]
-    return "NOT CAUGHT" if done.returncode == 0 else "NOT RUN", "\n".join(done.stdout.splitlines()[-3:])
+    return NOT_CAUGHT if done.returncode == 0 else "NOT RUN", "\n".join(done.stdout.splitlines()[-3:])
 
 
 if __name__ == "__main__":

@@ -81,6 +81,11 @@ DEFECTS = [
         ("stale after 10 minutes",),
     ),
     Defect(
+        "what has become due is not counted as ready", "celeriac/store/routines/backlog.sql",
+        "backlog.ready + backlog.due + backlog.behind_lock", "backlog.ready + backlog.behind_lock", COUNTED,
+        ("`ready_tasks`",),
+    ),
+    Defect(
         "running tasks are counted as claimed", "celeriac/store/routines/backlog.sql",
         "backlog.claimed AS claimed_tasks,", "backlog.running AS claimed_tasks,", COUNTED,
         ("`claimed_tasks`",),

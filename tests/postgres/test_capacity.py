@@ -40,8 +40,10 @@ def test_tasks_are_counted_by_their_state(database: Database, rows: Rows) -> Non
     running(database, new_task(lock_key="k"))
     enqueued(database, *(new_task() for _ in range(3)))
     claimed(database, n=2)
-    enqueued(database, new_task(lock_key="k"), new_task(delay=600.0), new_task(delay=0.0), new_task("other"))
-    rows("UPDATE worker_tasks SET waits_for = 'time' WHERE id = (SELECT max(id) - 1 FROM worker_tasks)")
+    enqueued(database, new_task(lock_key="k"), new_task(delay=600.0), new_task(delay=600.0), new_task("other"))
+    rows("""WITH due AS (UPDATE celeriac.tasks SET scheduled_for = now() - interval '1 second'
+            WHERE id = (SELECT min(id) FROM celeriac.later) RETURNING id, scheduled_for)
+        UPDATE celeriac.later l SET due_at = due.scheduled_for FROM due WHERE l.id = due.id""")
     counts = of(database)
     assert (counts["pending_tasks"], counts["ready_tasks"]) == (4, 3)
     assert (counts["claimed_tasks"], counts["running_tasks"]) == (2, 3)

@@ -192,7 +192,7 @@ def test_a_reading_holds_for_a_while_and_is_shared(app: Celeriac, rows: Rows, mo
     assert len(readings) == 2
 
 
-def test_a_postgres_that_does_not_answer_in_time_is_told_and_nothing_else_of_it(
+def test_a_postgres_that_does_not_answer_in_time_is_told_and_no_figure_of_its_tables(
     app: Celeriac, database_url: str, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exporter, "PATIENCE_MS", 100)
@@ -204,10 +204,22 @@ def test_a_postgres_that_does_not_answer_in_time_is_told_and_nothing_else_of_it(
     other.dispose()
     assert at(found, "scrape_ok") == 0
     assert {name for name, _ in found} == {
-        "scrape_ok", "redis_answer_seconds", "redis_memory_ratio", "redis_up", "build_info", "scrape_duration_seconds"
+        "scrape_ok", "redis_answer_seconds", "redis_memory_ratio", "redis_up", "build_info", "scrape_duration_seconds",
+        "schema_behind", "schema_ahead",
     }  # fmt: skip
     monkeypatch.undo()
     assert at(figures(app), "scrape_ok") == 1
+
+
+def test_a_schema_that_lacks_a_table_is_told_to_be_behind(app: Celeriac, rows: Rows) -> None:
+    (last,) = rows("SELECT version_num FROM celeriac.version")
+    rows("UPDATE celeriac.version SET version_num = :former", former=f"celeriac_{int(last[0][-4:]) - 1:04}")
+    rows("ALTER TABLE celeriac.beats RENAME TO beats_to_come")
+    found = figures(app)
+    assert (at(found, "scrape_ok"), at(found, "schema_behind"), at(found, "schema_ahead")) == (0, 1, 0)
+    rows("ALTER TABLE celeriac.beats_to_come RENAME TO beats")
+    rows("UPDATE celeriac.version SET version_num = :last", last=last[0])
+    assert [at(figures(app), name) for name in ("scrape_ok", "schema_behind")] == [1, 0]
 
 
 def test_a_postgres_that_is_away_is_told(app: Celeriac) -> None:

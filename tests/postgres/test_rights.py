@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -384,27 +385,40 @@ def test_granting_again_changes_nothing_and_a_wrong_prefix_is_refused(login: Log
         grant(connection, "x; DROP TABLE worker_tasks")
 
 
-def test_migrate_makes_the_logins_that_it_is_given(
-    login: Login, app: Celeriac, database_url: str, monkeypatch: pytest.MonkeyPatch, rows: Rows
-) -> None:
-    """Once more with another password as well; Postgres sees no password, and the owner's login stays its own."""
+@pytest.fixture
+def migrates(app: Celeriac, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Result]:
+    """`celeriac migrate` with these logins."""
 
-    def migrates(*logins: str) -> Result:
+    def run(*logins: str) -> Result:
         monkeypatch.setenv("CELERIAC_LOGINS", " ".join(logins))
         words = ["migrate", "--with-grants", "--role-prefix", PREFIX]
         return CliRunner().invoke(within_celery, words, obj=SimpleNamespace(app=app))
 
-    def address(part: str, password: str) -> str:
-        url = make_url(database_url).set(username=f"{PREFIX}_{part}_itself", password=password)
-        return f"{part}={url.render_as_string(hide_password=False)}"
+    return run
 
+
+def address(url: str, part: str, password: str = "secret", user: str = "itself", **other: Any) -> str:
+    made = make_url(url).set(username=f"{PREFIX}_{user}", password=password, **other)
+    return f"{part}={made.render_as_string(hide_password=False)}"
+
+
+def why_not(refused: Result) -> str:
+    assert refused.exit_code != 0, refused.output
+    return f"{refused.exception} {refused.output}"
+
+
+@pytest.mark.usefixtures("login")
+def test_migrate_makes_the_logins_that_it_is_given(
+    migrates: Callable[..., Result], database_url: str, rows: Rows
+) -> None:
+    """Once more with another password as well; Postgres sees no password, and the owner's login stays its own."""
     for password in ("one's", "%another"):
-        done = migrates(address("worker", password), address("admin", password))
+        done = migrates(*(address(database_url, part, password, f"{part}_itself") for part in ("worker", "admin")))
         assert f"They let in {PREFIX}_worker_itself, {PREFIX}_admin_itself." in done.output
         assert password not in done.output
     kept = "SELECT rolpassword LIKE 'SCRAM-SHA-256$%' FROM pg_authid WHERE rolname LIKE :like"
     assert rows(kept, like=f"{PREFIX}\\_%\\_itself") == [(True,), (True,)]
-    database = Database(address("worker", "%another").partition("=")[2])
+    database = Database(address(database_url, "worker", "%another", "worker_itself").partition("=")[2])
     assert denied(database, "SELECT FROM celeriac.api_tokens") == "42501"
     with database.statement() as connection:
         assert connection.execute(text("SELECT count(*) FROM worker_tasks")).scalar_one() == 0
@@ -415,5 +429,53 @@ def test_migrate_makes_the_logins_that_it_is_given(
         ("worker=postgresql://a@c/d", "a login is not usable"), ("worker=hunter2", "a login is not usable"),
     ):  # fmt: skip
         refused = migrates(wrong)
-        assert (refused.exit_code != 0, why in str(refused.exception) + refused.output) == (True, True), refused
+        assert why in why_not(refused)
         assert "hunter2" not in refused.output
+
+
+@pytest.mark.usefixtures("login")
+def test_a_login_of_another_server_or_database_is_not_made(
+    migrates: Callable[..., Result], database_url: str, rows: Rows
+) -> None:
+    """Such as compose's own, where DATABASE_URL alone names another server."""
+    for elsewhere in ({"host": "postgres.elsewhere"}, {"database": "another"}):
+        assert "name the same host and database" in why_not(migrates(address(database_url, "worker", **elsewhere)))
+    assert rows("SELECT FROM pg_roles WHERE rolname = :name", name=f"{PREFIX}_itself") == []
+
+
+@pytest.mark.usefixtures("login")
+def test_a_login_has_one_role_the_last_that_it_was_given(
+    migrates: Callable[..., Result], database_url: str, rows: Rows
+) -> None:
+    for part in ("admin", "worker", "enqueue"):
+        assert migrates(address(database_url, part)).exit_code == 0
+        assert rows(
+            "SELECT roleid::regrole::text FROM pg_auth_members WHERE member = CAST(:name AS regrole)",
+            name=f"{PREFIX}_itself",
+        ) == [(f"{PREFIX}_{part}",)]
+    worker = address(database_url, "worker")
+    assert migrates(worker, worker).exit_code == 0
+    for other in (address(database_url, "admin"), address(database_url, "worker", "another")):
+        assert "twice" in why_not(migrates(worker, other))
+
+
+@pytest.mark.usefixtures("login")
+@pytest.mark.parametrize(
+    "made",
+    [
+        "CREATE ROLE {itself} SUPERUSER", "CREATE ROLE {itself} CREATEROLE", "CREATE ROLE {itself} BYPASSRLS",
+        "CREATE ROLE {itself} REPLICATION", "CREATE ROLE {itself} IN ROLE pg_read_all_data",
+        "CREATE ROLE {itself}; ALTER TABLE celeriac.beats OWNER TO {itself}",
+        "CREATE ROLE {itself}; ALTER SCHEMA celeriac OWNER TO {itself}",
+        "CREATE ROLE {itself}_owner; ALTER TABLE celeriac.beats OWNER TO {itself}_owner; "
+        "CREATE ROLE {itself} IN ROLE {itself}_owner",
+    ],
+)  # fmt: skip
+def test_who_is_not_limited_by_grants_is_no_login(
+    migrates: Callable[..., Result], database_url: str, rows: Rows, made: str
+) -> None:
+    owner = rows.one("SELECT quote_ident(session_user)")
+    rows(made.format(itself=f"{PREFIX}_itself"))
+    refused = migrates(address(database_url, "worker"))
+    rows(f"ALTER TABLE celeriac.beats OWNER TO {owner}; ALTER SCHEMA celeriac OWNER TO {owner}")
+    assert f"no grant limits {PREFIX}_itself" in why_not(refused)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests import planted
-from tests.planted.__main__ import chosen, sample
+from tests.planted.__main__ import CAUGHT, NOT_CAUGHT, chosen, run, sample
 from tests.planted.defect import Defect
 from tests.processes import ROOT
 
@@ -39,8 +39,8 @@ def test_each_row_is_there_and_names_the_test_that_fails() -> None:
     assert wrong == []
 
 
-#: So many of the drawn rows have no defect yet that was seen to be noticed, and a few that come may be drawn.
-WITHOUT = 28
+#: So many of the drawn rows have no defect yet that was seen to be noticed. Who adds one takes one off.
+WITHOUT = 22
 
 
 def test_rows_that_are_drawn_are_taken_away() -> None:
@@ -62,6 +62,41 @@ def test_one_that_cannot_be_planted_says_why(
 ) -> None:
     (tmp_path / "a.py").write_text(content)
     assert GOOD._replace(**change).wrong(tmp_path) == says
+
+
+#: A test as it may end where a defect is planted.
+ENDS = """
+import time
+import pytest
+
+@pytest.fixture
+def server():
+    raise ConnectionError("no server")
+
+@pytest.fixture
+def invariants():
+    yield
+    assert [] == ["violation"]
+
+def test_passes(): pass
+def test_notices_at_its_end(invariants): pass
+def test_has_no_server(server): pass
+
+@pytest.mark.timeout(0.2)
+def test_hangs(): time.sleep(60)
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "verdict"),
+    [
+        ("test_passes", NOT_CAUGHT), ("test_notices_at_its_end", CAUGHT),
+        ("test_has_no_server", "NOT RUN"), ("test_hangs", "NOT RUN"),
+    ],
+)  # fmt: skip
+def test_caught_is_what_a_test_that_ran_notices(tmp_path: Path, test: str, verdict: str) -> None:
+    (tmp_path / "test_ends.py").write_text(ENDS)
+    assert run([f"test_ends.py::{test}"], tmp_path)[0] == verdict
 
 
 def test_of_a_night_there_are_others_than_of_the_night_before() -> None:

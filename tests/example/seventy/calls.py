@@ -141,7 +141,7 @@ def headers_and_a_shadow_name() -> Any:
 
 @step
 def the_request_knows_roots_and_times() -> Any:
-    values = ended(code.request_of.delay("root_id", "parent_id", "group", "expires", "timelimit"))
+    values = ended(code.request_of.delay("root_id", "parent_id", "group", "expires", "timelimit", "argsrepr"))
     return [isinstance(values[0], str), *values[1:]]
 
 
