@@ -13,7 +13,7 @@ from queue import Empty, SimpleQueue
 from threading import Lock, Thread
 from typing import Any, TypeVar
 
-from tasks.chromium import LOOK_EVERY, Chromium, NoBrowser, PageFailed, Renders, Viewports, find
+from tasks.chromium import Chromium, NoBrowser, PageFailed, Renders, Viewports, find
 from tasks.remote_browser import RemoteBrowser, address
 
 __all__ = ["Browser", "NoBrowser", "PageFailed", "Viewports", "done", "find", "found", "pictures"]
@@ -65,9 +65,9 @@ class Browser:
             self._orders.put(order)
         return order.outcome
 
-    def pictures(self, url: str, viewports: Viewports, seconds: float) -> dict[str, bytes]:
-        """See Chromium."""
-        return self.order(lambda chromium: chromium.pictures(url, viewports, seconds)).result()
+    def kill(self) -> None:
+        """What it has begun fails; the next order starts it again. See Chromium."""
+        self._chromium.kill()
 
     def leave(self) -> None:
         """It ends as soon as it has done what was ordered until here."""
@@ -151,13 +151,13 @@ def _telling() -> Iterator[None]:
     try:
         yield
     except NoBrowser as missing:
-        _say_once(os.getpid(), str(missing))
+        _say_once(os.getpid(), str(missing), missing.retry_after)
         raise
 
 
 @cache
-def _say_once(_pid: int, why: str) -> None:
-    logger.warning("tasks wait for a browser, looking every %g s: %s", LOOK_EVERY, why)
+def _say_once(_pid: int, why: str, retry_after: float) -> None:
+    logger.warning("tasks wait for a browser, looking every %g s: %s", retry_after, why)
 
 
 def _browser(program: str) -> Browser:

@@ -132,10 +132,10 @@ class Chromium:
     def pictures(self, url: str, viewports: Viewports, seconds: float) -> dict[str, bytes]:
         """A PNG of the page in each viewport (width, height), all in a context of their own: no cookie, no cache.
 
-        `seconds` bounds all of it. Raises PageFailed or NoBrowser.
+        `seconds` bounds it, and CLOSING beyond that what Playwright knows no limit for. Raises PageFailed or NoBrowser.
         """
         give_up = time.monotonic() + seconds
-        with self._walled(), self._context(url) as context:
+        with self._killed_after(seconds + CLOSING), self._walled(), self._context(url) as context:
             return {name: _picture(context, url, size, give_up) for name, size in viewports.items()}
 
     def visit(self, proxy: Mapping[str, str] | None, give_up: float, work: Callable[[Reader], T]) -> T:
@@ -153,16 +153,19 @@ class Chromium:
 
     @contextmanager
     def _killed_after(self, seconds: float) -> Iterator[None]:
-        """Playwright knows no time limit for reading a page and closing a context, and a page may never rest."""
-        timer = Timer(max(0.0, seconds), self._kill)
+        """Playwright knows no time limit for opening or reading a page and closing it, and a page may never rest."""
+        if self._is_killed:  # as the order before ended by itself
+            self.stop()
+        timer = Timer(max(0.0, seconds), self.kill)
         timer.daemon = True
         timer.start()
         try:
             yield
         finally:
             timer.cancel()
+            timer.join()
 
-    def _kill(self) -> None:
+    def kill(self) -> None:
         """By its mark, beside other browsers of this process; and its parent, Playwright's driver.
 
         A call whose browser ends at the wrong moment waits for ever, but not one whose driver does.

@@ -1,7 +1,8 @@
 """A browser elsewhere: `BROWSER_ADDRESS` names the service that opens pages (tasks/renderer.py), for workers have none.
 
 A connection is one order: a line of JSON with `BROWSER_TOKEN`, then lines in turn until it is done. The end of the
-connection ends the order. What comes back was made beside pages of strangers: it is bounded, and believed in nothing.
+connection ends the order, within seconds: the browser is killed if it has to be. The browser ends it once its page is
+closed. What comes back was made beside pages of strangers: it is bounded, and believed in nothing.
 
     {"token": …, "order": "find"}                                             {"done": null}
     {"token": …, "order": "pictures", "url": …, "viewports": …, "seconds": …} {"done": {"desktop": "<base64>", …}}
@@ -20,20 +21,37 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any, TypeVar
 
-from tasks.chromium import BrowserEnded, NoBrowser, PageFailed, PageIncomplete, PageRefused, Reader, Viewports
+from tasks.chromium import (
+    LOOK_EVERY,
+    BrowserEnded,
+    NoBrowser,
+    PageFailed,
+    PageIncomplete,
+    PageRefused,
+    Reader,
+    Viewports,
+)
 
 T = TypeVar("T")
 
-#: Bytes of a line: of an order; of an answer, three pictures of long pages.
-LONGEST_ORDER, LONGEST_ANSWER = 65_536, 128 * 1024 * 1024
+#: Bytes of a line: of an order, of a page's texts, of pictures: three of THUMBNAILS' sizes take 13 MB at most, in
+#: base64 and not compressed at all.
+LONGEST_ORDER, LONGEST_TEXTS, LONGEST_PICTURES = 65_536, 4 * 1024 * 1024, 16 * 1024 * 1024
 
-#: Seconds: to connect, and beyond an order's own time until its answer is given up.
-CONNECT, BEYOND = 5.0, 15.0
+#: Seconds: to connect; beyond an order's own time until its answer is given up; for a visit's page to be closed, which
+#: the browser kills after less.
+CONNECT, BEYOND, TO_CLOSE = 5.0, 15.0, 5.0
 
 PNG = b"\x89PNG\r\n\x1a\n"
+
+
+class NobodyAnswers(NoBrowser):
+    """It starts, or the network is at fault: neither takes as long as an installation."""
+
+    retry_after = min(15.0, LOOK_EVERY)
 
 
 class Busy(NoBrowser):
@@ -52,29 +70,53 @@ def address(environ: Mapping[str, str] = os.environ) -> str:
 
 
 class Lines:
-    """Both ends of the conversation: a JSON object a line."""
+    """Both ends of the conversation: a JSON object a line, until `give_up` on the monotonic clock."""
 
-    def __init__(self, connection: socket.socket, longest: int) -> None:
-        self._connection, self._longest = connection, longest
-        self._coming = connection.makefile("rb")
+    def __init__(self, connection: socket.socket, longest: int, give_up: float) -> None:
+        self._connection, self._longest, self.give_up = connection, longest, give_up
+        self._coming = bytearray()
 
     def send(self, **what: Any) -> None:
+        self._in_time()
         self._connection.sendall(json.dumps(what).encode() + b"\n")
 
-    def receive(self, seconds: float) -> dict[str, Any]:
+    def receive(self) -> dict[str, Any]:
         """Raises OSError (TimeoutError within it) where nothing comes, ValueError where it is no such line."""
-        self._connection.settimeout(max(0.001, min(seconds, 86_400)))
-        line = self._coming.readline(self._longest + 1)
-        if not line:
-            raise ConnectionResetError("the connection ended")
-        what = json.loads(line) if line.endswith(b"\n") else None
+        self._in_time()
+        seen = 0
+        while (end := self._coming.find(b"\n", seen)) < 0 and len(self._coming) <= self._longest:
+            seen = len(self._coming)
+            if not (more := self._connection.recv(65_536)):
+                if seen:
+                    break
+                raise ConnectionResetError("the connection ended")
+            self._coming += more
+            self._in_time()
+        if not 0 <= end <= self._longest:
+            raise ValueError("no line of the conversation")
+        what = json.loads(self._coming[:end])
+        del self._coming[: end + 1]
         if not isinstance(what, dict):
             raise ValueError("no line of the conversation")
         return what
 
+    def end(self) -> None:
+        """Say no more, and wait until the other end has done with it."""
+        with suppress(OSError):
+            self._connection.shutdown(socket.SHUT_WR)
+            self._in_time()
+            while self._connection.recv(65_536):
+                self._in_time()
+
     def close(self) -> None:
-        self._coming.close()
         self._connection.close()
+
+    def _in_time(self) -> None:
+        """A socket's timeout bounds one call; all of them together have this."""
+        left = self.give_up - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("timed out")
+        self._connection.settimeout(min(left, 86_400))
 
 
 class RemoteBrowser:
@@ -85,32 +127,43 @@ class RemoteBrowser:
 
     def find(self) -> str:
         """Where it is, if there is one. Raises NoBrowser."""
-        with self._asked("find", CONNECT) as lines:
-            _answer(lines, time.monotonic() + CONNECT)
+        with self._asked("find", CONNECT, LONGEST_ORDER) as lines:
+            lines.give_up = time.monotonic() + CONNECT
+            _answer(lines)
         return self._where
 
     def pictures(self, url: str, viewports: Viewports, seconds: float) -> dict[str, bytes]:
         """A PNG of the page in each viewport. Raises PageFailed or NoBrowser."""
-        with self._asked("pictures", seconds, url=url, viewports=viewports) as lines:
-            taken = _answer(lines, time.monotonic() + seconds + BEYOND).get("done")
+        with self._asked("pictures", seconds, LONGEST_PICTURES, url=url, viewports=viewports) as lines:
+            taken = _answer(lines).get("done")
             if not isinstance(taken, dict) or set(taken) != set(viewports):
                 raise PageFailed("the browser answered with other pictures than were asked for")
             return {name: _picture(text) for name, text in taken.items()}
 
     def visit(self, proxy: Mapping[str, str] | None, give_up: float, work: Callable[[Reader], T]) -> T:
-        """What `work` makes of the pages it reads as a visitor. Raises PageFailed, NoBrowser and what `work` raises."""
-        with self._asked("visit", give_up - time.monotonic(), proxy=proxy and dict(proxy)) as lines:
-            _answer(lines, give_up + BEYOND)
-            return work(_Pages(lines, give_up))
+        """What `work` makes of the pages it reads as a visitor. Raises PageFailed, NoBrowser and what `work` raises.
+
+        Its page is closed by then, unless `work` was interrupted.
+        """
+        seconds = give_up - time.monotonic()
+        with self._asked("visit", seconds, LONGEST_TEXTS, proxy=proxy and dict(proxy)) as lines:
+            _answer(lines)
+            try:
+                done = work(_Pages(lines))
+            except Exception:
+                _close(lines)
+                raise
+            _close(lines)
+            return done
 
     @contextmanager
-    def _asked(self, order: str, seconds: float, **what: Any) -> Iterator[Lines]:
+    def _asked(self, order: str, seconds: float, longest: int, **what: Any) -> Iterator[Lines]:
         host, _, port = self._where.rpartition(":")
         try:
             connection = socket.create_connection((host.strip("[]"), int(port)), timeout=CONNECT)
         except (OSError, ValueError) as error:
-            raise NoBrowser(f"no browser answers at BROWSER_ADDRESS={self._where}: {error}") from error
-        with closing(Lines(connection, LONGEST_ANSWER)) as lines:
+            raise NobodyAnswers(f"no browser answers at BROWSER_ADDRESS={self._where}: {error}") from error
+        with closing(Lines(connection, longest, time.monotonic() + seconds + BEYOND)) as lines:
             _say(lines, token=self._token, order=order, seconds=seconds, **what)
             yield lines
 
@@ -118,15 +171,15 @@ class RemoteBrowser:
 class _Pages:
     """As Pages, of that browser."""
 
-    def __init__(self, lines: Lines, give_up: float) -> None:
-        self._lines, self._give_up = lines, give_up
+    def __init__(self, lines: Lines) -> None:
+        self._lines = lines
 
     def texts(
         self, url: str, selector: str, wanted: Callable[[list[str]], bool] = bool, *, seconds: float = math.inf
     ) -> list[str]:
         _say(self._lines, url=url, selector=selector, seconds=seconds if math.isfinite(seconds) else None)
         while True:
-            texts = _answer(self._lines, self._give_up + BEYOND).get("texts")
+            texts = _answer(self._lines).get("texts")
             if not isinstance(texts, list) or not all(isinstance(one, str) for one in texts):
                 raise PageFailed("the browser answered with no texts")
             is_wanted = wanted(texts)
@@ -135,14 +188,19 @@ class _Pages:
                 return texts
 
 
+def _close(lines: Lines) -> None:
+    lines.give_up = time.monotonic() + TO_CLOSE
+    lines.end()
+
+
 def _say(lines: Lines, **what: Any) -> None:
     with _talking():
         lines.send(**what)
 
 
-def _answer(lines: Lines, give_up: float) -> dict[str, Any]:
+def _answer(lines: Lines) -> dict[str, Any]:
     with _talking():
-        answer = lines.receive(give_up - time.monotonic())
+        answer = lines.receive()
     if "failed" in answer:
         raise _failure(answer)
     return answer

@@ -5,7 +5,8 @@
           └────────────────────────────────────────┘ at most PREFLIGHTS times
 
 All of it happens in the browser's thread, so that a proxy goes back when its context is closed, not before: an
-interrupted task's browser is still about its page. What a killed process has is free again when its lease runs out.
+interrupted task's browser is still about its page. What a killed process has is free again when its lease runs out, and
+so is what an interrupted one has of a browser elsewhere, which may be about its page still.
 """
 
 from __future__ import annotations
@@ -141,7 +142,7 @@ class Attempt:
             if self._passed or isinstance(error, BrowserEnded):
                 raise
             raise PreflightFailed(f"proxy {self._proxy.server}: {error}") from error
-        except BaseException:
+        except Exception:
             self._pool.give_back(self._proxy)
             raise
         self._pool.succeeded(self._proxy)

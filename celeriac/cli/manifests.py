@@ -29,7 +29,9 @@ from celeriac.cli.objects import (
 )
 
 #: Whoever may read these may read the application's data, or send as it: they come from a pod's Secret.
-SECRETS = re.compile(r"^(DATABASE|REDIS)_URL$|^SMTP_|PASSWORD|TOKEN|SECRET|_KEY$")
+SECRETS = re.compile(
+    r"^(\w+_)?(DATABASE|REDIS|BROKER)_URL$|_(LOGINS|DSN)$|^SMTP_|PASSWORD|TOKEN|SECRET|CREDENTIALS|_KEY(_ID)?$"
+)
 
 #: Seconds: what a worker gets to drain (CELERIAC_DRAIN_GRACE_MS), and what a pod gets beyond that to end.
 DRAIN, TO_END = 25, 20
@@ -40,8 +42,9 @@ ONE_AT_A_TIME: Document = {"maxUnavailable": 1, "unhealthyPodEvictionPolicy": "A
 #: Names of roles by the queue in which they wait.
 RolesOfQueues = Mapping[str, Sequence[str]]
 
-#: Memory: a worker's parent and each of its processes, as measured; a browser, as Chromium takes for a page.
-PARENT_MI, PROCESS_MI, BROWSER_MI = 96, 96, 512
+#: Memory: a worker's parent and each of its processes, as measured; a browser, as Chromium takes for a page, and what
+#: it shares and keeps in /tmp, which is memory too.
+PARENT_MI, PROCESS_MI, BROWSER_MI, BROWSER_TMP_MI = 96, 96, 512, 128
 
 
 #: Secrets and service accounts: each has the login for what its pods do (`celeriac migrate --with-grants`), and that of
@@ -75,7 +78,7 @@ def documents(services: Mapping[str, Document]) -> dict[str, list[Document]]:
 
 
 def autoscaling(services: Mapping[str, Document], roles: RolesOfQueues) -> list[Document]:
-    """The component keda: a ScaledObject a worker, by a bounded figure of SQL."""
+    """The component keda: a ScaledObject a worker, by a bounded figure of SQL; the browser's, by all who ask it."""
     made: list[Document] = [
         {
             "apiVersion": "keda.sh/v1alpha1",
@@ -86,12 +89,14 @@ def autoscaling(services: Mapping[str, Document], roles: RolesOfQueues) -> list[
             },
         }
     ]
+    asking: list[str] = []
     for name, one in services.items():
         if "worker -Q" in _flat(one):
             command = [_without_default(part) for part in shlex.split(one["command"])]
             wanted = [role for queue in _queues(command) for role in roles.get(queue, [queue])]
             made.append(scaled(f"worker-{name}", wanted, _processes(command)))
-    return made
+            asking += wanted if _asks_browser(one) else []
+    return [*made, scaled(RENDERER, asking, _at_once(services[RENDERER]))] if asking else made
 
 
 def config(environment: dict[str, object]) -> Document:
@@ -182,8 +187,8 @@ def renderer(service: Document) -> list[Document]:
     The platform names no addresses to it, and gives it neither settings nor a token of its own.
     """
     settings = {name: _without_default(str(value)) for name, value in service["environment"].items()}
-    at_once = int(settings["BROWSER_AT_ONCE"])
-    memory = PARENT_MI + at_once * BROWSER_MI
+    at_once = _at_once(service)
+    memory = PARENT_MI + at_once * (BROWSER_MI + BROWSER_TMP_MI)
     spec = pod(RENDERER, shlex.split(service["command"]), BROWSER, memory=memory, grace=30)
     spec["enableServiceLinks"] = False
     container = spec["containers"][0]
@@ -196,9 +201,8 @@ def renderer(service: Document) -> list[Document]:
     container["ports"] = [{"name": RENDERER, "containerPort": port}]
     for probe, most in (("livenessProbe", 3), ("readinessProbe", 3), ("startupProbe", 30)):
         container[probe] = {"tcpSocket": {"port": RENDERER}, "periodSeconds": 10, "failureThreshold": most}
-    # A browser's shared memory counts as the pod's memory.
-    spec["volumes"].append({"name": "shm", "emptyDir": {"medium": "Memory", "sizeLimit": "256Mi"}})
-    container["volumeMounts"].append({"name": "shm", "mountPath": "/dev/shm"})
+    # Chromium has its shared memory there. One that fills it fails by itself: on a disk the pod would be evicted.
+    spec["volumes"] = [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": f"{at_once * BROWSER_TMP_MI}Mi"}}]
     return [
         deployment(RENDERER, spec, replicas=1),
         disruption(RENDERER, ONE_AT_A_TIME),
@@ -243,6 +247,10 @@ def _port(services: Mapping[str, Document]) -> int:
 def _component(operator: str, components: Sequence[str]) -> Document:
     key = "app.kubernetes.io/component"
     return {"matchExpressions": [{"key": key, "operator": operator, "values": list(components)}]}
+
+
+def _at_once(browser: Document) -> int:
+    return int(_without_default(str(browser["environment"]["BROWSER_AT_ONCE"])))
 
 
 def _asks_browser(service: Document) -> bool:

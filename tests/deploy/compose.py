@@ -21,6 +21,17 @@ from tests.processes import ROOT
 _VARIABLE = re.compile(r"\$\{(\w+)(?:(:?)-([^}]*))?\}|\$\$")
 
 
+#: What python:3.11-slim, on which the image is built, says to every process.
+BASE = {"GPG_KEY": "A035C8C19219BA821ECEA86B64E628F8D684696D", "PYTHON_VERSION": "3.11.14", "PYTHON_SHA256": "8d3ed8",
+        "LANG": "C.UTF-8"}  # fmt: skip
+
+
+def image() -> dict[str, str]:
+    """The variables of the image."""
+    said = re.findall(r"^ENV (.*)$", (ROOT / "deploy" / "Dockerfile").read_text(), re.MULTILINE)
+    return BASE | dict(one.split("=", 1) for line in said for one in shlex.split(line))
+
+
 def read() -> dict[str, Any]:
     with (ROOT / "docker-compose.yml").open() as file:
         return dict(yaml.safe_load(file))
@@ -83,8 +94,8 @@ class Service:
     def environ(self) -> dict[str, str]:
         """Nothing of the surroundings but where the programs are, and what the image says."""
         given = {name: self._network.variable(name, str(value)) for name, value in self._wanted["environment"].items()}
-        python = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "PYTHONWARNINGS": "ignore"}
-        return given | python | {"PATH": f"{Path(sys.executable).parent}:{os.defpath}"}
+        python = {"PYTHONPATH": str(ROOT), "PYTHONWARNINGS": "ignore"}
+        return image() | given | python | {"PATH": f"{Path(sys.executable).parent}:{os.defpath}"}
 
     @property
     def health_check(self) -> list[str]:

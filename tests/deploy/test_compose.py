@@ -21,13 +21,14 @@ import pytest
 import redis
 from sqlalchemy import make_url
 
+from celeriac.cli import manifests
 from celeriac.operate import tokens
 from celeriac.store.connections import Database
 from celeriac.testing.servers import fresh_name
 from tasks import renderer
 from tasks.app import app
 from tests.conftest import Servers
-from tests.deploy.compose import free_ports, interpolated, read, services
+from tests.deploy.compose import free_ports, image, interpolated, read, services
 from tests.deploy.jail import RULES
 from tests.deploy.surroundings import surroundings
 from tests.deploy.written import lasting
@@ -66,7 +67,10 @@ def test_the_browser_holds_nothing_and_reaches_no_server() -> None:
     with_chromium = [n for n in OURS if FILE["services"][n]["build"].get("args", {}).get("CHROMIUM")]
     assert with_chromium == ["browser"]
     browser, networks = FILE["services"]["browser"], {n: set(s.get("networks", ["default"])) for n, s in SERVICES}
-    assert {name for name in browser["environment"] if renderer.SECRETS.search(name)} == {renderer.OWN}
+    assert {name for name in browser["environment"] if manifests.SECRETS.search(name)} == {renderer.OWN}
+    assert "GPG_KEY" in image(), "the image's own are no reason not to start"
+    assert renderer.too_much(services({}, {})["browser"].environ) == []
+    assert "DATABASE_URL" in renderer.too_much(services({}, {})["thumbnails"].environ)
     assert {n for n, those in networks.items() if those & networks["browser"]} == {
         "browser", "sandbox", "thumbnails", "stores", "product-resync"
     }  # fmt: skip

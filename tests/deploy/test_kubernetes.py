@@ -189,6 +189,21 @@ def test_what_is_broken_is_refused(slip: str) -> None:
     assert said in complaint
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        "CELERIAC_LOGINS",
+        "ADMIN_DATABASE_URL",
+        "BROKER_URL",
+        "SENTRY_DSN",
+        "AWS_ACCESS_KEY_ID",
+        "CELERIAC_ENCRYPTION_KEY",
+    ],
+)
+def test_a_credential_does_not_become_a_setting(name: str) -> None:
+    assert set(manifests.config({name: "x", "NODE_ENV": "y"})["data"]) == {"NODE_ENV"}
+
+
 def test_each_of_our_rules_has_a_broken_variant_that_it_refuses() -> None:
     ours = "".join(map(inspect.getsource, (_against_rules, _against_rules_of_hooks, _against_container_rules)))
     rules = re.findall(r'yield (?:from \()?f?"(?:{\w+})?([^"]+)"', ours)
@@ -274,7 +289,7 @@ def test_each_worker_is_scaled_by_figures_of_the_roles_of_its_queues(rows: Rows)
     scaled = [one for one in read(HERE / "components" / "keda" / "scaled.yaml") if one["kind"] == "ScaledObject"]
     targets = {one["spec"]["scaleTargetRef"]["name"]: one["spec"]["triggers"] for one in scaled}
     workers = _workers()
-    assert set(targets) == {f"worker-{name}" for name in workers}
+    assert set(targets) == {f"worker-{name}" for name in workers} | {"browser"}
     for name, container in workers.items():
         ((query, target),) = [
             (t["metadata"]["query"], t["metadata"]["targetQueryValue"]) for t in targets[f"worker-{name}"]
@@ -282,6 +297,10 @@ def test_each_worker_is_scaled_by_figures_of_the_roles_of_its_queues(rows: Rows)
         assert rows(query) == [(0.0,)]
         assert _option(container, "-c") == target
         assert set(re.findall(r"'(\w+)'", query)) == _roles(_option(container, "-Q"))
+    ((query, target),) = [(t["metadata"]["query"], t["metadata"]["targetQueryValue"]) for t in targets["browser"]]
+    asking = [_roles(_option(workers[name.removeprefix("worker-")], "-Q")) for name in ASKING]
+    assert rows(query) == [(0.0,)]
+    assert (set(re.findall(r"'(\w+)'", query)), target) == (set().union(*asking), "8"), "BROWSER_AT_ONCE"
 
 
 def pod_labels(name: str) -> dict[str, str]:
@@ -400,6 +419,7 @@ def test_the_pod_that_renders_is_told_nothing() -> None:
         "BROWSER_LISTEN": "0.0.0.0:8700", "BROWSER_AT_ONCE": "8"
     }  # fmt: skip
     assert (pod["automountServiceAccountToken"], pod["enableServiceLinks"]) == (False, False)
-    assert [volume for volume in pod["volumes"] if "emptyDir" not in volume] == []
+    assert pod["volumes"] == [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": f"{8 * 128}Mi"}}]
+    assert container["resources"]["limits"] == {"memory": f"{96 + 8 * (512 + 128)}Mi"}
     images = [(one["metadata"]["name"], _first_container(one).get("image")) for one in base()]
     assert [name for name, image in images if image == "celeriac-browser"] == ["browser"]

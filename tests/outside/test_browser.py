@@ -17,7 +17,8 @@ import pytest
 
 import sandbox
 from tasks import browser
-from tasks.browser import Browser, Left, NoBrowser, PageFailed, find
+from tasks.browser import Browser, Left, NoBrowser, PageFailed, Viewports, find
+from tasks.chromium import BrowserEnded
 from tests.processes import until
 
 SIZES = {"wide": (640, 300), "narrow": (200, 400)}
@@ -77,22 +78,26 @@ def _name(process: psutil.Process) -> str:
         return ""
 
 
+def pictures(browsing: Browser, url: str, sizes: Viewports, seconds: float) -> dict[str, bytes]:
+    return browsing.order(lambda chromium: chromium.pictures(url, sizes, seconds)).result()
+
+
 def page(outside: sandbox.Sandbox, path: str) -> str:
     return f"{outside.http_url}/preview/{path}"
 
 
 def test_pictures_have_the_sizes_asked_for_and_show_the_page(browsing: Browser, outside: sandbox.Sandbox) -> None:
-    anna = browsing.pictures(page(outside, "anna"), SIZES, 20)
-    berta = browsing.pictures(page(outside, "berta"), SIZES, 20)
+    anna = pictures(browsing, page(outside, "anna"), SIZES, 20)
+    berta = pictures(browsing, page(outside, "berta"), SIZES, 20)
     assert {name: size(picture) for name, picture in anna.items()} == SIZES
     assert anna["wide"] != berta["wide"]
-    assert anna == browsing.pictures(page(outside, "anna"), SIZES, 20)
+    assert anna == pictures(browsing, page(outside, "anna"), SIZES, 20)
 
 
 def test_nothing_is_kept_between_two_sites(browsing: Browser, outside: sandbox.Sandbox) -> None:
     outside.previews.clear()
     for name in ("clara", "dora"):
-        browsing.pictures(page(outside, name), SIZES, 20)
+        pictures(browsing, page(outside, name), SIZES, 20)
     visits = outside.previews.visits
     assert visits == [("clara", ""), ("clara", "visited=clara"), ("dora", ""), ("dora", "visited=dora")]
 
@@ -104,14 +109,14 @@ def test_a_page_that_fails_says_why_and_the_next_one_succeeds(
     browsing: Browser, outside: sandbox.Sandbox, path: str, told: str, patience: float
 ) -> None:
     with pytest.raises(PageFailed, match=told):
-        browsing.pictures(page(outside, path), SIZES, patience)
-    assert browsing.pictures(page(outside, "1"), SIZES, 20)
+        pictures(browsing, page(outside, path), SIZES, patience)
+    assert pictures(browsing, page(outside, "1"), SIZES, 20)
 
 
 @pytest.mark.parametrize(("path", "told"), [("1?status=503", "answered 503"), ("1?late=20", "Timeout")])
 def test_a_failure_tells_no_password(browsing: Browser, outside: sandbox.Sandbox, path: str, told: str) -> None:
     with pytest.raises(PageFailed, match=told) as failed:
-        browsing.pictures(page(outside, path).replace("://", "://anna:secret@"), SIZES, 2)
+        pictures(browsing, page(outside, path).replace("://", "://anna:secret@"), SIZES, 2)
     assert "secret" not in str(failed.value)
 
 
@@ -119,17 +124,37 @@ def test_a_server_that_is_not_there_is_a_failed_page(browsing: Browser) -> None:
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         with pytest.raises(PageFailed, match="answered 502"):
-            browsing.pictures(f"http://127.0.0.1:{closed.getsockname()[1]}/", SIZES, 20)
+            pictures(browsing, f"http://127.0.0.1:{closed.getsockname()[1]}/", SIZES, 20)
 
 
 def test_a_browser_that_was_killed_fails_one_page(browsing: Browser, outside: sandbox.Sandbox) -> None:
-    browsing.pictures(page(outside, "1"), SIZES, 20)
+    pictures(browsing, page(outside, "1"), SIZES, 20)
     for process in chromiums():
         with suppress(psutil.NoSuchProcess):  # one takes others with it
             process.kill()
     with pytest.raises(PageFailed):
-        browsing.pictures(page(outside, "1"), SIZES, 20)
-    assert browsing.pictures(page(outside, "1"), SIZES, 20)
+        pictures(browsing, page(outside, "1"), SIZES, 20)
+    assert pictures(browsing, page(outside, "1"), SIZES, 20)
+
+
+def test_a_page_that_never_rests_ends_with_its_browser(
+    browsing: Browser, outside: sandbox.Sandbox, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Playwright has a time limit for loading and for the picture, and none for opening, resizing and closing."""
+    with monkeypatch.context() as patch:
+        never = "() => { for (;;) {} }"
+        patch.setattr("tasks.chromium._picture", lambda context, *_: context.new_page().evaluate(never))
+        with pytest.raises(BrowserEnded):
+            pictures(browsing, page(outside, "1"), ONE_SIZE, 1)
+    assert pictures(browsing, page(outside, "1"), ONE_SIZE, 20)
+
+
+def test_a_browser_that_was_killed_between_two_orders_fails_neither(
+    browsing: Browser, outside: sandbox.Sandbox
+) -> None:
+    assert pictures(browsing, page(outside, "1"), ONE_SIZE, 20)
+    browsing.kill()
+    assert pictures(browsing, page(outside, "1"), ONE_SIZE, 20)
 
 
 def test_an_interrupted_caller_has_another_browser_at_once_and_the_first_ends(
@@ -153,9 +178,9 @@ def test_a_browser_without_work_closes_and_starts_again(
     monkeypatch.setattr(browser, "IDLE", 0.1)
     before = len(chromiums())
     idle = Browser(chromium)
-    assert idle.pictures(page(outside, "1"), ONE_SIZE, 20)
+    assert pictures(idle, page(outside, "1"), ONE_SIZE, 20)
     until(lambda: len(chromiums()) <= before, "Chromium to close")
-    assert idle.pictures(page(outside, "1"), ONE_SIZE, 20)
+    assert pictures(idle, page(outside, "1"), ONE_SIZE, 20)
     idle.close()
 
 
@@ -227,5 +252,5 @@ def test_no_browser_says_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_program_that_is_no_browser_is_no_browser() -> None:
     nothing = Browser("/bin/false")
     with pytest.raises(NoBrowser, match="/bin/false does not start"):
-        nothing.pictures("http://127.0.0.1:9/", SIZES, 5)
+        pictures(nothing, "http://127.0.0.1:9/", SIZES, 5)
     nothing.close()

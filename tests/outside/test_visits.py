@@ -22,7 +22,7 @@ from tasks.app import app
 from tasks.chromium import CLOSING, BrowserEnded, NoBrowser, PageFailed, agents
 from tasks.pace import NotNow
 from tasks.platforms import PlatformRateLimited, PlatformRefused, PlatformUnavailable
-from tasks.proxies import NoProxyFree
+from tasks.proxies import NoProxyFree, Pool
 from tasks.visits import (
     VisitFailed,
     VisitSettings,
@@ -263,6 +263,22 @@ def test_a_browser_that_is_killed_is_no_fault_of_the_proxy(outside: Outside) -> 
         visit(lambda pages: (kill(pages), pages.texts(outside.running.http_url, "body")))
     assert outside.rows(HEALTH) == [(0, None, True)] * 3
     assert outside.read() == 2
+
+
+def test_whoever_is_interrupted_leaves_the_proxy_of_a_page_that_may_be_open_still(outside: Outside) -> None:
+    """As amid the order to a browser elsewhere."""
+
+    class Elsewhere:
+        def visit(self, *_: object) -> None:
+            raise Interrupted
+
+    settings = VisitSettings.from_env()
+    pool = Pool(app.database, seconds=60, rest=1)
+    taken = pool.take()
+    assert taken
+    with pytest.raises(Interrupted):
+        visits.Attempt(pool, taken, settings, time.monotonic() + 20).visit(Elsewhere(), OWN, lambda _: None)  # type: ignore[arg-type]
+    assert outside.rows.one("SELECT count(*) FROM proxies WHERE leased_until > now()") == 1
 
 
 def test_what_work_raises_gives_the_proxy_back(outside: Outside) -> None:
