@@ -106,18 +106,22 @@ def browsing(chromium: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Browser
 SIZE = {"small": (100, 100)}
 
 
+def pictures(browsing: Browser, url: str) -> dict[str, bytes]:
+    return browsing.order(lambda chromium: chromium.pictures(url, SIZE, 60)).result()
+
+
 def test_a_redirect_to_an_address_inside_is_refused_and_nothing_published(browsing: Browser, site: int) -> None:
     refused = [f"http://127.0.0.1:{site}/inside", f"http://127.1:{site}/inside", f"http://2130706433:{site}/inside",
                f"http://[::ffff:127.0.0.1]:{site}/inside", "http://169.254.169.254/latest/meta-data/",
                f"https://127.0.0.2:{site}/inside"]  # fmt: skip
     for target in refused:
         with pytest.raises(PageFailed, match="which is no public address: BROWSER_ALLOWED_HOSTS"):
-            browsing.pictures(f"http://localhost:{site}/to?{target}", SIZE, 60)
+            pictures(browsing, f"http://localhost:{site}/to?{target}")
         with pytest.raises(PageFailed, match="which is no public address"):
-            browsing.pictures(target, SIZE, 60)
+            pictures(browsing, target)
     ten = f"http://localhost:{site}/to?" * 10 + refused[0]
     with pytest.raises(PageFailed, match="which is no public address"):
-        browsing.pictures(ten, SIZE, 60)
+        pictures(browsing, ten)
     assert {one.partition("/")[2] for one in Site.asked} == {"to"}
 
 
@@ -153,9 +157,9 @@ def test_ten_redirects_and_rebindings_later_an_address_inside_is_refused(
         names = [f"hop-{number}-{hop}.example" for hop in range(10)]
         chain = "".join(f"http://{name}:{site}/to?" for name in names)
         with pytest.raises(PageFailed, match="which is no public address"):
-            browsing.pictures(f"{chain}http://{form}:{site}/inside", SIZE, 60)
+            pictures(browsing, f"{chain}http://{form}:{site}/inside")
         with pytest.raises(PageFailed, match=f"{names[0]} is at 127.0.0.1, which is no public address"):
-            browsing.pictures(f"http://again-{number}.example:{site}/to?http://{names[0]}:{site}/inside", SIZE, 60)
+            pictures(browsing, f"http://again-{number}.example:{site}/to?http://{names[0]}:{site}/inside")
         assert [resolved.count(name) for name in names[1:]] == [1] * 9, "the address that was judged is connected to"
     browsing.close()
     assert len([one for one in Site.asked if one.endswith("/to")]) == 11 * len(FORMS)
@@ -163,7 +167,7 @@ def test_ten_redirects_and_rebindings_later_an_address_inside_is_refused(
 
 
 def test_a_frame_or_picture_inside_is_not_reached(browsing: Browser, site: int) -> None:
-    assert browsing.pictures(f"http://localhost:{site}/frame?http://127.0.0.1:{site}/inside", SIZE, 60)
+    assert pictures(browsing, f"http://localhost:{site}/frame?http://127.0.0.1:{site}/inside")
     assert f"localhost:{site}/frame" in Site.asked
     assert not [one for one in Site.asked if one.endswith("/inside")]
 
@@ -173,7 +177,7 @@ def test_by_default_no_host_inside_is_reached(chromium: str, site: int, monkeypa
     browsing = Browser(chromium)
     for host in ("localhost", "127.0.0.1"):
         with pytest.raises(PageFailed, match="which is no public address"):
-            browsing.pictures(f"http://{host}:{site}/", SIZE, 60)
+            pictures(browsing, f"http://{host}:{site}/")
     browsing.close()
     assert Site.asked == []
 
