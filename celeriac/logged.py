@@ -27,7 +27,7 @@ EVENTS: Mapping[str, str] = {
     "settle.refused": "a run ended after its task had been taken from it",
     "pass": "a pass claimed tasks; at DEBUG also one that claimed none",
     "worker.started": "a worker takes work",
-    "worker.backing_off": "it takes nothing new, as memory or CPU is short",
+    "worker.backing_off": "it takes nothing new, as memory, CPU or file descriptors are short",
     "worker.resumed": "it takes work again",
     "worker.draining": "it was told to stop and finishes what it has",
     "worker.stopped": "it has stopped",

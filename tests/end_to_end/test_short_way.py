@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 
@@ -16,7 +17,6 @@ import pytest
 
 from celeriac import Settings
 from tests import processes
-from tests.end_to_end.traced import Trace
 from tests.processes import Rows, until
 
 #: Of a warm process: from the arrival of its ticket in the child to its settle, and of `.delay()`.
@@ -44,16 +44,6 @@ def written(calls: list[tuple[str, str]]) -> str:
     return "\n".join([f"{len(calls)} calls in {len({file for file, _ in calls})} files", *map("  ".join, calls)])
 
 
-def calls_of(act: Callable[[], object]) -> list[tuple[str, str]]:
-    trace = Trace()
-    sys.setprofile(trace)
-    try:
-        act()
-    finally:
-        sys.setprofile(None)
-    return trace.calls
-
-
 @pytest.mark.parametrize("role", ["sent", "woken"])
 def test_a_task_in_a_warm_child_goes_a_short_way(
     traced: ModuleType, rows: Rows, database_url: str, redis_url: str, tmp_path: Path, role: str
@@ -76,9 +66,12 @@ def test_a_task_in_a_warm_child_goes_a_short_way(
     assert len({file for file, _ in shortest}) <= FILES, written(shortest)
 
 
-def test_delay_goes_a_short_way(traced: ModuleType) -> None:
-    for n in range(WARM):
-        traced.woken.delay(n)
-    shortest = min((calls_of(lambda n=n: traced.woken.delay(n)) for n in range(REPEATED)), key=len)  # type: ignore[misc]
+@pytest.mark.usefixtures("traced")
+def test_delay_goes_a_short_way(database_url: str, redis_url: str) -> None:
+    """In a process of its own, where nobody has left a listener to signals."""
+    environ = {**os.environ, "DATABASE_URL": database_url, "REDIS_URL": redis_url, "PYTHONPATH": str(processes.ROOT)}
+    told = processes.finished([sys.executable, "-m", "tests.end_to_end.traced", str(WARM + REPEATED)], environ)
+    assert told.returncode == 0, told.stderr
+    shortest = min(([(file, call) for file, call in calls] for calls in json.loads(told.stdout)[WARM:]), key=len)
     assert len(shortest) <= OF_DELAY, written(shortest)
     assert len({file for file, _ in shortest}) <= FILES_OF_DELAY, written(shortest)

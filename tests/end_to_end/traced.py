@@ -71,3 +71,21 @@ def _begin(**_: Any) -> None:
         return  # a solo pool of another test, in the process that has imported this module
     logging.getLogger().setLevel(logging.WARNING)  # Celery's default; the test waits for a line of INFO in the parent
     trace_tickets()
+
+
+def delays(n: int) -> list[list[tuple[str, str]]]:
+    """What each of so many calls of `.delay()` goes through."""
+    traces = []
+    for i in range(n):
+        trace = Trace()
+        sys.setprofile(trace)
+        try:
+            woken.delay(i)
+        finally:
+            sys.setprofile(None)
+        traces.append(trace.calls)
+    return traces
+
+
+if __name__ == "__main__":
+    print(json.dumps(delays(int(sys.argv[1]))))

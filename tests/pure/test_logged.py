@@ -29,8 +29,7 @@ NAMED = re.compile(r"""(?:logged\.of\(|_say\(|\bevent=)\s*"([\w.]+)\"""")
 COMPOSED = {
     'f"task.{event}"': {"task.retried", "task.failed", "task.cancelled"},
     "f\"role.{'paused' if paused else 'resumed'}\"": {"role.paused", "role.resumed"},
-    '"worker.resumed" if after.reason is None else "worker.backing_off"':
-        {"worker.resumed", "worker.backing_off"},
+    '"worker.resumed" if after is None else "worker.backing_off"': {"worker.resumed", "worker.backing_off"},
 }  # fmt: skip
 
 
