@@ -42,9 +42,9 @@ PIECE = 250
 #: Slots are filled once one of `SHARE` is free, or after `PATIENCE` seconds.
 SHARE, PATIENCE = 8, 0.1
 
-#: Tasks are claimed ahead of their slots that will be free within this time (seconds) as tasks end now: it is what a
-#: pass and a settle take on a busy machine, and as long as one of them waits. At most half as many as there are slots.
-AHEAD = 0.03
+#: Tasks are claimed ahead of their slots that will be free within this time (seconds) as tasks end now: some times what
+#: a pass and a settle take, so that the next pass is over before they have begun. At most as many as there are slots.
+AHEAD = 0.08
 
 #: Over how long (seconds) it is measured how many tasks end.
 OF_LATE = 0.25
@@ -133,7 +133,7 @@ class Filler:
         return self.flights.limit + self._ahead() - max(under_way - down, under_way - self.flights.limit)
 
     def _ahead(self) -> int:
-        return int(min(self.throughput.rate(time.monotonic()) * AHEAD, self.flights.limit // 2))
+        return int(min(self.throughput.rate(time.monotonic()) * AHEAD, self.flights.limit))
 
     def is_worth_it(self) -> bool:
         """Return whether so many more tasks fit that a pass is not too dear."""
