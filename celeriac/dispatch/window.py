@@ -36,7 +36,7 @@ def window(role: Role, slots: int, seconds_per_task: float | None) -> int:
         return max(2 * slots, FIRST)
     if not slots:
         return FIRST
-    return min(WIDEST, math.ceil(slots * (1 + ahead(role) / max(seconds_per_task, 1e-6))))
+    return max(slots, min(WIDEST, math.ceil(slots * (1 + ahead(role) / max(seconds_per_task, 1e-6)))))
 
 
 def refill_below(role: Role, slots: int, seconds_per_task: float | None) -> int:

@@ -23,7 +23,8 @@ ROLES = (Role(name="work"), Role(name="work", prompt=False, every=30), Role(name
 
 def test_sql_and_python_have_one_rule(database: Database) -> None:
     with database.statement() as connection:
-        for role, slots, seconds in product(ROLES, (0, 1, 4, 500), (None, 0.0, 2e-5, 0.02, 0.2, 1.0, 5.0, 3600.0)):
+        measured = (None, 0.0, 2e-5, 0.02, 0.2, 1.0, 5.0, 3600.0)
+        for role, slots, seconds in product(ROLES, (0, 1, 4, 500, 10_000), measured):
             given = {"said": role.window, "slots": slots, "seconds": seconds, "ahead": ahead(role)}
             assert connection.execute(OF, given).scalar_one() == window(role, slots, seconds), given
 

@@ -6,7 +6,7 @@ RETURNS integer LANGUAGE sql IMMUTABLE AS $$
 SELECT coalesce(said, CAST(CASE
     WHEN seconds IS NULL THEN greatest(2 * slots, 8)
     WHEN slots = 0 THEN 8
-    ELSE least(2000, ceil(slots * (1 + ahead / greatest(seconds, 1e-6))))
+    ELSE greatest(slots, least(2000, ceil(slots * (1 + ahead / greatest(seconds, 1e-6)))))
 END AS integer))
 $$;
 
