@@ -13,8 +13,6 @@ import signal
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +28,7 @@ from celeriac.store.migrate import migrate
 from celeriac.testing.servers import Servers
 from celeriac.testing.servers import servers as testing_servers
 from tests import tiers
+from tests.databases import Kept, Stock
 from tests.matrix.pooled import through
 from tests.processes import Rows
 
@@ -175,33 +174,6 @@ def template(servers: Servers) -> Iterator[str]:
         yield name
 
 
-class Stock:
-    """Databases for tests: the next one is made, and the last one goes, while a test runs.
-
-    Postgres waits a tenth of a second at each end, for what is still connected.
-    """
-
-    def __init__(self, servers: Servers, template: str) -> None:
-        self.servers, self.template = servers, template
-        self.threads = ThreadPoolExecutor(2, thread_name_prefix="databases")
-        self.next = self.threads.submit(self._make)
-
-    def _make(self) -> tuple[ExitStack, str]:
-        life = ExitStack()
-        return life, life.enter_context(self.servers.cloned(self.template))
-
-    @contextmanager
-    def taken(self) -> Iterator[str]:
-        life, url = self.next.result()
-        self.next = self.threads.submit(self._make)
-        yield url
-        self.threads.submit(life.close)
-
-    def close(self) -> None:
-        self.next.result()[0].close()
-        self.threads.shutdown()
-
-
 @pytest.fixture(scope="session")
 def stock(servers: Servers, template: str) -> Iterator[Stock]:
     stock = Stock(servers, template)
@@ -210,9 +182,15 @@ def stock(servers: Servers, template: str) -> Iterator[Stock]:
 
 
 @pytest.fixture
-def database_url(stock: Stock) -> Iterator[str]:
-    with stock.taken() as url:
-        yield through(url)
+def kept(stock: Stock) -> Iterator[Kept]:
+    """The test's database, and what puts it right afterwards."""
+    with stock.taken() as kept:
+        yield kept
+
+
+@pytest.fixture
+def database_url(kept: Kept) -> str:
+    return through(kept.url)
 
 
 @pytest.fixture

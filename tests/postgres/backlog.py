@@ -5,6 +5,8 @@ The rooms are filled directly, a statement for all of a kind: the view moves one
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from sqlalchemy import Connection, text
 
 TOKEN = "00000000-0000-4000-8000-000000000001"
@@ -223,9 +225,10 @@ def is_large(table: str) -> bool:
     return table in (*ROOMS, *TOLD) or table.startswith(("ready_", "history_2", "history_rest"))
 
 
-def fill(connection: Connection, shape: str, n: int) -> None:
+def fill(connection: Connection, shapes: Iterable[str], n: int) -> None:
     """As right after a bulk insert: no statistics, and none to come, as nothing is committed."""
-    run(connection, SHAPES[shape], n)
+    for shape in shapes:
+        run(connection, SHAPES[shape], n)
     run(connection, BASE)
 
 

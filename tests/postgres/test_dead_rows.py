@@ -89,5 +89,5 @@ def open_since_before(url: str) -> Iterator[Engine]:
 
 def pages(engine: Engine) -> Measured:
     with engine.connect() as connection:
-        fill(connection, "one deep account", 10)
+        fill(connection, ["one deep account"], 10)
         return measured(connection)

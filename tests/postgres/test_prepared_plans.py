@@ -61,7 +61,7 @@ def test_its_plan_of_an_idle_queue_reads_no_backlog(
                 call(connection, 1)
         backend: Any = connection.connection.dbapi_connection
         connection.exec_driver_sql("BEGIN")
-        fill(connection, shape, BACKLOG)
+        fill(connection, [shape], BACKLOG)
         connection.exec_driver_sql("COMMIT")
         task = connection.exec_driver_sql("SELECT id FROM celeriac.tasks WHERE task_id = 'ready-1'").scalar_one()
         read: dict[str, int] = {}
@@ -88,7 +88,7 @@ def test_a_few_tasks_that_start_beside_anothers_backlog_read_none_of_it(
         for _ in range(OFTEN):
             started()
         connection.exec_driver_sql("BEGIN")
-        fill(connection, "another role's", BACKLOG)
+        fill(connection, ["another role's"], BACKLOG)
         connection.exec_driver_sql("DELETE FROM celeriac.unparking")
         connection.exec_driver_sql(
             tasks("ready", "'few-' || i, 'few', 'f' || i, NULL, NULL, now() FROM generate_series(1, 3)")
@@ -103,7 +103,7 @@ def test_a_few_tasks_that_start_beside_anothers_backlog_read_none_of_it(
 def test_its_plan_is_kept_however_much_cheaper_one_for_these_values_seems(database: Database, call: str) -> None:
     with database.statement() as connection:
         connection.exec_driver_sql("BEGIN")
-        fill(connection, "many accounts", BACKLOG)
+        fill(connection, ["many accounts"], BACKLOG)
         connection.exec_driver_sql("COMMIT")
         connection.exec_driver_sql("ANALYZE celeriac.tasks, celeriac.ready, celeriac.tickets, celeriac.later")
         for _ in range(OFTEN):
