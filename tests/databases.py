@@ -89,11 +89,7 @@ class Kept:
         self.url = self.life.enter_context(servers.cloned(template))
         self.day = today()
         self.tests = 0
-        address = make_url(self.url).set(drivername="postgresql").render_as_string(hide_password=False)
-        self.connection = psycopg2.connect(address, application_name="tests")
-        self.life.callback(self.connection.close)
-        self.connection.autocommit = True
-        self.cursor = self.connection.cursor()
+        self._connect()
         self.seeds = {table: self._rows(table) for (table,) in self._ask(USED)}
         sequences = self._ask(SEQUENCES)
         self.sequences = "SELECT " + ", ".join(
@@ -102,6 +98,13 @@ class Kept:
         )
         self.layout = self._ask(LAYOUT)
         self.threads = set[threading.Thread]()
+
+    def _connect(self) -> None:
+        address = make_url(self.url).set(drivername="postgresql").render_as_string(hide_password=False)
+        connection = psycopg2.connect(address, application_name="tests")
+        self.life.callback(connection.close)
+        connection.autocommit = True
+        self.cursor = connection.cursor()
 
     def _ask(self, statement: str) -> list[tuple[object, ...]]:
         self.cursor.execute(statement)
@@ -118,6 +121,10 @@ class Kept:
 
     def broken(self) -> list[tuple[object, ...]]:
         """Return the rows that break an invariant."""
+        try:
+            self._ask("SELECT 1")
+        except psycopg2.Error:  # the test has ended every connection
+            self._connect()
         self.cursor.execute("SET enable_nestloop = off")  # a test's statistics may tell of empty tables
         found = [row for invariant in INVARIANTS for row in self._ask(invariant)]
         self.cursor.execute("RESET enable_nestloop")

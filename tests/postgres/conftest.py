@@ -145,18 +145,23 @@ def touchy(app: Celeriac) -> Celeriac:
     return app
 
 
+#: Written directly: the view moves one task at a time.
+WAITING = """
+WITH new AS (
+    INSERT INTO celeriac.tasks (task_id, role, account)
+    SELECT gen_random_uuid(), 'work', :account FROM generate_series(1, :n) RETURNING *)
+INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id)
+SELECT ring.seg, role, account, priority, scheduled_for, id FROM new, celeriac.ring
+"""
+
+
 @pytest.fixture
 def waiting(rows: Rows) -> Waiting:
     """`waiting(a=100, b=3)`: so many ready tasks for each of these accounts."""
 
     def put(**tasks: int) -> None:
         for account, n in tasks.items():
-            rows(
-                "INSERT INTO worker_tasks (task_id, role, account) "
-                "SELECT gen_random_uuid(), 'work', :account FROM generate_series(1, :n)",
-                account=account,
-                n=n,
-            )
+            rows(WAITING, account=account, n=n)
 
     return put
 

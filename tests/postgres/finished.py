@@ -7,12 +7,14 @@ from typing import Any
 
 from tests.processes import Rows
 
+#: Written directly: the view moves one task at a time.
 FINISHED = """
-INSERT INTO worker_tasks (task_id, role, status, worker_id, last_heartbeat_at, created_at, scheduled_for, started_at,
-    completed_at, retry_count, max_retries, error_message)
-SELECT CAST(gen_random_uuid() AS text), :role, :status, 'w',
-    now() - :ago * interval '1 minute', begun - :waited * interval '1 second', begun - :waited * interval '1 second',
-    begun, now() - :ago * interval '1 minute', :retry_count, 3, CASE WHEN :status = 'failed' THEN 'why' END
+INSERT INTO celeriac.history (id, task_id, role, account, status, priority, aged, worker_id, created_at, scheduled_for,
+    started_at, completed_at, retry_count, max_retries, tries, max_rounds, losses, args, kwargs, error_message)
+SELECT nextval('celeriac.tasks_id_seq'), CAST(gen_random_uuid() AS text), :role, '', :status, 0, 0, 'w',
+    begun - :waited * interval '1 second', begun - :waited * interval '1 second', begun,
+    now() - :ago * interval '1 minute', :retry_count, 3, 0, 1, 0, '[]', '{}',
+    CASE WHEN :status = 'failed' THEN 'why' END
 FROM generate_series(1, :n) i,
     LATERAL (SELECT now() - :ago * interval '1 minute' - :seconds * interval '1 second' AS begun) AS b
 """

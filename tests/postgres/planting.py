@@ -71,7 +71,7 @@ def meet(name: str, passes: bool, act: Callable[[], Any]) -> None:
 
 
 def meet_all(url: str, secret: str) -> None:
-    limits = {"options": "-c lock_timeout=100ms -c statement_timeout=1s"}
+    limits = {"options": "-c lock_timeout=100ms -c statement_timeout=300ms"}
     database = Database(make_url(url).update_query_dict(limits).render_as_string(hide_password=False))
     values = {"call": json.dumps({"user": "ann", "password": secret}), "secret": secret}
     for name, (said, passes) in SAID.items():

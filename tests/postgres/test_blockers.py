@@ -63,7 +63,13 @@ def told(app: Celeriac) -> list[str]:
     return [one.subject for one in overview(app)["wrong"] if one.name in ("held_lock", "locked_table")]
 
 
-@pytest.mark.parametrize("what", HOLDS)
+#: Seven seconds each; by day a row and a table.
+BY_NIGHT = {"a policy", "a worker"}
+
+
+@pytest.mark.parametrize(
+    "what", [pytest.param(one, marks=pytest.mark.nightly("a row, too") if one in BY_NIGHT else ()) for one in HOLDS]
+)
 def test_who_holds_what_the_engine_needs_is_told_with_the_cure(
     app: Celeriac, database: Database, rows: Rows, met: Met, database_url: str, what: str
 ) -> None:

@@ -9,7 +9,7 @@ import weakref
 from celeriac import Celeriac, Settings
 from celeriac.roles.declare import Roles
 
-APPS = 50
+APPS = 20
 
 
 def made(database_url: str, redis_url: str) -> weakref.ref[Celeriac]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from sqlalchemy import create_engine
 
 from tests.postgres.backlog import BASE, analyze, run, tasks
-from tests.postgres.explained import Clone, Measured, complaints, measured
+from tests.postgres.explained import MEET_ROOMS, Clone, Measured, complaints, measured
 from tests.postgres.test_dead_rows import HOT
 
 FEW, MANY = 100, 40_000
@@ -16,8 +16,7 @@ AT_WORK = tasks(
 )
 
 
-def hot(plans: Measured) -> Measured:
-    return {name: plan for name, plan in plans.items() if name.startswith(HOT)}
+HOTTEST = [name for name in MEET_ROOMS if name.startswith(HOT)]
 
 
 def beside(url: str, active: int) -> list[Measured]:
@@ -25,9 +24,9 @@ def beside(url: str, active: int) -> list[Measured]:
     engine = create_engine(url)
     with engine.connect() as connection:
         run(connection, [AT_WORK, *BASE], active)
-        taken = [hot(measured(connection))]
+        taken = [measured(connection, HOTTEST)]
         analyze(connection)
-        taken.append(hot(measured(connection)))
+        taken.append(measured(connection, HOTTEST))
     engine.dispose()
     return taken
 

@@ -89,7 +89,7 @@ def count_minutes(app: Celeriac) -> None:
 
 
 @pytest.mark.usefixtures("many_days")
-def test_no_statement_locks_more_for_the_days_that_are_kept(app: Celeriac) -> None:
+def test_no_statement_locks_more_for_the_days_that_are_kept_and_a_prune_reads_none_again(app: Celeriac) -> None:
     prune.prune_tasks(app.database, app.settings)
     for act in (enqueue_named, look_up, read_results, retry_old, prune_nothing, count_minutes):
         with counted(app.database) as taken:
@@ -98,10 +98,7 @@ def test_no_statement_locks_more_for_the_days_that_are_kept(app: Celeriac) -> No
         most = OF_ALL_ROOMS if act is retry_old else MOST
         assert {statement: n for statement, n in taken.items() if n > most} == {}, act.__name__
 
-
-@pytest.mark.usefixtures("many_days")
-def test_a_prune_with_nothing_to_do_reads_no_day_again_that_is_over(app: Celeriac) -> None:
-    prune.prune_tasks(app.database, app.settings)
+    # And with nothing to do it reads no day again that is over.
     with counted(app.database) as taken:
         assert prune.prune_tasks(app.database, app.settings) == 0
     assert 5 < len(taken) < 20

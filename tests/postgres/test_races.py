@@ -16,10 +16,12 @@ from celeriac.store.connections import Database
 from tests.postgres import racers
 from tests.processes import Rows, until
 
+IN_ONE = pytest.mark.nightly("the same locks of Postgres decide as between processes, which race by day")
+
 Race = Callable[[Callable[[str, int], Any]], list[Any]]
 
 
-@pytest.fixture(scope="module", params=["threads", "processes"])
+@pytest.fixture(scope="module", params=["processes", pytest.param("threads", marks=IN_ONE)])
 def sides(request: pytest.FixtureRequest) -> Iterator[Executor]:
     spawned = multiprocessing.get_context("spawn")
     with ThreadPoolExecutor(2) if request.param == "threads" else ProcessPoolExecutor(2, spawned) as executor:
