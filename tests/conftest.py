@@ -182,15 +182,15 @@ def stock(servers: Servers, template: str) -> Iterator[Stock]:
 
 
 @pytest.fixture
-def kept(stock: Stock) -> Iterator[Kept]:
+def clean(stock: Stock) -> Iterator[Kept]:
     """The test's database, and what puts it right afterwards."""
     with stock.taken() as kept:
         yield kept
 
 
 @pytest.fixture
-def database_url(kept: Kept) -> str:
-    return through(kept.url)
+def database_url(clean: Kept) -> str:
+    return through(clean.url)
 
 
 @pytest.fixture

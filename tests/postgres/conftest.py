@@ -66,9 +66,9 @@ def invariants_hold(request: pytest.FixtureRequest) -> Iterator[None]:
     if "database_url" not in request.fixturenames or request.node.get_closest_marker("breaks_invariants"):
         yield
         return
-    kept = request.getfixturevalue("kept")
+    clean = request.getfixturevalue("clean")
     yield
-    assert kept.broken() == []
+    assert clean.broken() == []
 
 
 @pytest.fixture
