@@ -12,7 +12,7 @@ from celeriac.store.connections import Database
 from tests.postgres import stages
 from tests.postgres.conftest import new_task
 from tests.postgres.passes import policy
-from tests.postgres.test_why_and_passes import ALIVE, SEEDS, drawn, set_up
+from tests.postgres.test_why_and_passes import ALIVE, BY_DAY, BY_NIGHT, MORE, drawn, set_up
 from tests.processes import Rows
 
 
@@ -26,9 +26,10 @@ def counted(database: Database) -> dict[str, int]:
     return dict(counted)
 
 
-def test_so_many_wait_for_each_reason_as_why_says_so_of(database: Database, rows: Rows) -> None:
+@pytest.mark.parametrize("seeds", [BY_DAY, pytest.param(BY_NIGHT, marks=MORE)])
+def test_so_many_wait_for_each_reason_as_why_says_so_of(seeds: range, database: Database, rows: Rows) -> None:
     seen = set()
-    for seed in range(SEEDS):
+    for seed in seeds:
         set_up(drawn(seed), database, rows)
         ready = [t for (t,) in rows("SELECT id FROM worker_tasks WHERE status = 'pending' AND waits_for IS NULL")]
         with database.reading() as connection:

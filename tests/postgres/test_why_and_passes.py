@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Any
 
+import pytest
+
 from celeriac import insights
 from celeriac.dispatch.passes import Dispatcher
 from celeriac.roles.role import Role
@@ -17,8 +19,9 @@ from tests.postgres.conftest import new_task
 from tests.postgres.passes import ids_of, policy
 from tests.processes import Rows
 
-#: How many cases are tried.
-SEEDS = 80
+#: Which cases are tried.
+BY_DAY, BY_NIGHT = range(40), range(40, 200)
+MORE = pytest.mark.nightly("more cases of the same; each is a system to set up")
 
 ACCOUNTS = ("", "acme", "bert", "cora", "dora")
 
@@ -94,13 +97,16 @@ def set_up(case: Case, database: Database, rows: Rows) -> Role:
     return role
 
 
-def test_runnable_is_what_the_next_pass_takes(database: Database, dispatcher: Dispatcher, rows: Rows) -> None:
+@pytest.mark.parametrize("seeds", [BY_DAY, pytest.param(BY_NIGHT, marks=MORE)])
+def test_runnable_is_what_the_next_pass_takes(
+    seeds: range, database: Database, dispatcher: Dispatcher, rows: Rows
+) -> None:
     some = 0
-    for seed in range(SEEDS):
+    for seed in seeds:
         role = set_up(drawn(seed), database, rows)
         waiting = [task for (task,) in rows("SELECT id FROM worker_tasks WHERE status = 'pending'")]
         with database.reading() as connection:
             runnable = {task for task in waiting if insights.why(connection, task).reason == "runnable"}
         assert runnable == set(ids_of(dispatcher.run_pass(role))), f"seed {seed}: {drawn(seed)}"
         some += 0 < len(runnable) < len(waiting)
-    assert some > SEEDS / 2, "mostly the pass has to choose"
+    assert some > len(seeds) / 2, "mostly the pass has to choose"
