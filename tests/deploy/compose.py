@@ -34,7 +34,7 @@ def image() -> dict[str, str]:
 
 def read() -> dict[str, Any]:
     with (ROOT / "docker-compose.yml").open() as file:
-        return dict(yaml.safe_load(file))
+        return dict(yaml.load(file, yaml.CSafeLoader))
 
 
 def interpolated(value: Any, environ: Mapping[str, str]) -> Any:

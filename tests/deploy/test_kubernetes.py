@@ -14,7 +14,6 @@ from ipaddress import ip_address, ip_network
 from pathlib import Path
 from typing import Any
 
-import kubernetes_validate
 import pytest
 import yaml
 
@@ -37,7 +36,7 @@ Document = dict[str, Any]
 
 
 def read(path: Path) -> list[Document]:
-    return list(yaml.safe_load_all(path.read_text()))
+    return list(yaml.load_all(path.read_text(), yaml.CSafeLoader))
 
 
 @cache
@@ -50,6 +49,8 @@ def base() -> list[Document]:
 
 def complaints(documents: list[Document]) -> list[str]:
     """What the platform, or our own rules, would not take."""
+    import kubernetes_validate  # three seconds, which every process would wait for to collect its tests
+
     found = [] if documents else ["nothing to look at"]
     for one in documents:
         name = f"{one.get('kind')} {one.get('metadata', {}).get('name')}"
@@ -249,7 +250,7 @@ def built(folder: Path) -> list[Document]:
         return []
     done = subprocess.run([kubectl, "kustomize", folder], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    return list(yaml.safe_load_all(done.stdout))
+    return list(yaml.load_all(done.stdout, yaml.CSafeLoader))
 
 
 def _first_container(one: Document) -> Document:
