@@ -9,7 +9,7 @@ DEFECTS = [
         "a plan that scans", "celeriac/dispatch/select.py",
         '"SELECT true FROM celeriac.ready WHERE role = :role ORDER BY account LIMIT 1"',
         '"SELECT true FROM celeriac.ready WHERE role = :role GROUP BY role"',
-        "tests/postgres/test_plans.py::test_no_statement_reads_the_backlog[one deep account-40000]",
+        "tests/postgres/test_plans.py::test_no_statement_reads_the_backlog[deep]",
     ),
     Defect(
         "a lost settle", "celeriac/settle/write.py",
@@ -52,5 +52,10 @@ DEFECTS = [
         "a broken manifest", "deploy/kubernetes/base/worker-product-resync.yaml",
         "  replicas: 1\n", "  replica: 1\n",
         "tests/deploy/test_kubernetes.py::test_the_platform_and_our_rules_take_them",
+    ),
+    Defect(
+        "a typing error", "celeriac/seam/task.py",
+        "def using(self, **options: Unpack[CallOptions]) -> Call[P]:", "def using(self, **options: Any) -> Call[P]:",
+        "tests/typing/test_typing.py::test_the_good_is_accepted_and_each_planted_mistake_refused[mypy]",
     ),
 ]  # fmt: skip
