@@ -25,7 +25,7 @@ from xdist.scheduler import LoadScopeScheduling
 from celeriac import Celeriac, Settings, local
 from celeriac.store.connections import Database
 from celeriac.store.migrate import migrate
-from celeriac.testing.servers import Servers
+from celeriac.testing.servers import Servers, memory
 from celeriac.testing.servers import servers as testing_servers
 from tests import tiers
 from tests.databases import Kept, Stock
@@ -43,6 +43,10 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 # Told not to keep what it has compiled, each Python that is started here compiles the engine anew: most of a second.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
+
+# A server in a folder of a test's own waits for the disk, and the more so the more of them start: not in memory.
+if (in_memory := memory()) and not os.statvfs(in_memory).f_flag & os.ST_NOEXEC:
+    os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", in_memory)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

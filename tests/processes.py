@@ -75,7 +75,12 @@ class Rows:
 
 
 class Running:
-    """A process in a session of its own, with what it has printed. `alone`: it has nothing of our environment."""
+    """A process in a session of its own, with what it has printed. `alone`: it has nothing of our environment.
+
+    `since`: of its log, how many bytes were printed for others before.
+    """
+
+    since = 0
 
     def __init__(self, command: list[str], environ: Mapping[str, str], log: Path, *, alone: bool = False) -> None:
         self.log = log
@@ -94,7 +99,9 @@ class Running:
         return [child.pid for child in psutil.Process(self.pid).children()]
 
     def printed(self) -> str:
-        return self.log.read_text(errors="replace")
+        with self.log.open("rb") as log:
+            log.seek(self.since)
+            return log.read().decode(errors="replace")
 
     def signal_all(self, number: int) -> None:
         os.killpg(self.pid, number)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from types import ModuleType
+from typing import TYPE_CHECKING
 
 import pytest
 from celery import Celery
@@ -16,6 +17,9 @@ from celeriac.store.migrate import migrate
 from tests import processes
 from tests.end_to_end.shop import RAN
 from tests.processes import Rows, Running
+
+if TYPE_CHECKING:
+    from tests.end_to_end.staging import Staged
 
 QUICK = {
     "HEARTBEAT_INTERVAL_MS": "300",
@@ -95,3 +99,28 @@ def other(redis_url: str) -> Iterator[Celery]:
     app = Celery("stock", broker=redis_url, set_as_current=False)
     yield app
     app.close()
+
+
+@pytest.fixture(scope="module")
+def settings_of_postgres() -> dict[str, str]:
+    """Of a stage for incidents; a module may have others."""
+    return {}
+
+
+@pytest.fixture(scope="module")
+def staged(tmp_path_factory: pytest.TempPathFactory, settings_of_postgres: dict[str, str]) -> Iterator[Staged]:
+    """A stage for incidents, one a module."""
+    from tests.end_to_end.staging import stage
+
+    with stage(tmp_path_factory.mktemp("stage"), settings=settings_of_postgres) as made:
+        yield made
+
+
+@pytest.fixture
+def well(staged: Staged) -> Iterator[None]:
+    """Before each incident, so that what is named comes of it alone."""
+    from tests.end_to_end.staging import clean
+
+    staged.is_well()
+    yield
+    clean(staged)

@@ -36,7 +36,7 @@ def tell(task: Task[..., Any], what: str) -> None:
             time.sleep(0.1)
 
 
-RAN = """CREATE TABLE ran (
+RAN = """CREATE TABLE IF NOT EXISTS ran (
     n bigserial, task_id text, role text, pid int, what text, at timestamptz DEFAULT clock_timestamp())"""
 
 

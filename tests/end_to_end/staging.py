@@ -13,12 +13,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType, ModuleType, SimpleNamespace
 from typing import Any, TypeVar
 
 import httpx
+import psutil
 import pytest
 import uvicorn
 from click.testing import CliRunner, Result
@@ -34,6 +36,7 @@ from celeriac.dashboard import reading
 from celeriac.doctor import examine
 from celeriac.local.valkey import HOST, free_port
 from celeriac.operate import tokens
+from celeriac.store import patience
 from celeriac.store.migrate import migrate
 from celeriac.testing.servers import disconnect
 from tests import processes
@@ -61,6 +64,12 @@ QUEUES = "webhook,poisoned,report"
 #: Seconds (of `Staged.clock`) after which whoever asks is told of an incident, once what it is judged by is in SQL; and
 #: after its cure no more. What is asked earlier may be answered later: a busy machine has `PATIENCE`.
 WITHIN, GONE, PATIENCE = 15.0, 30.0, 90.0
+
+#: Sessions that keep a processor busy, more of them than the alert lets.
+BURNERS = 5
+
+#: Seconds for which those who ask here wait for somebody's lock, each of their statements: else it is two.
+BRIEF = 0.2
 
 #: What has to be in SQL before anybody can judge, and why that takes a while; of the others it is there at once.
 FACTS = {
@@ -244,7 +253,10 @@ class Staged:
 
     @contextmanager
     def burners(self, statement: str, name: str = "psql", *, first: str | None = None) -> Iterator[None]:
-        """Sessions that run a statement for long, more of them than there are processors; `first` before these."""
+        """Sessions that run a statement for long, more of them than Postgres has processors; `first` before these.
+
+        It has one meanwhile: who asks, and other tests, are not slow as well.
+        """
         engine = create_engine(
             self.postgres.url, isolation_level="AUTOCOMMIT", poolclass=NullPool,
             connect_args={"application_name": name, "options": "-c vacuum_cost_delay=20 -c vacuum_cost_limit=1"},
@@ -254,8 +266,10 @@ class Staged:
             with suppress(DBAPIError), engine.connect() as connection:
                 connection.execute(text(what))
 
-        statements = [*filter(None, [first]), *[statement] * 4 * (os.cpu_count() or 2)]
+        statements = [*filter(None, [first]), *[statement] * BURNERS]
         threads = [threading.Thread(target=run, args=(one,), daemon=True) for one in statements]
+        everywhere = os.sched_getaffinity(0)
+        self.bind(set(sorted(everywhere)[:1]))
         for thread in threads:
             thread.start()
         try:
@@ -265,6 +279,14 @@ class Staged:
             for thread in threads:
                 thread.join(10)
             engine.dispose()
+            self.bind(everywhere)
+
+    def bind(self, processors: set[int]) -> None:
+        """Let Postgres have these, whatever it starts from now on as well."""
+        postmaster = psutil.Process(self.postgres.pid)
+        for process in (postmaster, *postmaster.children()):
+            with suppress(OSError):  # sessions come and go
+                os.sched_setaffinity(process.pid, processors)
 
     @contextmanager
     def psql(self, *statements: str) -> Iterator[int]:
@@ -310,6 +332,8 @@ def stage(
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patched:
         patched.setattr(reading, "SERVES", -1.0)
         patched.setattr(reading, "TIMES", 0.0)
+        patched.setattr(patience, "DEFAULT", BRIEF)
+        patched.setattr(patience, "PATIENCE", ContextVar("patience of a stage", default=BRIEF))
         postgres, valkey = local.PostgresServer((data or folder) / "postgres"), local.ValkeyServer(folder / "valkey")
         for server in (postgres, valkey):
             server.start()

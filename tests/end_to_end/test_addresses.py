@@ -38,8 +38,16 @@ OF_POSTGRES = {"status", "migrate"}
 
 CASES = [(name, v) for v in UNQUOTED for name in COMMANDS if v == "DATABASE_URL" or name not in OF_POSTGRES]
 
+#: By day one of each kind of program, and of each address.
+BY_DAY = {("check", "DATABASE_URL"), ("beat", "DATABASE_URL"), ("sender", "DATABASE_URL"), ("worker", "REDIS_URL")}
 
-@pytest.mark.parametrize(("name", "variable"), CASES, ids=" ".join)
+BY_NIGHT = pytest.mark.nightly("the same line of other commands, which read the settings by the same code")
+
+
+@pytest.mark.parametrize(
+    ("name", "variable"),
+    [pytest.param(*case, id=" ".join(case), marks=() if case in BY_DAY else BY_NIGHT) for case in CASES],
+)
 def test_a_command_names_the_variable_and_shows_nothing_of_the_password(
     name: str, variable: str, database_url: str, redis_url: str, tmp_path: Path
 ) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.end_to_end.staging import Staged, clean, stage
+from tests.end_to_end.staging import Staged
 from tests.processes import ROOT, until
 
 RUNBOOKS = ROOT / "docs" / "runbooks"
@@ -20,17 +19,7 @@ MOST = 120.0
 FOR_LONG = "SELECT count(*) FROM generate_series(1, 1000000) AS a, generate_series(1, 1000000) AS b"
 
 
-@pytest.fixture(scope="module")
-def staged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Staged]:
-    with stage(tmp_path_factory.mktemp("docs")) as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def well(staged: Staged) -> Iterator[None]:
-    staged.is_well()
-    yield
-    clean(staged)
+pytestmark = pytest.mark.usefixtures("well")
 
 
 def entry(symptom: str) -> tuple[str, list[str]]:

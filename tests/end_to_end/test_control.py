@@ -15,7 +15,10 @@ from celery import Celery
 from celeriac import insights
 from celeriac.errors import BadValue, NotSupported, Unknown
 from tests import processes
+from tests.end_to_end.kept import alone, database_url, kept, redis_url, worker
 from tests.processes import PATIENCE, ROOT, Rows, Running, until
+
+__all__ = ["alone", "database_url", "kept", "redis_url", "worker"]
 
 Worker = Callable[..., Running]
 
@@ -67,7 +70,7 @@ def test_what_runs_is_stopped_only_with_terminate(shop: ModuleType, worker: Work
 def test_a_stock_app_on_the_same_broker_cancels_rows(
     shop: ModuleType, worker: Worker, rows: Rows, other: Celery
 ) -> None:
-    worker("-c", "1", "-Q", "slow")
+    worker("-c", "1")
     task, planned = shop.slow.delay(30.0), shop.add.apply_async((1,), countdown=1000)
     until(lambda: runs(rows, task), "the task to run")
     told = only(other.control.revoke([task.id, planned.id, 7], **ANSWER))
@@ -85,19 +88,7 @@ def test_a_stock_app_on_the_same_broker_cancels_rows(
     assert rows.one("SELECT count(*) FROM task_events WHERE kind = 'cancel'") == 2
 
 
-def test_workers_that_hear_of_the_same_revoke_cancel_once(
-    shop: ModuleType, worker: Worker, rows: Rows, other: Celery
-) -> None:
-    worker("-c", "1", "-Q", "slow", "-n", "a@%h")
-    worker("-c", "1", "-Q", "slow", "-n", "b@%h")
-    until(lambda: len(other.control.ping()) == 2, "both workers")
-    task = shop.slow.delay(30.0)
-    until(lambda: runs(rows, task), "the task to run")
-    assert len(other.control.revoke(task.id, terminate=True, reply=True, timeout=PATIENCE, limit=2)) == 2
-    until(lambda: status(rows, task) == "cancelled", "the cancellation")
-    assert rows.one("SELECT count(*) FROM task_events WHERE kind = 'cancel'") == 1
-
-
+@pytest.mark.usefixtures("alone")
 def test_stamped_rows_are_revoked_by_their_stamps(shop: ModuleType, worker: Worker, rows: Rows, other: Celery) -> None:
     tasks = [shop.add.apply_async((n,), countdown=1000) for n in range(4)]
     for task, stamp in zip(tasks, ('["a", "b"]', '"b"', '"c"'), strict=False):
@@ -108,7 +99,7 @@ def test_stamped_rows_are_revoked_by_their_stamps(shop: ModuleType, worker: Work
         )  # fmt: skip
     shop.app.control.revoke_by_stamped_headers({"monitoring": ["a", "x"], "other": "c"})
     assert [status(rows, task) for task in tasks] == ["cancelled", "pending", "pending", "pending"]
-    worker("-c", "1", "-Q", "slow")
+    worker("-c", "1")
     until(lambda: other.control.ping(timeout=1, limit=1), "it to hear")
     told = only(other.control.revoke_by_stamped_headers({"monitoring": "b"}, **ANSWER))
     assert told == {"ok": f"cancelled: {tasks[1].id}"}
@@ -123,7 +114,7 @@ def celery(module: str, database_url: str, redis_url: str, *command: str) -> sub
 def test_the_command_line_revokes_rows(
     shop: ModuleType, worker: Worker, rows: Rows, database_url: str, redis_url: str
 ) -> None:
-    worker("-c", "1", "-Q", "slow")
+    worker("-c", "1")
     task = shop.add.apply_async((1,), countdown=1000)
     done = celery("tests.end_to_end.shop", database_url, redis_url, "control", "revoke", task.id)
     assert done.returncode == 0, done.stderr
@@ -145,7 +136,7 @@ def test_purge_is_refused_and_says_what_to_do(shop: ModuleType, rows: Rows, data
 
 
 def test_inspect_tells_of_rows(shop: ModuleType, worker: Worker, rows: Rows, other: Celery) -> None:
-    running = worker("-c", "1", "-Q", "suspect,mixed,slow")
+    running = worker("-c", "1")
     (child,) = running.children()
     current = shop.slow.delay(30.0)
     until(lambda: runs(rows, current), "the task to run")
@@ -172,6 +163,17 @@ def test_inspect_tells_of_rows(shop: ModuleType, worker: Worker, rows: Rows, oth
     assert words == {current.id: "active", planned.id: "scheduled"}
     assert "celeriac.ticket" not in str(only(inspect.registered()))
     assert "slow" in str(only(inspect.registered()))
+    shop.app.cancel(current.id)
+    until(lambda: status(rows, current) == "cancelled", "it to end")
+
+
+def test_a_ticket_is_nobodys_task_to_inspect(shop: ModuleType, worker: Worker, other: Celery) -> None:
+    worker("-c", "1")
+    until(lambda: other.control.ping(timeout=1, limit=1), "it to hear")
+    inspect = other.control.inspect(timeout=PATIENCE, limit=1)
+    answers = [inspect.active(), inspect.reserved(), inspect.scheduled(), inspect.revoked(), inspect.stats()]
+    assert [only(answer) for answer in answers[:-1]] == [[], [], [], []]
+    assert only(answers[-1])["total"] == {}
 
 
 def test_the_other_tasks_of_a_ticket_are_reserved(shop: ModuleType, worker: Worker, other: Celery) -> None:
@@ -184,15 +186,6 @@ def test_the_other_tasks_of_a_ticket_are_reserved(shop: ModuleType, worker: Work
     assert 1 <= len(held) < 20, "one runs, nine wait in its ticket; the other ticket may be here by now"
     words = until(lambda: only(inspect.query_task(*ids)), "some to be held")
     assert {word for word, _ in words.values()} <= {"active", "reserved"}
-
-
-def test_a_ticket_is_nobodys_task_to_inspect(shop: ModuleType, worker: Worker, other: Celery) -> None:
-    worker("-c", "1")
-    until(lambda: other.control.ping(timeout=1, limit=1), "it to hear")
-    inspect = other.control.inspect(timeout=PATIENCE, limit=1)
-    answers = [inspect.active(), inspect.reserved(), inspect.scheduled(), inspect.revoked(), inspect.stats()]
-    assert [only(answer) for answer in answers[:-1]] == [[], [], [], []]
-    assert only(answers[-1])["total"] == {}
 
 
 def test_a_rate_that_is_set_holds_for_the_role(shop: ModuleType, worker: Worker, rows: Rows, other: Celery) -> None:
@@ -234,3 +227,16 @@ def test_limits_of_no_role_and_no_limits_are_refused(shop: ModuleType, worker: W
         shop.app.control.rate_limit("nobody", "1/m")
     with pytest.raises(BadValue, match="give seconds"):
         shop.app.control.time_limit("add", -1)
+
+
+def test_workers_that_hear_of_the_same_revoke_cancel_once(
+    shop: ModuleType, worker: Worker, rows: Rows, other: Celery
+) -> None:
+    worker("-c", "1", "-Q", "slow", "-n", "a@%h")
+    worker("-c", "1", "-Q", "slow", "-n", "b@%h")
+    until(lambda: len(other.control.ping()) == 2, "both workers")
+    task = shop.slow.delay(30.0)
+    until(lambda: runs(rows, task), "the task to run")
+    assert len(other.control.revoke(task.id, terminate=True, reply=True, timeout=PATIENCE, limit=2)) == 2
+    until(lambda: status(rows, task) == "cancelled", "the cancellation")
+    assert rows.one("SELECT count(*) FROM task_events WHERE kind = 'cancel'") == 1

@@ -11,8 +11,11 @@ import pytest
 import redis
 
 from celeriac.operate import policies
+from tests.end_to_end.kept import alone, database_url, kept, redis_url, worker
 from tests.end_to_end.listener import Listener, listening
 from tests.processes import Rows, Running, until
+
+__all__ = ["alone", "database_url", "kept", "redis_url", "worker"]
 
 Worker = Callable[..., Running]
 
@@ -30,7 +33,7 @@ def test_events_agree_with_sql_and_no_ticket_is_seen(
     shop: ModuleType, worker: Worker, rows: Rows, listener: Listener
 ) -> None:
     """50 tasks, of which 3 fail, and 8 are retried once or twice."""
-    running = worker("-c", "2", "-E")
+    running = worker("-c", "1", "-E")
     good = [shop.add.delay(n).id for n in range(39)]
     bad = [shop.permanent.delay().id for _ in range(3)]
     again = [shop.flaky.delay(n % 2 + 1).id for n in range(8)]
@@ -64,45 +67,6 @@ def test_a_task_that_takes_long_is_shown_as_started(shop: ModuleType, worker: Wo
     assert listener.until(task, "REVOKED").terminated is True
 
 
-def test_nothing_is_told_until_somebody_asks(shop: ModuleType, worker: Worker, rows: Rows, listener: Listener) -> None:
-    """As Flower does every five seconds."""
-    worker("-c", "1")
-    assert shop.add.delay(1).get(timeout=20) == 2
-    assert not listener.states()
-    (reply,) = listener.app.control.enable_events(reply=True)
-    assert [*reply.values()] == [{"ok": "task events enabled"}]
-    task = shop.add.delay(2)
-    listener.until(task.id, "SUCCESS")
-    assert set(listener.states()) == {task.id}
-    listener.app.control.disable_events(reply=True)
-    silent = shop.add.delay(3)
-    assert silent.get(timeout=20) == 4
-    assert set(listener.states()) == {task.id}
-
-
-def clients(client: redis.Redis) -> set[str]:
-    """Who is connected to this test's database of Redis."""
-    here = str(client.get_connection_kwargs()["db"])
-    return {one["id"] for one in client.client_list() if one["db"] == here}
-
-
-def test_what_was_asked_for_lasts_longer_than_a_connection(
-    shop: ModuleType, worker: Worker, redis_url: str, listener: Listener
-) -> None:
-    client = redis_of(shop)
-    before = clients(client)
-    running = worker("-c", "1")
-    its = clients(client) - before
-    listener.app.control.enable_events(reply=True)
-    connected = running.printed().count("Connected to redis")
-    for one in its:
-        client.client_kill_filter(_id=one)
-    until(lambda: running.printed().count("Connected to redis") > connected, "the worker to connect again")
-    with listening(redis_url) as again:
-        task = shop.add.delay(1)
-        again.until(task.id, "SUCCESS")
-
-
 def test_what_is_handed_back_is_not_held_any_more(
     shop: ModuleType, worker: Worker, rows: Rows, listener: Listener
 ) -> None:
@@ -115,27 +79,6 @@ def test_what_is_handed_back_is_not_held_any_more(
     for task in ids:
         kinds = listener.kinds(task)
         assert kinds.count("task-received") - kinds.count("task-rejected") == kinds.count("task-started") == 1
-
-
-def test_what_a_worker_that_stops_hands_back_is_told(
-    shop: ModuleType, worker: Worker, rows: Rows, listener: Listener
-) -> None:
-    """Else it would be shown as started for ever, by a worker that has gone."""
-    running = worker("-c", "1", "-E")
-    long = shop.slow.delay(60.0).id
-    listener.until(long, "STARTED")
-    running.process.send_signal(signal.SIGTERM)
-    assert listener.until(long, "RETRY").exception == "its worker stopped"
-    assert rows("SELECT status FROM worker_tasks WHERE task_id = :id", id=long) == [("pending",)]
-
-
-def test_a_worker_counts_the_rows_it_has_run(shop: ModuleType, worker: Worker, listener: Listener) -> None:
-    worker("-c", "1")
-    results = shop.mixed.bulk([(0.0,)] * 20)
-    for result in results:
-        result.get(timeout=20)
-    totals = lambda: next(iter((listener.app.control.inspect().stats() or {"": {"total": {}}}).values()))["total"]  # noqa: E731
-    until(lambda: totals() == {"mixed": 20}, "the count of rows")
 
 
 def test_what_ends_in_sql_is_told_too(shop: ModuleType, worker: Worker, rows: Rows, listener: Listener) -> None:
@@ -195,6 +138,68 @@ def test_masked_arguments_stay_masked(shop: ModuleType, worker: Worker, listener
     assert (told.args, told.kwargs, told.result) == ("(***)", "{'b': '***'}", "42")
     half = shop.add.apply_async((1,), {"b": 41}, argsrepr="(***)")
     assert listener.until(half.id, "SUCCESS").kwargs == "..."
+
+
+def test_what_a_worker_that_stops_hands_back_is_told(
+    shop: ModuleType, worker: Worker, rows: Rows, listener: Listener
+) -> None:
+    """Else it would be shown as started for ever, by a worker that has gone."""
+    running = worker("-c", "1", "-E")
+    long = shop.slow.delay(60.0).id
+    listener.until(long, "STARTED")
+    running.process.send_signal(signal.SIGTERM)
+    assert listener.until(long, "RETRY").exception == "its worker stopped"
+    assert rows("SELECT status FROM worker_tasks WHERE task_id = :id", id=long) == [("pending",)]
+
+
+def test_nothing_is_told_until_somebody_asks(shop: ModuleType, worker: Worker, rows: Rows, listener: Listener) -> None:
+    """As Flower does every five seconds."""
+    worker("-c", "1")
+    assert shop.add.delay(1).get(timeout=20) == 2
+    assert not listener.states()
+    (reply,) = listener.app.control.enable_events(reply=True)
+    assert [*reply.values()] == [{"ok": "task events enabled"}]
+    task = shop.add.delay(2)
+    listener.until(task.id, "SUCCESS")
+    assert set(listener.states()) == {task.id}
+    listener.app.control.disable_events(reply=True)
+    silent = shop.add.delay(3)
+    assert silent.get(timeout=20) == 4
+    assert set(listener.states()) == {task.id}
+
+
+def clients(client: redis.Redis) -> set[str]:
+    """Who is connected to this test's database of Redis."""
+    here = str(client.get_connection_kwargs()["db"])
+    return {one["id"] for one in client.client_list() if one["db"] == here}
+
+
+@pytest.mark.usefixtures("alone")
+def test_what_was_asked_for_lasts_longer_than_a_connection(
+    shop: ModuleType, worker: Worker, redis_url: str, listener: Listener
+) -> None:
+    client = redis_of(shop)
+    before = clients(client)
+    running = worker("-c", "1")
+    its = clients(client) - before
+    listener.app.control.enable_events(reply=True)
+    connected = running.printed().count("Connected to redis")
+    for one in its:
+        client.client_kill_filter(_id=one)
+    until(lambda: running.printed().count("Connected to redis") > connected, "the worker to connect again")
+    with listening(redis_url) as again:
+        task = shop.add.delay(1)
+        again.until(task.id, "SUCCESS")
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_worker_counts_the_rows_it_has_run(shop: ModuleType, worker: Worker, listener: Listener) -> None:
+    worker("-c", "1")
+    results = shop.mixed.bulk([(0.0,)] * 20)
+    for result in results:
+        result.get(timeout=20)
+    totals = lambda: next(iter((listener.app.control.inspect().stats() or {"": {"total": {}}}).values()))["total"]  # noqa: E731
+    until(lambda: totals() == {"mixed": 20}, "the count of rows")
 
 
 def test_above_the_rate_only_successes_are_left_out(

@@ -22,7 +22,7 @@ from tests.end_to_end.failover import MASTER, Pair, Watched, pair, watched
 from tests.processes import ROOT, Rows, until
 
 #: Seconds: longer than the lease of `slow`.
-OUTAGE = 6.0
+OUTAGE = 4.0
 
 BY_STATUS = "SELECT task_id, status FROM worker_tasks WHERE role = 'add'"
 

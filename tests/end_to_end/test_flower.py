@@ -75,33 +75,6 @@ def flower(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[Flower
         yield flower
 
 
-def test_flower_agrees_with_sql(shop: ModuleType, worker: Worker, rows: Rows, flower: Flower) -> None:
-    """50 tasks, of which 3 fail and 8 are retried."""
-    worker("-c", "2", "-E")
-    good = [shop.add.delay(n).id for n in range(39)]
-    bad = [shop.permanent.delay().id for _ in range(3)]
-    again = [shop.flaky.delay(n % 2 + 1).id for n in range(8)]
-    until(lambda: rows.one("SELECT count(*) FROM history") == 50, "all to end")
-    until(lambda: sum(t["state"] in STATE.values() for t in flower.tasks().values()) == 50, "Flower to hear of all")
-    shown = flower.tasks()
-    assert {i: t["state"] for i, t in shown.items()} == {
-        str(i): STATE[str(s)] for i, s in rows("SELECT task_id, status FROM history")
-    }
-    assert {i for i, t in shown.items() if t["state"] == "FAILURE"} == set(bad)
-    assert {i: t["name"] for i, t in shown.items()} == (
-        dict.fromkeys(good, "add") | dict.fromkeys(bad, "permanent") | dict.fromkeys(again, "flaky")
-    )
-    failed = flower.get(f"/task/{bad[0]}")
-    assert "Permanent('no use')" in unescape(failed)
-    assert "in permanent" in failed
-    assert flower.metrics("flower_events_total") == {
-        "add task-received": 39, "add task-started": 39, "add task-succeeded": 39,
-        "permanent task-received": 3, "permanent task-started": 3, "permanent task-failed": 3,
-        "flaky task-received": 20, "flaky task-started": 20, "flaky task-succeeded": 8, "flaky task-retried": 12,
-    } | {k: v for k, v in flower.metrics("flower_events_total").items() if "worker-" in k}  # fmt: skip
-    assert flower.metrics("flower_task_runtime_seconds_count") == {"add": 39, "flaky": 8}
-
-
 def test_flowers_revoke_button_cancels(shop: ModuleType, worker: Worker, rows: Rows, flower: Flower) -> None:
     worker("-c", "1", "-Q", "slow", "-E")
     running, planned = shop.slow.delay(30.0), shop.slow.apply_async((1.0,), countdown=1000)
@@ -143,41 +116,55 @@ def cells(page: Page, row: Locator) -> dict[str, str]:
     return dict(zip(names, (text.strip() for text in row.locator("td").all_text_contents()), strict=False))
 
 
-def test_what_a_browser_shows_of_flower_is_what_sql_says(
-    shop: ModuleType, worker: Worker, rows: Rows, flower: Flower, page: Page, tmp_path: Path
+def test_flower_agrees_with_sql_and_so_does_what_a_browser_shows_of_it(
+    shop: ModuleType, worker: Worker, rows: Rows, flower: Flower, page: Page
 ) -> None:
-    """50 tasks, of which 3 fail and 8 are retried: dashboard, list and a failed task's page; its button cancels."""
+    """50 tasks, of which 3 fail and 8 are retried: the API, the dashboard, the list, a failed task's page and its
+    button, which cancels.
+    """
     worker("-c", "2", "-E")
-    for n in range(39):
-        shop.add.delay(n)
+    good = [shop.add.delay(n).id for n in range(39)]
     bad = [shop.permanent.delay().id for _ in range(3)]
     again = [shop.flaky.delay(n % 2 + 1).id for n in range(8)]
     until(lambda: rows.one("SELECT count(*) FROM history") == 50, "all to end")
     until(lambda: sum(t["state"] in STATE.values() for t in flower.tasks().values()) == 50, "Flower to hear of all")
+    shown = flower.tasks()
+    assert {i: t["state"] for i, t in shown.items()} == {
+        str(i): STATE[str(s)] for i, s in rows("SELECT task_id, status FROM history")
+    }
+    assert {i for i, t in shown.items() if t["state"] == "FAILURE"} == set(bad)
+    assert {i: t["name"] for i, t in shown.items()} == (
+        dict.fromkeys(good, "add") | dict.fromkeys(bad, "permanent") | dict.fromkeys(again, "flaky")
+    )
+    failed = flower.get(f"/task/{bad[0]}")
+    assert "Permanent('no use')" in unescape(failed)
+    assert "in permanent" in failed
+    assert flower.metrics("flower_events_total") == {
+        "add task-received": 39, "add task-started": 39, "add task-succeeded": 39,
+        "permanent task-received": 3, "permanent task-started": 3, "permanent task-failed": 3,
+        "flaky task-received": 20, "flaky task-started": 20, "flaky task-succeeded": 8, "flaky task-retried": 12,
+    } | {k: v for k, v in flower.metrics("flower_events_total").items() if "worker-" in k}  # fmt: skip
+    assert flower.metrics("flower_task_runtime_seconds_count") == {"add": 39, "flaky": 8}
 
     page.goto(flower.url)
     dashboard = page.locator("#workers-table tbody tr").first
     figures = {"Status": "Online", "Active": "0", "Processed": "62", "Failed": "3", "Succeeded": "47"}
     until(lambda: figures.items() <= cells(page, dashboard).items(), f"the dashboard's figures, {figures}")
-    page.screenshot(path=tmp_path / "dashboard.png")
 
     page.goto(f"{flower.url}/tasks?limit=100")
     expect(page.locator("#tasks-table_info")).to_contain_text("of 50")
     page.locator("select[name=tasks-table_length]").select_option("100")
     listed = page.locator("#tasks-table tbody tr")
     expect(listed).to_have_count(50)
-    shown = {row["UUID"][:36]: (row["Name"], row["State"]) for row in (cells(page, one) for one in listed.all())}
-    assert shown == {i: (role, STATE[status]) for i, role, status in rows("SELECT task_id, role, status FROM history")}
-    page.screenshot(path=tmp_path / "tasks.png")
+    named = {row["UUID"][:36]: (row["Name"], row["State"]) for row in (cells(page, one) for one in listed.all())}
+    assert named == {i: (role, STATE[status]) for i, role, status in rows("SELECT task_id, role, status FROM history")}
 
     page.goto(f"{flower.url}/task/{bad[0]}")
     said = page.locator("body").inner_text()
     for words in (bad[0], "FAILURE", "Permanent: no use", "Traceback", "permanent"):
         assert words in said
-    page.screenshot(path=tmp_path / "failed.png", full_page=True)
     page.goto(f"{flower.url}/task/{again[0]}")
     assert "SUCCESS" in page.locator("body").inner_text()
-    page.screenshot(path=tmp_path / "retried.png", full_page=True)
 
     status = "SELECT status FROM worker_tasks WHERE task_id = :id"
     for task, state, button in (
@@ -186,10 +173,8 @@ def test_what_a_browser_shows_of_flower_is_what_sql_says(
     ):
         until(lambda: flower.tasks().get(task.id, {}).get("state") == state, f"Flower to hear of {state}")  # noqa: B023
         page.goto(f"{flower.url}/task/{task.id}")
-        page.screenshot(path=tmp_path / f"{state}.png", full_page=True)
         page.locator(f"#task-{button}").click()
         until(lambda: rows.one(status, id=task.id) == "cancelled", "the cancellation")  # noqa: B023
         until(lambda: flower.tasks()[task.id]["state"] == "REVOKED", "Flower to hear of it")  # noqa: B023
         page.reload()
         assert "REVOKED" in page.locator("body").inner_text()
-        page.screenshot(path=tmp_path / f"{button}d.png", full_page=True)

@@ -15,23 +15,13 @@ from redis import Redis
 from celeriac import Settings
 from celeriac.alerts.rules import RULES
 from celeriac.insights.history.alerts import damage
-from tests.end_to_end.staging import PATIENCE, Staged, clean, stage
+from tests.end_to_end.staging import PATIENCE, Staged
 from tests.processes import until
 
 RUNS = "SELECT FROM worker_tasks WHERE role = 'report' AND status = 'running'"
 
 
-@pytest.fixture(scope="module")
-def staged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Staged]:
-    with stage(tmp_path_factory.mktemp("together")) as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def well(staged: Staged) -> Iterator[None]:
-    staged.is_well()
-    yield
-    clean(staged)
+pytestmark = pytest.mark.usefixtures("well")
 
 
 @contextmanager

@@ -37,11 +37,11 @@ def environ(database_url: str) -> dict[str, str]:
     return {"DATABASE_URL": database_url, "REDIS_URL": NONE, "PYTHONPATH": str(ROOT), **QUICK}
 
 
-BY_NIGHT = pytest.mark.nightly("by day a pool of each kind of consumer")
+BY_NIGHT = pytest.mark.nightly("the same in other pools")
 
 
 @pytest.mark.parametrize(
-    "pool", ["prefork", "asyncio", pytest.param("solo", marks=BY_NIGHT), pytest.param("threads", marks=BY_NIGHT)]
+    "pool", ["prefork", *(pytest.param(pool, marks=BY_NIGHT) for pool in ("asyncio", "solo", "threads"))]
 )
 def test_work_and_workflows_run_and_a_lone_task_starts_in_time(
     alone: ModuleType, database_url: str, tmp_path: Path, rows: Rows, pool: str

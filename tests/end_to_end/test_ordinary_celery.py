@@ -15,7 +15,10 @@ from celery.result import AsyncResult
 
 from celeriac import Settings
 from tests.end_to_end.conftest import QUICK
+from tests.end_to_end.kept import alone, database_url, kept, redis_url, worker
 from tests.processes import Rows, Running, until
+
+__all__ = ["alone", "database_url", "kept", "redis_url", "worker"]
 
 Worker = Callable[..., Running]
 
@@ -64,12 +67,14 @@ def test_autoretry_runs_its_retries_and_then_fails(ordinary: ModuleType, running
     with pytest.raises(ConnectionError):
         ordinary.auto.delay().get(timeout=30)
     assert len(notes(rows, "auto")) == 3
+    until(lambda: notes(rows, "task_failure"), "the last signal")
     assert len(notes(rows, "task_retry")) == 2
     assert rows("SELECT status, retry_count FROM worker_tasks") == [("failed", 2)]
 
 
 def test_retry_with_new_arguments(ordinary: ModuleType, running: Running, rows: Rows) -> None:
     assert ordinary.manual.delay(left=2).get(timeout=30) == 2
+    until(lambda: notes(rows, "after_return"), "the hooks")
     assert len(notes(rows, "on_retry")) == 2
     assert rows.one("SELECT count(*) FROM worker_tasks") == 1
 
@@ -140,11 +145,6 @@ def test_a_task_is_replaced_under_its_id(ordinary: ModuleType, running: Running,
     assert rows("SELECT task_id, role FROM worker_tasks") == [(replaced.id, ordinary.unnamed.name)]
 
 
-def test_a_routed_task_runs_at_the_worker_of_its_queue(ordinary: ModuleType, worker: Worker, rows: Rows) -> None:
-    worker("-c", "1", "-Q", "sidings", module="tests.end_to_end.ordinary")
-    assert ordinary.shunted.apply_async((5,), retry=False, ignore_result=False).get(timeout=20) == 5
-
-
 def test_a_signature_and_an_eager_call_still_work(ordinary: ModuleType, running: Running) -> None:
     assert ordinary.unnamed.s(1, k=2).delay().get(timeout=20) == [[1], {"k": 2}]
     assert ordinary.unnamed.apply((3,)).get() == [[3], {}]
@@ -159,3 +159,8 @@ def test_a_revoked_task_reaches_its_signal(ordinary: ModuleType, running: Runnin
     assert notes(rows, "task_revoked") == [
         ("task_revoked", {"sender": "ordinary.waiting", "id": result.id, "terminated": True, "expired": False})
     ]
+
+
+def test_a_routed_task_runs_at_the_worker_of_its_queue(ordinary: ModuleType, worker: Worker, rows: Rows) -> None:
+    worker("-c", "1", "-Q", "sidings", module="tests.end_to_end.ordinary")
+    assert ordinary.shunted.apply_async((5,), retry=False, ignore_result=False).get(timeout=20) == 5

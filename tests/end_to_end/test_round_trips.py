@@ -51,7 +51,7 @@ def where(to: Way, what: bytes) -> tuple[Trips, int]:
     return next((one, n) for one in to.connections for n, said in enumerate(one.said, 1) if what in said)
 
 
-@pytest.mark.parametrize("roles", ["1", "40"])
+@pytest.mark.parametrize("roles", [pytest.param("1", marks=pytest.mark.nightly("by day forty of them")), "40"])
 def test_a_start_waits_for_few_answers_however_many_roles_it_serves(
     ways: tuple[Way, Way], database_url: str, redis_url: str, tmp_path: Path, roles: str
 ) -> None:

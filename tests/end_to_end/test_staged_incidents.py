@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,22 +13,13 @@ from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
 from celeriac.doctor import examine
-from tests.end_to_end.staging import Staged, clean, stage
+from tests.end_to_end.staging import Staged
 from tests.processes import until
 
-
-@pytest.fixture(scope="module")
-def staged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Staged]:
-    with stage(tmp_path_factory.mktemp("incidents")) as made:
-        yield made
+pytestmark = pytest.mark.usefixtures("well")
 
 
-@pytest.fixture(autouse=True)
-def well(staged: Staged) -> Iterator[None]:
-    """Before each, so that what is named comes of it alone."""
-    staged.is_well()
-    yield
-    clean(staged)
+BY_NIGHT = pytest.mark.nightly("the incident by day is a query of theirs; what is named beside it differs")
 
 
 def test_an_open_transaction_that_holds_a_tasks_row(staged: Staged) -> None:
@@ -175,12 +165,14 @@ def test_a_query_of_theirs_that_makes_postgres_slow(staged: Staged) -> None:
         staged.cured("slow_postgres")
 
 
+@BY_NIGHT
 def test_a_query_of_ours_that_makes_postgres_slow(staged: Staged) -> None:
     with staged.burners(FOR_LONG, "celeriac api"):
         staged.names("slow_postgres", "Postgres", "celeriac api) (the engine's own) runs for ")
         staged.cured("slow_postgres")
 
 
+@BY_NIGHT
 def test_a_vacuum_while_postgres_is_slow(staged: Staged) -> None:
     """It is slowed down, as autovacuum is: what is named first is the queries beside it."""
     staged.rows("CREATE TABLE public.dead WITH (autovacuum_enabled = off) AS SELECT generate_series(1, 500000) AS n")
@@ -191,6 +183,7 @@ def test_a_vacuum_while_postgres_is_slow(staged: Staged) -> None:
     staged.rows("DROP TABLE public.dead")
 
 
+@BY_NIGHT
 def test_a_checkpoint_while_postgres_is_slow(staged: Staged) -> None:
     ending = threading.Event()
 

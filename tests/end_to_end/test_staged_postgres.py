@@ -14,21 +14,15 @@ import pytest
 from celeriac.doctor import examine
 from celeriac.insights.why.blockers import blockers
 from faults.standby import Standby
-from tests.end_to_end.staging import Staged, clean, stage
+from tests.end_to_end.staging import Staged
 from tests.processes import Rows, until
+
+pytestmark = pytest.mark.usefixtures("well")
 
 
 @pytest.fixture(scope="module")
-def staged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Staged]:
-    with stage(tmp_path_factory.mktemp("postgres"), settings={"max_prepared_transactions": "10"}) as made:
-        yield made
-
-
-@pytest.fixture(autouse=True)
-def well(staged: Staged) -> Iterator[None]:
-    staged.is_well()
-    yield
-    clean(staged)
+def settings_of_postgres() -> dict[str, str]:
+    return {"max_prepared_transactions": "10"}
 
 
 def cure_of(staged: Staged, subject: str) -> str:

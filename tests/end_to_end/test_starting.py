@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, ExitStack
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from sqlalchemy import create_engine, make_url, text
 
 from celeriac import local
 from tests import processes
+from tests.conftest import Servers
 from tests.end_to_end.conftest import QUICK, shop_server
 from tests.processes import ROOT, Rows, Running, until
 
@@ -39,8 +40,31 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[local.PostgresS
 def url(server: local.PostgresServer) -> Iterator[str]:
     """Of the server, which is down."""
     server.stop()
-    yield make_url(server.url).set(password=PASSWORD).render_as_string(hide_password=False)
+    yield secret_of(server)
     server.stop()
+
+
+@pytest.fixture(scope="module")
+def waiting(
+    server: local.PostgresServer, servers: Servers, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Running]]:
+    """A worker and a beat: the server was down as they started, and is there since each said twice that it waits."""
+    server.stop()
+    logs = tmp_path_factory.mktemp("waiting")
+    with ExitStack() as stack:
+        both = {
+            program: stack.enter_context(starting(program, secret_of(server), servers.redis_url, logs / program))
+            for program in ("worker", "beat")
+        }
+        for running in both.values():
+            until(lambda running=running: len(lines(running, WAITING)) > 1, "it to say so twice")  # type: ignore[misc]
+        server.start()
+        yield both
+
+
+def secret_of(server: local.PostgresServer) -> str:
+    """Its address, with a password."""
+    return make_url(server.url).set(password=PASSWORD).render_as_string(hide_password=False)
 
 
 def lines(running: Running, said: str) -> list[str]:
@@ -52,31 +76,29 @@ def written(line: str) -> datetime:
 
 
 def test_a_worker_waits_for_postgres_and_starts_once_it_answers(
-    server: local.PostgresServer, url: str, redis_url: str, tmp_path: Path
+    waiting: dict[str, Running], server: local.PostgresServer
 ) -> None:
-    with starting("worker", url, redis_url, tmp_path / "log") as running:
-        first, second = until(lambda: len(said := lines(running, WAITING)) > 1 and said[:2], "it to say so twice")
-        assert written(second) - written(first) > timedelta(seconds=4)
-        assert str(server.socket_folder) in first
-        server.start()
-        rows = Rows(server.url)
-        rows("""INSERT INTO worker_tasks (task_id, role, kwargs) VALUES ('t', 'add', '{"a": 1}')""")
-        until(lambda: rows.one("SELECT status = 'completed' FROM worker_tasks"), "the task to be completed")
-        rows.close()
-        assert running.stop() == 0
+    running = waiting["worker"]
+    first, second = lines(running, WAITING)[:2]
+    assert written(second) - written(first) > timedelta(seconds=4)
+    assert str(server.socket_folder) in first
+    rows = Rows(server.url)
+    rows("""INSERT INTO worker_tasks (task_id, role, kwargs) VALUES ('t', 'add', '{"a": 1}')""")
+    until(lambda: rows.one("SELECT status = 'completed' FROM worker_tasks"), "the task to be completed")
+    rows.close()
+    assert running.stop() == 0
     assert PASSWORD not in running.printed()
     assert "Traceback" not in running.printed()
 
 
-def test_a_beat_waits_as_well(server: local.PostgresServer, url: str, redis_url: str, tmp_path: Path) -> None:
-    with starting("beat", url, redis_url, tmp_path / "log") as running:
-        first, second = until(lambda: len(said := lines(running, WAITING)) > 1 and said[:2], "it to say so twice")
-        assert written(second) - written(first) > timedelta(seconds=4)
-        server.start()
-        until(lambda: lines(running, "schedules in the beat config"), "it to begin")
-        assert PASSWORD not in running.printed()
-        assert "Traceback" not in running.printed()
-        assert running.stop() == 0
+def test_a_beat_waits_as_well(waiting: dict[str, Running]) -> None:
+    running = waiting["beat"]
+    first, second = lines(running, WAITING)[:2]
+    assert written(second) - written(first) > timedelta(seconds=4)
+    until(lambda: lines(running, "schedules in the beat config"), "it to begin")
+    assert PASSWORD not in running.printed()
+    assert "Traceback" not in running.printed()
+    assert running.stop() == 0
 
 
 def test_a_worker_waits_for_the_open_transaction_that_has_the_row_of_a_role(
@@ -94,10 +116,16 @@ def test_a_worker_waits_for_the_open_transaction_that_has_the_row_of_a_role(
     engine.dispose()
 
 
+OTHERS = pytest.mark.nightly("the other signal of each program")
+
+
 @pytest.mark.parametrize(
     ("program", "sent", "status"),
-    [("worker", "SIGTERM", 0), ("worker", "SIGINT", 1), ("beat", "SIGTERM", 0), ("beat", "SIGINT", 0)],
-)
+    [
+        ("worker", "SIGTERM", 0), pytest.param("worker", "SIGINT", 1, marks=OTHERS),
+        ("beat", "SIGINT", 0), pytest.param("beat", "SIGTERM", 0, marks=OTHERS),
+    ],
+)  # fmt: skip
 def test_who_waits_ends_when_told_to(
     url: str, redis_url: str, tmp_path: Path, program: str, sent: str, status: int
 ) -> None:

@@ -138,7 +138,15 @@ def each_is_done(place: Place, running: Running) -> None:
     assert running.process.poll() is None
 
 
-@pytest.mark.parametrize("cause", CAUSES)
+#: By day one of the server's, one of the way there and one of TLS.
+BY_DAY = ("its login is revoked", "a proxy refuses", "the certificate is over")
+
+BY_NIGHT = pytest.mark.nightly("the same for another cause")
+
+
+@pytest.mark.parametrize(
+    "cause", [cause if cause in BY_DAY else pytest.param(cause, marks=BY_NIGHT) for cause in CAUSES]
+)
 def test_tasks_that_open_their_session_wait_until_they_are_let_in(
     place: Place, redis_url: str, tmp_path: Path, cause: str
 ) -> None:

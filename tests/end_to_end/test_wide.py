@@ -9,8 +9,11 @@ from types import ModuleType
 import pytest
 from celery import chord
 
+from tests.end_to_end.kept import alone, database_url, kept, redis_url, worker
 from tests.end_to_end.test_pools import begun, status
 from tests.processes import Rows, Running, until
+
+__all__ = ["alone", "database_url", "kept", "redis_url", "worker"]
 
 Worker = Callable[..., Running]
 

@@ -13,7 +13,10 @@ from celeriac.operate.workers import decommission
 from celeriac.run import shared
 from celeriac.store.connections import Database
 from celeriac.worker.memory import YOUNG
+from tests.end_to_end.kept import alone, database_url, kept, redis_url, worker
 from tests.processes import Rows, Running, until
+
+__all__ = ["alone", "database_url", "kept", "redis_url", "worker"]
 
 Worker = Callable[..., Running]
 
@@ -80,39 +83,20 @@ def test_a_task_past_its_time_limit_fails(shop: ModuleType, worker: Worker, rows
 
 
 def test_a_handler_that_ignores_its_limit_loses_its_process(shop: ModuleType, worker: Worker, rows: Rows) -> None:
-    running = worker("-c", "1")
-    (child,) = running.children()
+    running = worker()
     shop.limited.delay(stubborn=True)
     until(lambda: rows("SELECT FROM worker_tasks WHERE status = 'failed'"), "the hard limit")
     assert str(rows.one("SELECT error_message FROM worker_tasks")).startswith("TimeLimitExceeded")
-    until(lambda: child not in running.children() and len(running.children()) == 1, "another process")
+    child = rows.one("SELECT pid FROM ran")
+    until(lambda: child not in running.children() and len(running.children()) == 2, "another process")
     assert shop.add.delay(1, 1).get(timeout=20) == 2
 
 
 def test_a_handler_may_clean_up_until_its_hard_limit(shop: ModuleType, worker: Worker, rows: Rows) -> None:
     """Its own is 30 s; the grace, which is for roles that declare none, is half a second here."""
-    worker("-c", "1")
+    worker()
     assert send(shop, "tidy", 2.0).get(timeout=20) == "done"
     assert rows("SELECT what FROM ran ORDER BY n") == [("begin",), ("SoftTimeLimitExceeded",)]
-
-
-@pytest.mark.parametrize(
-    ("role", "told"), [("warned", ["SoftTimeLimitExceeded"]), ("unwarned", []), ("hurried", [])], ids=str
-)
-def test_a_hard_limit_ends_what_it_ends_on_time(
-    shop: ModuleType, worker: Worker, rows: Rows, role: str, told: list[str]
-) -> None:
-    """A second, though neither the grace nor the next heartbeat is near; who has a soft limit is told of it first."""
-    worker("-c", "1", "-Q", role, CELERIAC_TIME_LIMIT_GRACE_MS="60000", HEARTBEAT_INTERVAL_MS="60000")
-    until(lambda: rows("SELECT FROM celeriac.workers"), "the first heartbeat")
-    send(shop, role, 15.0)
-    until(lambda: rows("SELECT FROM worker_tasks WHERE status IN ('failed', 'completed')"), "the hard limit")
-    ((error, seconds),) = rows(
-        "SELECT error_message, extract(epoch FROM completed_at - started_at)::float FROM worker_tasks"
-    )
-    assert str(error).startswith("TimeLimitExceeded")
-    assert 1 <= seconds < 10
-    assert [what for (what,) in rows("SELECT what FROM ran ORDER BY n")] == ["begin", *told]
 
 
 def send(shop: ModuleType, role: str, seconds: float) -> Any:
@@ -136,17 +120,41 @@ def test_a_running_task_is_told_of_its_cancellation(shop: ModuleType, worker: Wo
 
 def test_long_tasks_in_one_ticket_do_not_wait_for_one_another(shop: ModuleType, worker: Worker, rows: Rows) -> None:
     """Ten rows share a ticket; the first is long, so the rest goes to the other process."""
-    worker("-c", "2")
+    worker()
     shop.mixed.bulk([(60,), *[(0,)] * 9])
     until(lambda: rows.one("SELECT count(*) = 9 FROM worker_tasks WHERE status = 'completed'"), "the nine short ones")
     assert rows("SELECT status FROM worker_tasks WHERE status <> 'completed'") == [("running",)]
 
 
+@pytest.mark.usefixtures("alone")
 def test_an_expired_task_never_starts(shop: ModuleType, worker: Worker, rows: Rows) -> None:
     shop.slow.apply_async((1,), expires=0.001)
     worker()
     until(lambda: rows("SELECT FROM worker_tasks WHERE status = 'cancelled'"), "the expiry")
     assert not rows("SELECT FROM ran")
+
+
+#: Neither is near.
+RARE = {"CELERIAC_TIME_LIMIT_GRACE_MS": "60000", "HEARTBEAT_INTERVAL_MS": "60000"}
+
+
+@pytest.mark.parametrize(
+    ("role", "told"), [("warned", ["SoftTimeLimitExceeded"]), ("unwarned", []), ("hurried", [])], ids=str
+)
+def test_a_hard_limit_ends_what_it_ends_on_time(
+    shop: ModuleType, worker: Worker, rows: Rows, role: str, told: list[str]
+) -> None:
+    """A second, though neither the grace nor the next heartbeat is near; who has a soft limit is told of it first."""
+    worker("-Q", "warned,unwarned,hurried", **RARE)
+    until(lambda: rows("SELECT FROM celeriac.workers"), "the first heartbeat")
+    send(shop, role, 15.0)
+    until(lambda: rows("SELECT FROM worker_tasks WHERE status IN ('failed', 'completed')"), "the hard limit")
+    ((error, seconds),) = rows(
+        "SELECT error_message, extract(epoch FROM completed_at - started_at)::float FROM worker_tasks"
+    )
+    assert str(error).startswith("TimeLimitExceeded")
+    assert 1 <= seconds < 10
+    assert [what for (what,) in rows("SELECT what FROM ran ORDER BY n")] == ["begin", *told]
 
 
 def test_a_worker_told_to_stop_finishes_what_it_can_and_hands_the_rest_back(

@@ -92,7 +92,7 @@ def send(plain: Celery, client: redis.Redis, n: int) -> int:
 def test_no_message_is_lost_or_run_twice_at_once_while_workers_are_killed(
     start: Callable[[], Running], plain: Celery, rows: Rows, redis_url: str, sized: Callable[[int, int], int]
 ) -> None:
-    n, client = sized(1000, 150), redis.Redis.from_url(redis_url)
+    n, client = sized(1000, 100), redis.Redis.from_url(redis_url)
     killer = Killer(start)
     killer.start()
     none = send(plain, client, n)
@@ -116,7 +116,7 @@ def test_adopters_that_are_killed_on_the_way_lose_nothing_and_double_nothing(
     """Two at a time, of which one is killed within each quarter of a second, whatever it does just then."""
     client, sent = redis.Redis.from_url(redis_url), 0
     adopters = [adopter(database_url, redis_url) for _ in range(2)]
-    for _ in range(sized(150, 15)):
+    for _ in range(sized(150, 6)):
         with client.pipeline() as pipe:
             for message in itertools.islice(calls(plain, client, sent), BURST):
                 pipe.lpush("charge", message)

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -121,12 +120,18 @@ def _beyond_a_schema(answer: Response) -> str | None:
     return rows[0] if all(rows) else None
 
 
+@pytest.fixture(scope="module")
+def api(servers: Servers, template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Api]:
+    log = tmp_path_factory.mktemp("contract") / "log"
+    with servers.cloned(template) as url, serving(url, servers.redis_url, log, QM_HOOKS="true") as api:
+        yield api
+
+
 @pytest.fixture
-def calls(servers: Servers, database_url: str, redis_url: str, tmp_path: Path) -> Iterator[Calls]:
-    with serving(database_url, redis_url, tmp_path / "log", QM_HOOKS="true") as api:
-        made = Calls(api)
-        yield made
-        made.session.close()
+def calls(api: Api) -> Iterator[Calls]:
+    made = Calls(api)
+    yield made
+    made.session.close()
 
 
 @pytest.mark.timeout(1_800)
@@ -150,7 +155,7 @@ def test_every_bound_the_document_has_is_kept(calls: Calls, sized: Callable[[int
         cases = schema.iter_coverage_cases(
             operation, generation_modes=modes, generation_config=schema.config.generation_for(operation=operation)
         )
-        for case in islice(cases, sized(200, 4)):
+        for case in islice(cases, sized(200, 2)):
             calls.make(case)
     print(calls.told("edges"))
     assert calls.answers.total() >= sized(2_000, 80)

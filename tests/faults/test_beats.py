@@ -30,7 +30,7 @@ class Killer:
             self.last = done
 
 
-@pytest.mark.parametrize("beats", [2, 3])
+@pytest.mark.parametrize("beats", [pytest.param(2, marks=pytest.mark.nightly("by day three of them")), 3])
 def test_beats_killed_every_few_ticks_enqueue_each_instant_once(
     beats: int, fleet: Fleet, recorded: Rows, sized: Sized
 ) -> None:

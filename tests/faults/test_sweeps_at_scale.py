@@ -110,7 +110,7 @@ def fill(rows: Rows, sized: Callable[[int, int], int]) -> Callable[[float, float
     """A history and a backlog of such ages (hours); how many rows each verb then has to take."""
 
     def fill(finished_ago: float, waiting_ago: float) -> dict[str, int]:
-        finished, waiting = sized(1_000_000, 20_000), sized(100_000, 5_000)
+        finished, waiting = sized(1_000_000, 3_000), sized(100_000, 2_500)
         rows(ROLE)
         rows(FINISHED, n=finished, ago=finished_ago)
         rows(WAITING, n=waiting, ago=waiting_ago)
@@ -131,9 +131,10 @@ def test_a_pass_that_finds_nothing_costs_next_to_nothing(
     fill: Callable[[float, float], dict[str, int]], database: Database, sized: Callable[[int, int], int]
 ) -> None:
     fill(1, 0.5)
+    often = sized(50, 3)
     for name, batch in VERBS.items():
-        passes = [timed(database, batch) for _ in range(50)]
-        assert [(len(batches), done) for batches, done in passes] == [(WALKS.get(name, 1), 0)] * 50
+        passes = [timed(database, batch) for _ in range(often)]
+        assert [(len(batches), done) for batches, done in passes] == [(WALKS.get(name, 1), 0)] * often
         took = [seconds for batches, _ in passes for seconds in batches]
         told(f"{name}, nothing to do", took, 0)
         if sized(1, 0):
@@ -156,7 +157,7 @@ def test_each_batch_is_short_however_much_there_is(
 def test_a_day_nobody_keeps_goes_at_once_however_long_it_was(
     database: Database, rows: Rows, sized: Callable[[int, int], int]
 ) -> None:
-    n = sized(1_000_000, 20_000)
+    n = sized(1_000_000, 3_000)
     rows(ROLE)
     rows("SELECT celeriac.add_history_day(CAST(now() AT TIME ZONE 'UTC' AS date) - 3)")
     rows(FINISHED, n=n, ago=72)

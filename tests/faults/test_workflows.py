@@ -97,7 +97,7 @@ class Killer(threading.Thread):
 def test_a_chord_outlives_its_workers_and_a_restart_of_postgres(
     redis_url: str, tmp_path: Path, sized: Callable[[int, int], int]
 ) -> None:
-    members, log = sized(100_000, 3_000), tmp_path / "log"
+    members, log = sized(100_000, 1_000), tmp_path / "log"
     with shop_server(tmp_path) as server, on(server.url, redis_url) as tasks, ExitStack() as stack:
         rows = stack.enter_context(closing(Rows(server.url)))
         result = chord([tasks.member.s(n) for n in range(members)], tasks.total.s())()
@@ -116,7 +116,7 @@ def test_a_chord_outlives_its_workers_and_a_restart_of_postgres(
         server.kill()
         server.start()
         rows = stack.enter_context(closing(Rows(server.url)))
-        until(lambda: killer.killed > 2, "some kills")
+        until(lambda: killer.killed > sized(2, 1), "some kills")
         killer.stop()
         until(lambda: rows.one(UNFINISHED) == 0, "the body's end", patience=600)
         assert result.get(timeout=10) == [members, sum(range(members))]

@@ -16,6 +16,7 @@ import redis
 
 from celeriac.local import LocalStackError, PostgresServer, ValkeyServer
 from celeriac.local.account import Account
+from celeriac.testing.servers import memory
 
 #: Whoever runs as `nobody`, as many a daemon does; who is nobody of ours where the servers are the caller's own.
 NOBODY = Account.with_name() if os.geteuid() == 0 else Account(54321, 54321)
@@ -74,7 +75,7 @@ def test_what_runs_as_nobody_is_not_let_into_postgres(postgres: PostgresServer) 
 @ROOTS
 def test_root_makes_its_data_without_what_linux_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("celeriac.local.postgres.sys", SimpleNamespace(platform="darwin"))
-    with TemporaryDirectory(dir="/var/tmp") as folder:
+    with TemporaryDirectory(dir=memory() or "/var/tmp") as folder:
         Path(folder).chmod(0o711)
         server = PostgresServer(Path(folder) / "postgres")
         server.start()

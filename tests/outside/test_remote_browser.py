@@ -111,7 +111,9 @@ def test_a_worker_that_goes_leaves_the_browser_to_the_next(remote: RemoteBrowser
     assert remote.pictures(page(outside, "dora"), SIZES, 60)
 
 
-@pytest.mark.parametrize("order", ["pictures", "visit"])
+@pytest.mark.parametrize(
+    "order", [pytest.param("pictures", marks=pytest.mark.nightly("the other order; by day a visit")), "visit"]
+)
 def test_a_worker_that_goes_amid_a_page_that_does_not_come_leaves_it_as_well(
     remote: RemoteBrowser, where: str, outside: sandbox.Sandbox, order: str
 ) -> None:

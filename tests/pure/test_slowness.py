@@ -6,7 +6,7 @@ from itertools import accumulate
 
 import pytest
 
-from celeriac.insights.fleet.slowness import PIECES, SERIES, crowd_of
+from celeriac.insights.fleet.slowness import PIECES, SERIES, LongStatement, Slowness, crowd_of
 
 QUICK = 0.0001
 
@@ -29,3 +29,13 @@ def test_a_processor_that_is_shared_is_given_by_turns() -> None:
 
 def test_a_clock_that_stands_still_tells_nothing() -> None:
     assert crowd_of([1_000.0] * (SERIES * PIECES + 1)) == 1.0
+
+
+def test_whose_statement_runs_for_long_is_named_with_what_is_under_way_beside_it() -> None:
+    theirs, ours = (LongStatement(7, "ann", name, 65.0, "SELECT ...", False) for name in ("psql", "celeriac api"))
+    beside = ["a vacuum of dead is under way (pid 9)", "a checkpoint is under way"]
+    told = Slowness(4.0, [ours, theirs], beside).sentence
+    assert "pid 7 (login ann, celeriac api) (the engine's own) runs for 1 min" in told
+    assert told.endswith("; 1 more run for over 5 s; " + "; ".join(beside))
+    assert "the engine's own" not in theirs.sentence
+    assert "raise autovacuum_vacuum_cost_delay" in LongStatement(9, "", "", 65.0, "autovacuum: VACUUM", True).cure

@@ -16,7 +16,7 @@ from tests.conftest import Servers
 from tests.processes import until
 from tests.systems.stack import Stack, on_servers
 
-STORES, PROXIES = 3, 3
+STORES, PROXIES = 2, 3
 
 QUEUES = ("store_discovery", "entry_point_discovery", "product_discovery")
 

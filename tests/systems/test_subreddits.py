@@ -201,16 +201,16 @@ SELECT :name || '_' || kind || n, now() - age * interval '1 day', unavailable FR
 def test_what_is_stale_is_enqueued_once_and_what_waits_stays_as_it_is(crawls: Crawls, name: str) -> None:
     crawls.rows("UPDATE subreddits SET checked_at = now()")
     crawls.paused(True)
-    crawls.rows(MADE, name=name, old=2 * BATCH)
+    crawls.rows(MADE, name=name, old=BATCH)
     waiting = request_crawl(f"{name}_old7")
     result = crawls.ends(enqueue_stale.delay().id)["result"]
-    assert result == {"stale": 2 * BATCH + 2, "enqueued": 2 * BATCH + 1}
+    assert result == {"stale": BATCH + 2, "enqueued": BATCH + 1}
     enqueued = """SELECT count(*), count(DISTINCT unique_key), sum(priority) FROM worker_tasks
         WHERE role = 'crawl_subreddit' AND status = 'pending' AND unique_key IN (
             SELECT CAST(id AS text) FROM subreddits WHERE name LIKE :its)"""
     its = f"{name}\\_%"
-    assert crawls.rows(enqueued, its=its) == [(2 * BATCH + 2, 2 * BATCH + 2, crawls.task(waiting.id)["priority"])]
-    assert crawls.ends(enqueue_stale.delay().id)["result"] == {"stale": 2 * BATCH + 2, "enqueued": 0}
+    assert crawls.rows(enqueued, its=its) == [(BATCH + 2, BATCH + 2, crawls.task(waiting.id)["priority"])]
+    assert crawls.ends(enqueue_stale.delay().id)["result"] == {"stale": BATCH + 2, "enqueued": 0}
     crawls.rows("DELETE FROM worker_tasks WHERE role = 'crawl_subreddit' AND status = 'pending'")
 
 

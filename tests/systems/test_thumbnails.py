@@ -29,7 +29,11 @@ SOONEST = "SELECT min(scheduled_for) FROM worker_tasks WHERE role = 'tidy_thumbn
 EVENTS = """SELECT count(*) FROM celeriac.task_events e JOIN worker_tasks t ON t.id = e.task
 WHERE e.kind = :kind AND t.kwargs @> jsonb_build_object('site_id', CAST(:site AS bigint))"""
 
-both_kinds = pytest.mark.parametrize("kind", KINDS)
+QUEUES = (
+    "build_thumbnail", "enqueue_missing_thumbnails", "instasite_build", "tidy_thumbnails", "find_old_thumbnails",
+)  # fmt: skip
+
+AGENCY = pytest.param("agency_website", marks=pytest.mark.nightly("by day an InstaSite, which the same code renders"))
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +52,7 @@ def builder(sites: Sites, stack: Stack, browser: Path) -> Running:
         "CHROMIUM_PATH": str(browser),
         "CPU_BACKOFF_THRESHOLD": "1",
     }
-    return stack.worker("build_thumbnail", "enqueue_missing_thumbnails", "instasite_build", "tidy_thumbnails")
+    return stack.worker(*QUEUES)
 
 
 def size(address: str) -> tuple[int, ...]:
@@ -130,7 +134,6 @@ def test_what_crashes_and_deleted_sites_left_is_found_and_removed(sites: Sites, 
         file.write_bytes(b"half")
     sites.rows("DELETE FROM agency_websites WHERE id = :site", site=gone)
     sites.rows("DELETE FROM worker_tasks WHERE role = 'tidy_thumbnails'")
-    stack.worker("find_old_thumbnails")
     before = sites.rows.one("SELECT clock_timestamp()")
     told = sites.ended(find_old_thumbnails.delay().id)["result"]
     assert told["enqueued"] == 2
@@ -185,7 +188,7 @@ def test_a_site_that_is_enqueued_is_not_enqueued_again(sites: Sites, builder: Ru
     sites.thumbnails("instasite", site)
 
 
-@both_kinds
+@pytest.mark.parametrize("kind", [AGENCY, "instasite"])
 def test_others_see_that_a_build_is_in_progress_and_since_when(sites: Sites, builder: Running, kind: str) -> None:
     site = sites.new(kind, preview=f"progress-{kind}")
     with sites.previews.held():
