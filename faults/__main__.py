@@ -2,7 +2,7 @@
 
 Each fault is tried once, in the order of the catalogue, and then at random until the minutes are over. `--guards`
 proves that the harness can fail: what a promise rests on is switched off, one after the other, and each time it has to
-say that something is wrong. Each run ends with one such proof. `FAULTS_SIZE=small`: three faults on a small stack.
+say that something is wrong. Each run ends with one such proof. `FAULTS_SIZE=small`: two faults on a small stack.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CATALOGUE = {
 }
 
 #: What is tried, on which stack, for how many minutes, and how many calls a second there are (None: it is measured).
-TRIED = sized(tuple(CATALOGUE), ("stop-worker", "redis-flushed", "commits-lost"))
+TRIED = sized(tuple(CATALOGUE), ("stop-worker", "commits-lost"))
 FEW = Size(beats=1, prefork=2, threads=0, api=False)
 SIZE, MINUTES, RATE = sized((Size(), 15.0, None), (FEW, 0.0, 20.0))
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
 
 import psutil
 import pytest
+from sqlalchemy import Engine
 
 from tests import processes
+from tests.conftest import Servers
 from tests.end_to_end.conftest import QUICK
 from tests.processes import ROOT, Rows, until
 
@@ -29,8 +29,7 @@ PERIODIC = ("shop.tests_of_periodic",) if find_spec("django_celery_beat") else (
 pytestmark = pytest.mark.timeout(300)
 
 
-@pytest.fixture
-def environ(database_url: str, redis_url: str) -> dict[str, str]:
+def surroundings(database_url: str, redis_url: str) -> dict[str, str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
     return kept | {
         "SHOP_DATABASE": database_url, "REDIS_URL": redis_url, "DJANGO_SETTINGS_MODULE": "project.settings",
@@ -38,16 +37,38 @@ def environ(database_url: str, redis_url: str) -> dict[str, str]:
     }  # fmt: skip
 
 
+@pytest.fixture
+def environ(database_url: str, redis_url: str) -> dict[str, str]:
+    return surroundings(database_url, redis_url)
+
+
+@pytest.fixture(scope="module")
+def project(servers: Servers) -> Iterator[str]:
+    """The name of a database that the project has migrated."""
+
+    def make(engine: Engine) -> None:
+        manage(surroundings(engine.url.render_as_string(hide_password=False), servers.redis_url), "migrate")
+
+    with servers.template(make) as name:
+        yield name
+
+
+@pytest.fixture
+def database_url(servers: Servers, project: str) -> Iterator[str]:
+    with servers.cloned(project) as url:
+        yield url
+
+
 def manage(environ: dict[str, str], *arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "django", *arguments], cwd=PROJECT, env=environ, capture_output=True, text=True,
-        timeout=200, check=False,
-    )  # fmt: skip
+    done = processes.finished([sys.executable, "-m", "django", *arguments], environ, PROJECT, timeout=200)
     assert done.returncode == 0, f"{done.stdout[-3000:]}{done.stderr[-6000:]}"
     return done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("which", ["stock", "celeriac"])
+@pytest.mark.parametrize(
+    "which",
+    [pytest.param("stock", marks=pytest.mark.nightly("stock Celery changes when a release of it does")), "celeriac"],
+)
 def test_the_projects_suite_passes(environ: dict[str, str], which: str) -> None:
     said = manage({**environ, "SHOP_CELERY": which, "SHOP_EAGER": "yes"}, "test", "shop.tests")
     assert "Ran 6 tests" in said
@@ -87,7 +108,6 @@ for number in range({requests}):
 def test_exactly_what_was_committed_runs_whoever_is_killed(
     environ: dict[str, str], tmp_path: Path, rows: Rows, requests: int
 ) -> None:
-    manage(environ, "migrate")
     command = [sys.executable, "-m", "celery", "-A", "project", "worker", "-l", "INFO", "-c", "2", "--without-mingle"]
     with ExitStack() as stack:
         worker = stack.enter_context(processes.process(command, environ, tmp_path / "worker.log"))
@@ -110,31 +130,30 @@ def ran_at_least(rows: Rows, number: int) -> Callable[[], bool]:
     return lambda: int(str(rows.one("SELECT count(*) FROM shop_ran"))) >= number
 
 
-def by_night(pool: str) -> Any:
-    return pytest.param(pool, marks=pytest.mark.nightly("other pools by day; these two are slow to start"))
-
-
-#: Two runs of a task, and whose connections they had.
+#: Two runs of each task, and whose connections they had.
 PIDS = """
 import django
 django.setup()
 from shop import tasks
-print(*(tasks.{task}.delay().get(timeout=60) for _ in range(2)))
+print(*(task.delay().get(timeout=60) for task in ({tasks},) for _ in range(2)))
 """
 
+BY_NIGHT = pytest.mark.nightly("the same in other pools; by day where tasks share a process, and what is its threads'")
 
-@pytest.mark.parametrize("pool", ["prefork", "threads", by_night("gevent"), by_night("asyncio")])
+
+@pytest.mark.parametrize(
+    "pool", ["threads", *(pytest.param(pool, marks=BY_NIGHT) for pool in ("prefork", "gevent", "asyncio"))]
+)
 def test_connections_are_closed_after_each_task(environ: dict[str, str], tmp_path: Path, rows: Rows, pool: str) -> None:
-    manage(environ, "migrate")
     command = [sys.executable, "-m", "celery", "-A", "project", "worker", "-l", "INFO", "-c", "1", "-P", pool]
     with processes.process(command, environ, tmp_path / "worker.log") as worker:
         until(lambda: " ready." in worker.printed(), "the worker")
-        for task in ("pid",) if pool == "gevent" else ("pid", "pid_of_coroutine"):
-            call = [sys.executable, "-c", PIDS.format(task=task)]
-            done = subprocess.run(call, env=environ, cwd=PROJECT, capture_output=True, text=True, timeout=90)
-            assert done.returncode == 0, f"{done.stderr}{worker.printed()}"
-            for backend in map(int, done.stdout.split()):
-                until(is_gone(rows, backend), "it to be closed", patience=10)
+        called = "tasks.pid" if pool == "gevent" else "tasks.pid, tasks.pid_of_coroutine"
+        done = processes.finished([sys.executable, "-c", PIDS.format(tasks=called)], environ, PROJECT, timeout=90)
+        assert done.returncode == 0, f"{done.stderr}{worker.printed()}"
+        assert done.stdout
+        for backend in map(int, done.stdout.split()):
+            until(is_gone(rows, backend), "it to be closed", patience=10)
 
 
 def is_gone(rows: Rows, backend: int) -> Callable[[], bool]:

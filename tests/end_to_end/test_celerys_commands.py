@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
+from tests import processes
 from tests.end_to_end.conftest import QUICK
 from tests.processes import ROOT, Rows, Running, until
 
@@ -23,7 +23,8 @@ def test_celery_multi_starts_and_stops_workers(
     def multi(verb: str) -> None:
         command = [sys.executable, "-m", "celery", "-A", "tests.end_to_end.shop", "multi", verb, "one", "two",
             "-c", "1", f"--pidfile={tmp_path}/%n.pid", f"--logfile={tmp_path}/%n.log"]  # fmt: skip
-        subprocess.run(command, env={**os.environ, **QUICK, **servers}, cwd=ROOT, check=True, capture_output=True)
+        done = processes.finished(command, {**os.environ, **QUICK, **servers})
+        assert done.returncode == 0, done.stderr
 
     multi("start")
     try:
@@ -42,7 +43,7 @@ def test_a_queue_that_no_task_has_is_told(shop: ModuleType, worker: Worker) -> N
 
 def test_autoscale_adds_processes_while_there_is_work(shop: ModuleType, worker: Worker, rows: Rows) -> None:
     started = worker("--autoscale=3,1", "-Q", "slow")
-    tasks = [shop.slow.delay(3.0) for _ in range(6)]
+    tasks = [shop.slow.delay(2.0) for _ in range(5)]
     until(lambda: len(started.children()) >= 3, "three processes")
     until(lambda: rows.one("SELECT count(*) FROM ran WHERE what = 'end'") == len(tasks), "all to end")
     assert rows("SELECT DISTINCT status FROM worker_tasks") == [("completed",)]

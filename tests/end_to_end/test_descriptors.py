@@ -39,8 +39,8 @@ def test_what_running_tasks_have_open_is_no_leak(shop: ModuleType, worker: Worke
     running = worker("-P", "asyncio", "-Q", "reader", "-c", "200")
     most = len(os.listdir(f"/proc/{running.process.pid}/fd")) + 215
     resource.prlimit(running.process.pid, resource.RLIMIT_NOFILE, (most, most))
-    shop.reader.bulk([(2,)] * 600)
-    until(lambda: rows.one(ENDED) == 600, "all to end")
+    shop.reader.bulk([(1,)] * 450)
+    until(lambda: rows.one(ENDED) == 450, "all to end")
     assert rows("SELECT DISTINCT status, losses, retry_count FROM worker_tasks") == [("completed", 0, 0)]
     assert running.process.poll() is None
     printed = running.printed()

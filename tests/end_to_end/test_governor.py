@@ -26,7 +26,7 @@ def test_under_a_memory_hog_nothing_new_begins_until_it_leaves(
     shop: ModuleType, worker: Worker, rows: Rows, redis_url: str
 ) -> None:
     running = worker("-c", "3", **SHORT_OF_MEMORY)
-    long = shop.slow.delay(10)
+    long = shop.meeting.delay(1, end="may end")
     short = shop.slow.bulk([(0.1,)] * 60)
     until(lambda: begun(rows) >= 5, "some to have begun")
     hog = shop.hog.using(priority=1).delay(HOG)
@@ -40,7 +40,8 @@ def test_under_a_memory_hog_nothing_new_begins_until_it_leaves(
 
     before = begun(rows)
     connect_anew(running, redis_url)
-    assert long.get(timeout=60) == "done"
+    rows("INSERT INTO ran (what) VALUES ('may end')")
+    assert long.get(timeout=60)
     assert begun(rows) == before
     assert lie_in_redis(shop, rows), "a process is free, tickets are there, and none was taken"
     assert int(str(rows.one(LATE))) <= 6, "checks are 100 ms apart, and two processes run tasks of 100 ms"

@@ -9,7 +9,10 @@ from types import ModuleType
 import pytest
 from sqlalchemy import create_engine, text
 
+from tests.end_to_end.kept import alone, database_url, kept, redis_url, worker
 from tests.processes import Rows, Running, until
+
+__all__ = ["alone", "database_url", "kept", "redis_url", "worker"]
 
 Worker = Callable[..., Running]
 
@@ -53,13 +56,14 @@ def test_a_running_tasks_row_is_settled_later_and_other_roles_go_on(
         until(
             lambda: rows.one(ENDED, role="add") == 20, "the other role's tasks to end, although both slots met the lock"
         )
-        until(lambda: "pg_terminate_backend" in running.log.read_text(), "the log to say who is in the way")
+        until(lambda: "pg_terminate_backend" in running.printed(), "the log to say who is in the way")
         assert rows.one(ENDED, role="slow") == 0
     until(lambda: rows.one(ENDED, role="slow") == 2, "what was held to be settled")
     assert rows.one(BEGUN, what="begin") == 2, "nothing ran twice"
     assert rows("SELECT DISTINCT losses FROM worker_tasks") == [(0,)]
 
 
+@pytest.mark.usefixtures("alone")
 def test_pending_rows_that_somebody_updates_stop_nobody(
     shop: ModuleType, worker: Worker, rows: Rows, database_url: str
 ) -> None:
@@ -99,10 +103,9 @@ def test_claimed_tickets_that_somebody_holds_start_later(
     "table",
     [
         "tickets",
-        "tasks",
         *(
-            pytest.param(table, marks=pytest.mark.nightly("a lease long each; by day the two that a settle needs"))
-            for table in ("ready", "workers", "account_policies", "history")
+            pytest.param(table, marks=pytest.mark.nightly("a lease long each; by day the one that leases are in"))
+            for table in ("tasks", "ready", "workers", "account_policies", "history")
         ),
     ],
 )

@@ -59,18 +59,22 @@ CASES = [
     ("solo", freeze, thaw),
 ]
 BY_DAY = [("prefork", go, come), ("prefork", freeze, thaw), ("asyncio", fill, empty)]
-BY_NIGHT = pytest.mark.nightly("ten seconds and more each; by day each outage meets one kind of slot")
+BY_NIGHT = pytest.mark.nightly("ten seconds and more each; by day each outage meets one kind of slot, once")
 
 
 @pytest.mark.parametrize(
-    ("pool", "away", "back"),
-    [
-        *BY_DAY,
-        *(pytest.param(*case, marks=BY_NIGHT) for case in CASES if case not in BY_DAY),
-    ],
+    ("pool", "away", "back", "times"),
+    [*((*case, 1) for case in BY_DAY), *(pytest.param(*case, 2, marks=BY_NIGHT) for case in CASES)],
 )
 def test_work_goes_on_and_nothing_runs_twice(
-    database_url: str, rows: Rows, tmp_path: Path, server: local.ValkeyServer, pool: str, away: Turn, back: Turn
+    database_url: str,
+    rows: Rows,
+    tmp_path: Path,
+    server: local.ValkeyServer,
+    pool: str,
+    away: Turn,
+    back: Turn,
+    times: int,
 ) -> None:
     server.start()
     done = 0
@@ -87,7 +91,7 @@ def test_work_goes_on_and_nothing_runs_twice(
             "tests.end_to_end.shop", database_url, server.url, tmp_path / "log", *options, environ=QUICK
         ) as running:
             work(5, "work before")
-            for _ in range(2):
+            for _ in range(times):
                 away(server)
                 work(20, "work without Redis")
                 work(1, "a lone task without Redis")

@@ -21,7 +21,7 @@ RELEASES = "SELECT DISTINCT what FROM ran WHERE n > :after"
 NEWEST = "SELECT coalesce(max(n), 0) FROM ran"
 
 #: So many calls of each kind a burst.
-BURST = 6
+BURST = 3
 
 
 class Caller:

@@ -34,11 +34,15 @@ def play(sequences: int, lives: Lives, operators: Operators) -> None:
     )  # fmt: skip
 
 
+MORE = pytest.mark.nightly("ten times as many sequences as by day")
+
+
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("short", [15, pytest.param(150, marks=MORE)])
 def test_no_sequence_of_calls_and_moves_leads_where_the_life_of_a_task_does_not(
-    api: Api, sized: Callable[[int, int], int]
+    api: Api, sized: Callable[[int, int], int], short: int
 ) -> None:
-    sequences, token = sized(10_000, 40), api.token("ann", "admin")
+    sequences, token = sized(10_000, short), api.token("ann", "admin")
     with closing(Lives(api.database)) as lives:
         lives.prepare()
         note = partial(lives.note, by_api=True)

@@ -67,7 +67,7 @@ def enqueue(role: str, store: int) -> None:
 
 
 def test_a_stores_tasks_never_overlap_and_no_role_starves(stack: Stack, sized: Callable[[int, int], int]) -> None:
-    slugs = stack.outside.menus.open_stores(sized(50, 30))
+    slugs = stack.outside.menus.open_stores(sized(50, 20))
     ids = [int(str(stack.rows.one(OPEN_STORES, slug=slug, id=stack.outside.menus.id_of(slug)))) for slug in slugs]
     start_workers(stack, sized(4, 2))
     calls = list(itertools.product(ROLES, ids))
