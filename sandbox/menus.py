@@ -9,8 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+from collections import deque
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from graphql import build_schema, graphql_sync
 
@@ -59,6 +60,15 @@ class Item:
         }  # fmt: skip
 
 
+class Asker(NamedTuple):
+    """Who asked over the API, and what for."""
+
+    operation: str
+    address: str
+    agent: str
+    cookie: str
+
+
 @dataclass
 class Store:
     id: str
@@ -83,6 +93,13 @@ class Menus:
     def clear(self) -> None:
         with self._lock:
             self._stores: dict[str, Store] = {}
+            self._askers: deque[Asker] = deque(maxlen=10_000)
+
+    @property
+    def askers(self) -> list[Asker]:
+        """Who asked last, in their order."""
+        with self._lock:
+            return list(self._askers)
 
     def open_stores(self, count: int, *, state: str = "AZ", products: int = 5) -> list[str]:
         """The slugs of new stores `az-1`, `az-2`, …, each with so many products."""
@@ -137,6 +154,9 @@ class Menus:
             name, query, variables = str(asked["operationName"]), str(asked["query"]), dict(asked["variables"])
         except (ValueError, TypeError, KeyError):
             return Reply(400, {"errors": [{"message": "POST body must have operationName, query and variables"}]})
+        agent, cookie = request.headers.get("User-Agent") or "", request.headers.get("Cookie") or ""
+        with self._lock:
+            self._askers.append(Asker(name, request.client, agent, cookie))
         return Asked(name, json.dumps(variables, sort_keys=True), lambda: self._execute(name, query, variables))
 
     def _execute(self, name: str, query: str, variables: dict[str, Any]) -> Reply:

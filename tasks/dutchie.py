@@ -1,7 +1,8 @@
 """Dutchie: its public GraphQL API, which its own menus ask.
 
 Operations: `filteredDispensaries` by state, or by slug ("cName"), and `filteredProducts` of a store. An error that
-GraphQL tells counts as a refusal, unless the server says that it was its own.
+GraphQL tells counts as a refusal, unless the server says that it was its own. Each question is a visitor's of its own,
+through a proxy if there are any: see `calls`. With `DUTCHIE_BY_PROXY=false` all ask from the worker's own address.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from itertools import count
@@ -17,7 +19,9 @@ from urllib.parse import urlsplit
 
 import httpx
 
-from tasks.environment import address, positive
+from tasks import calls
+from tasks.calls import Pools, Visitor
+from tasks.environment import address, positive, switch
 from tasks.pace import Pace, retry_after_seconds
 from tasks.platforms import (
     PlatformRateLimited,
@@ -31,6 +35,7 @@ from tasks.platforms import (
     together,
 )
 from tasks.text import storable, storable_or_none
+from tasks.visits import VisitFailed
 
 MENU_URL = "https://dutchie.com/dispensary/{}"
 
@@ -89,51 +94,59 @@ class DutchieSettings:
 
 
 class Dutchie:
-    """A `Platform`: one connection pool and one pace; open it after a fork, not before."""
+    """A `Platform`, with one pace for all who ask. `pools`: where its visitors have their proxies from."""
 
-    def __init__(self, settings: DutchieSettings) -> None:
+    def __init__(self, settings: DutchieSettings, pools: Pools | None = None) -> None:
         self._pace = Pace(settings.requests_per_second)
-        self._url = settings.base_url
-        timeout = httpx.Timeout(settings.timeout_seconds, connect=settings.connect_timeout_seconds)
-        self._client = httpx.Client(timeout=timeout, headers={"Accept": "application/json"})
-
-    def close(self) -> None:
-        self._client.close()
+        self._url, self._pools = settings.base_url, pools
+        self._timeout = httpx.Timeout(settings.timeout_seconds, connect=settings.connect_timeout_seconds)
 
     def stores(self, state: str | None) -> Iterator[StoreFound]:
         wanted = {"activeOnly": True} | ({"state": state} if state else {})
-        answer = self._ask("ConsumerDispensaries", STORES, {"filter": wanted})
+        with self._visitor() as visitor:
+            answer = self._ask(visitor, "ConsumerDispensaries", STORES, {"filter": wanted})
         with expecting("a list of dispensaries"):
             return iter([_store(found) for found in answer["filteredDispensaries"]])
 
     def resolve(self, menu_url: str) -> str | None:
         """Raises PlatformRefused for a URL that is no menu of Dutchie's."""
         slug = slug_of(menu_url)
-        answer = self._ask("DispensaryBySlug", STORE, {"filter": {"cNameOrID": slug}})
+        with self._visitor() as visitor:
+            answer = self._ask(visitor, "DispensaryBySlug", STORE, {"filter": {"cNameOrID": slug}})
         with expecting("a list of dispensaries"):
             found = [str(store["id"]) for store in answer["filteredDispensaries"]]
             return found[0] if found else None
 
     def products(self, platform_dispensary_id: str) -> Iterator[ProductFound]:
         """Page by page, as far as the first page said they go, or the menu shrank meanwhile."""
-        for page in count():
-            found, pages = self._page(platform_dispensary_id, page)
-            yield from found
-            if page + 1 >= pages:
-                return
+        with self._visitor() as visitor:
+            for page in count():
+                found, pages = self._page(visitor, platform_dispensary_id, page)
+                yield from found
+                if page + 1 >= pages:
+                    return
 
-    def _page(self, store: str, page: int) -> tuple[list[ProductFound], int]:
+    def _page(self, visitor: Visitor, store: str, page: int) -> tuple[list[ProductFound], int]:
         wanted = {"dispensaryId": store, "Status": "Active", "pricingType": "rec"}
-        answer = self._ask("FilteredProducts", PRODUCTS, {"filter": wanted, "page": page, "perPage": PAGE})
+        answer = self._ask(visitor, "FilteredProducts", PRODUCTS, {"filter": wanted, "page": page, "perPage": PAGE})
         with expecting("a page of products"):
             found = answer["filteredProducts"]
             return [_product(product) for product in found["products"]], int(found["queryInfo"]["totalPages"])
 
-    def _ask(self, operation: str, query: str, variables: Mapping[str, Any]) -> dict[str, Any]:
+    @contextmanager
+    def _visitor(self) -> Iterator[Visitor]:
+        """Its failures in the platforms' terms."""
+        try:
+            with calls.calling(self._timeout, self._pools) as visitor:
+                yield visitor
+        except VisitFailed as failed:
+            raise PlatformUnavailable(str(failed)) from failed
+
+    def _ask(self, visitor: Visitor, operation: str, query: str, variables: Mapping[str, Any]) -> dict[str, Any]:
         self._pace.wait()
         body = {"operationName": operation, "query": query, "variables": variables}
         try:
-            response = self._client.post(self._url, json=body)
+            response = visitor.post(self._url, body)
         except httpx.RequestError as error:
             raise PlatformUnavailable(f"{operation}: {type(error).__name__}: {error}") from error
         return data_of(operation, response)
@@ -210,4 +223,9 @@ def _stock(found: Mapping[str, Any]) -> Iterator[Any]:
     return (option["quantityAvailable"] for option in options)
 
 
-offers("dutchie", lambda: Dutchie(DutchieSettings.from_env()))
+def of_app() -> Dutchie:
+    """Whose visitors go by the application's proxies, unless that is switched off."""
+    return Dutchie(DutchieSettings.from_env(), calls.of_app if switch("DUTCHIE_BY_PROXY", default=True) else None)
+
+
+offers("dutchie", of_app)

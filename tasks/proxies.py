@@ -26,7 +26,7 @@ LOOKS_EVERY = 5.0
 TAKE = text("""
 WITH free AS (
     SELECT id FROM proxies
-    WHERE coalesce(leased_until, '-infinity') <= clock_timestamp()
+    WHERE url ~ :schemes AND coalesce(leased_until, '-infinity') <= clock_timestamp()
         AND coalesce(cooling_until, '-infinity') <= clock_timestamp()
     ORDER BY last_used_at NULLS FIRST, id LIMIT 1
     FOR UPDATE SKIP LOCKED
@@ -41,7 +41,12 @@ RETURNING p.url, host(p.address) AS address
 NONE_FREE = text("""
 SELECT count(*) AS proxies,
     min(extract(epoch FROM greatest(cooling_until - clock_timestamp(), interval '0')))::float AS rests
-FROM proxies
+FROM proxies WHERE url ~ :schemes
+""")
+
+PROLONGED = text("""
+UPDATE proxies SET leased_until = clock_timestamp() + :seconds * interval '1 second', updated_at = clock_timestamp()
+WHERE lease = CAST(:lease AS uuid) RETURNING true
 """)
 
 SUCCEEDED = text("""
@@ -98,22 +103,29 @@ class Proxy:
 class Pool:
     """`seconds`: how long a task may use a proxy; what a killed process has is free again after that. `rest`: seconds
     a proxy is left alone after its first failure; twice as long after each further one in a row, up to an hour.
+    `schemes`: an expression that the addresses of its proxies begin with; others are no concern of it.
     """
 
-    def __init__(self, database: Database, *, seconds: float, rest: float) -> None:
-        self._database, self._seconds, self._rest = database, seconds, rest
+    def __init__(self, database: Database, *, seconds: float, rest: float, schemes: str = "^") -> None:
+        self._database, self._seconds, self._rest, self._schemes = database, seconds, rest, schemes
 
     def take(self) -> Proxy | None:
         """The one that was used least recently; None if there are none at all. Raises NoProxyFree."""
         lease = str(uuid.uuid4())
         with self._database.statement() as connection:
-            taken = connection.execute(TAKE, {"lease": lease, "seconds": self._seconds}).one_or_none()
+            wanted = {"lease": lease, "seconds": self._seconds, "schemes": self._schemes}
+            taken = connection.execute(TAKE, wanted).one_or_none()
             if taken is not None:
                 return Proxy(lease, taken.url, taken.address)
-            proxies, rests = connection.execute(NONE_FREE).one()
+            proxies, rests = connection.execute(NONE_FREE, {"schemes": self._schemes}).one()
         if not proxies:
             return None
         raise NoProxyFree(proxies, max(LOOKS_EVERY, rests or 0))
+
+    def prolong(self, proxy: Proxy) -> bool:
+        """Its lease begins anew; False: it has run out, and another task may have the proxy."""
+        with self._database.statement() as connection:
+            return bool(connection.execute(PROLONGED, {"lease": proxy.lease, "seconds": self._seconds}).scalar())
 
     def succeeded(self, proxy: Proxy) -> None:
         self._tell(SUCCEEDED, {"lease": proxy.lease})

@@ -1,6 +1,6 @@
 """50 stores, found on menu platforms that fail now and then, resolved, stocked, resynced and summed up.
 
-Most are asked over an API; some have web pages, which browsers visit by proxies.
+Most are asked over an API, here from the worker's own address; some have web pages, which browsers visit by proxies.
 
 witness     notes, from inside the worker, when each handler begins and ends
 evidence    reads what happened
@@ -46,6 +46,7 @@ def setting(seed: int | None) -> Setting:
     environ = {
         "DUTCHIE_REQUESTS_PER_SECOND": "1000",
         "DUTCHIE_TIMEOUT_SECONDS": "1",
+        "DUTCHIE_BY_PROXY": "false",
         "STORES_RETRY_BACKOFF_SECONDS": "1",
         "BROWSER_VISIT_SECONDS": "15",
         "BROWSER_LOOK_SECONDS": "3",

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -47,6 +48,13 @@ def answered(api: Api, command: str, folder: Path) -> str:
     asked = subprocess.run(["bash", "-c", command], cwd=ROOT, env=environ, capture_output=True, text=True, check=False)
     assert asked.returncode == 0, f"{asked.stdout}\n{asked.stderr}"
     return asked.stdout
+
+
+def command(method: str, path: str, body: str | None) -> str:
+    """A call of the API with the token of the shell it is run in."""
+    sent = "" if body is None else f" -H 'Content-Type: application/json' -d {shlex.quote(body)}"
+    address = shlex.quote(f"http://localhost:6002{path}")
+    return f'curl -X {method} {address} -H "Authorization: Bearer $TOKEN"{sent}'
 
 
 def make(folder: Path) -> None:

@@ -7,118 +7,46 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from tests import quoted
 from tests.api.server import Api
+from tests.api.test_documented_calls import answered
 from tests.processes import finished
-
-CALLS = """
-GET /api/admin/jobs/stats
-
-GET /api/admin/jobs?status=<status>&limit=100&offset=0
-
-PUT /api/admin/jobs/{id}/status
-Content-Type: application/json
-
-{
-  "status": "queued"
-}
-
-PUT /api/admin/jobs/{id}/priority
-Content-Type: application/json
-
-{
-  "priority": 50
-}
-
-POST /api/admin/jobs/{id}/boost
-Content-Type: application/json
-
-{
-  "boost": 20
-}
-
-PUT /api/admin/jobs/{id}/status
-Content-Type: application/json
-
-{
-  "status": "failed"
-}
-
-POST /api/admin/jobs/{id}/retry
-
-PUT /api/admin/jobs/bulk/status
-Content-Type: application/json
-
-{
-  "job_ids": [1, 2, 3, 4, 5],
-  "status": "queued"
-}
-
-POST /api/admin/jobs/bulk/retry
-Content-Type: application/json
-
-{
-  "job_ids": [1, 2, 3, 4, 5]
-}
-
-GET /api/admin/scheduled-jobs?limit=100&offset=0
-
-POST /api/admin/scheduled-jobs
-Content-Type: application/json
-
-{
-  "name": "daily-askreddit",
-  "description": "Daily crawl of AskReddit",
-  "subreddit_id": 1,
-  "cron_expression": "@daily",
-  "enabled": true,
-  "priority": 10
-}
-
-GET /api/admin/scheduled-jobs/{id}
-
-PUT /api/admin/scheduled-jobs/{id}
-Content-Type: application/json
-
-{
-  "name": "hourly-worldnews",
-  "description": "Hourly crawl of WorldNews",
-  "cron_expression": "@hourly",
-  "enabled": true,
-  "priority": 20
-}
-
-POST /api/admin/scheduled-jobs/{id}/toggle
-Content-Type: application/json
-
-{
-  "enabled": false
-}
-
-DELETE /api/admin/scheduled-jobs/{id}
-"""
-
-CALL = r"^([A-Z]+ /\S+)\n(?:Content-Type: application/json\n\n(\{.*?^\})\n)?"
+from tests.quoted import Request
 
 JOBS = """INSERT INTO worker_tasks (id, task_id, role, unique_key, kwargs, status, completed_at, error_message)
     SELECT n, 'documented ' || n, 'crawl_subreddit', n, jsonb_build_object('subreddit_id', n), 'failed', now(), 'broken'
     FROM generate_series(1, 5) n"""
 
 STATUSES = "SELECT DISTINCT status FROM worker_tasks WHERE id BETWEEN 1 AND 5"
-BREAK = "UPDATE worker_tasks SET status = 'failed', waits_for = NULL, completed_at = now() WHERE id BETWEEN 1 AND 5"
+BREAK = """UPDATE worker_tasks SET status = 'failed', waits_for = NULL, completed_at = now()
+    WHERE id BETWEEN 1 AND 5 AND status <> 'failed'"""
 
-#: What each job is after a call, by its method and path.
+#: What the first job is after a call, by its method and path.
 THEN = {
-    "PUT /api/admin/jobs/{id}/status": [("pending", 0), ("cancelled", 70)],
-    "PUT /api/admin/jobs/{id}/priority": [("pending", 50)],
-    "POST /api/admin/jobs/{id}/boost": [("pending", 70)],
-    "POST /api/admin/jobs/{id}/retry": [("pending", 70)],
+    "PUT /api/admin/jobs/{id}/status": ("pending", 0),
+    "PUT /api/admin/jobs/{id}/priority": ("pending", 50),
+    "POST /api/admin/jobs/{id}/boost": ("pending", 70),
+    "POST /api/admin/jobs/{id}/retry": ("pending", 70),
 }
+
+#: And the schedule: its name, its expression, whether it is on, its priority.
+SCHEDULED = {
+    "POST /api/admin/scheduled-jobs": [("daily-askreddit", "@daily", True, 10)],
+    "GET /api/admin/scheduled-jobs/{id}": [("daily-askreddit", "@daily", True, 10)],
+    "PUT /api/admin/scheduled-jobs/{id}": [("hourly-worldnews", "@hourly", True, 20)],
+    "DELETE /api/admin/scheduled-jobs/{id}": [],
+    "POST /api/admin/scheduled-jobs/{id}/toggle": [("daily-askreddit", "@daily", False, 10)],
+}
+
+SCHEDULES = "celeriac.scheduled_jobs WHERE name IN ('daily-askreddit', 'hourly-worldnews')"
+
+CALLS = quoted.requests("crawl-jobs")
 
 
 @pytest.fixture
@@ -130,28 +58,43 @@ def five_jobs(api: Api) -> Iterator[None]:
     api.rows("INSERT INTO subreddits (id, name) VALUES (1, 'askreddit') ON CONFLICT DO NOTHING")
     yield
     api.rows(gone)
+    api.rows(f"DELETE FROM {SCHEDULES}")
 
 
-def test_each_of_its_calls_does_what_it_says(api: Api, five_jobs: None) -> None:
-    then = {call: list(states) for call, states in THEN.items()}
-    made = 1
-    for call, body in re.findall(CALL, CALLS, re.MULTILINE | re.DOTALL):
-        method, path = call.replace("<status>", "failed").replace("{id}", str(made)).split()
-        if "/bulk/" in call:
-            api.rows(f"{BREAK} AND status <> 'failed'")
-        answer = api.ask(method, path, json=json.loads(body) if body else None)
-        assert answer.is_success, f"{call}: {answer.status_code} {answer.text}"
-        if "jobs" in answer.json():
-            assert {job["unique_key"] for job in answer.json()["jobs"]} >= {"1", "2", "3", "4", "5"}
-        if "/bulk/" in call:
-            assert api.rows(STATUSES) == [("pending",)], call
-        if call in then:
-            expected = then[call].pop(0)
-            assert api.rows("SELECT status, priority FROM worker_tasks WHERE id = 1") == [expected], call
-        if call.startswith("POST /api/admin/scheduled-jobs") and answer.status_code == 201:
-            made = answer.json()["id"]
-    assert not any(then.values())
-    assert api.rows("SELECT FROM celeriac.scheduled_jobs WHERE id = :made", made=made) == []
+def test_each_of_its_calls_does_what_it_says(api: Api, five_jobs: None, tmp_path: Path) -> None:
+    """One after the other, each by curl. A job that is queued already can be queued; what is retried has failed."""
+    left = {*THEN, *SCHEDULED}
+    for call in CALLS:
+        named = f"{call.method} {call.path.partition('?')[0]}"
+        for _ in range(2 if named == "PUT /api/admin/jobs/{id}/status" else 1):
+            done(api, call, named, tmp_path)
+        left.discard(named)
+    assert not left
+
+
+def done(api: Api, call: Request, named: str, folder: Path) -> None:
+    if "/bulk/" in named or named.endswith("/retry"):
+        api.rows(BREAK)
+    mine = schedule(api) if "/scheduled-jobs/{id}" in named else 1
+    asked = call._replace(path=call.path.replace("<status>", "failed").replace("{id}", str(mine)))
+    answer = answered(api, asked, folder)
+    if "jobs" in (answer or ()) and "scheduled" not in named:
+        assert {job["unique_key"] for job in answer["jobs"]} >= {"1", "2", "3", "4", "5"}
+    if "/bulk/" in named:
+        assert api.rows(STATUSES) == [("pending",)], named
+    if named in THEN:
+        assert api.rows("SELECT status, priority FROM worker_tasks WHERE id = 1") == [THEN[named]], named
+    if named in SCHEDULED:
+        assert api.rows(f"SELECT name, cron_expression, enabled, priority FROM {SCHEDULES}") == SCHEDULED[named], named
+
+
+def schedule(api: Api) -> int:
+    """The document's; made anew where it is gone."""
+    there = api.rows(f"SELECT id FROM {SCHEDULES}")
+    if there:
+        return int(there[0][0])
+    (create,) = (call for call in CALLS if (call.method, call.path) == ("POST", "/api/admin/scheduled-jobs"))
+    return int(api.post(create.path, json.loads(create.body or ""))["id"])
 
 
 ASKS = "from tasks.subreddits import STALE_DAYS, crawl; print(float(STALE_DAYS), crawl.role.stale_after / 60)"

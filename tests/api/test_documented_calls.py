@@ -1,45 +1,53 @@
-"""The calls of the worker tasks' document are answered as they stand there; what it leaves out are host and token."""
+"""The documents' calls are answered as they stand there; what they leave out are host and token."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from tests import quoted
 from tests.api import curl
 from tests.api.server import Api
+from tests.quoted import Request
 
-CALLS = """
-curl -X POST /api/tasks/recover-stale \\
-  -H 'Content-Type: application/json' \\
-  -d '{"threshold_minutes": 10}'
+#: What a call is answered with, by the end of its path; `told` unless it is here.
+TELLS = {"recover-stale": "recovered", "resync": "created"}
 
-curl -X POST /api/tasks/migration/full-migrate
-
-curl /api/tasks/migration/status
-
-curl -X POST /api/tasks/migration/disable-old-schedules
-
-curl -X POST /api/tasks/migration/cancel-pending-crawl-jobs
-
-curl -X POST /api/tasks/migration/create-resync-tasks \\
-  -H 'Content-Type: application/json' \\
-  -d '{"state_code": "AZ"}'
-
-curl -X POST /api/tasks/generate/resync \\
-  -H 'Content-Type: application/json' \\
-  -d '{"batches_per_day": 6}'
-"""
-
-#: What each is answered with.
-TELLS = ("recovered", "told", "told", "told", "told", "told", "created")
+TRIGGERS = quoted.requests("instasite-builds", "stale-thumbnails")
 
 
 def test_the_documents_calls_are_answered(api: Api, tmp_path: Path) -> None:
     """In one shell, in their order: each prints a document of JSON."""
-    theirs = CALLS.strip().split("\n\n")
-    ours = [call.replace(" /api", " http://127.0.0.1:6002/api") for call in theirs]
+    theirs = quoted.curls()
+    ours = [call.replace(" /api", f" {quoted.SERVER}/api") for call in theirs]
     authorised = [f'{call} -H "Authorization: Bearer $TOKEN" && echo' for call in ours]
     printed = curl.answered(api, " && ".join(authorised), tmp_path)
     answers = [json.loads(line) for line in printed.splitlines() if line]
-    assert [name for name, answer in zip(TELLS, answers, strict=True) if name not in answer] == []
+    wanted = [told(call) for call in theirs]
+    assert [name for name, answer in zip(wanted, answers, strict=True) if name not in answer] == []
     assert answers[1]["told"]["dry_run"] is False
+
+
+def told(call: str) -> str:
+    end = next(word for word in call.split() if word.startswith("/api")).rpartition("/")[2]
+    return TELLS.get(end, "told")
+
+
+@pytest.mark.parametrize("asked", TRIGGERS, ids=lambda asked: asked.path)
+def test_the_documents_triggers_run_their_jobs(api: Api, tmp_path: Path, asked: Request) -> None:
+    assert answered(api, asked, tmp_path)["told"]
+
+
+def test_the_documents_task_is_created(api: Api, tmp_path: Path) -> None:
+    (given,) = quoted.objects()
+    made = answered(api, Request("POST", "/api/tasks", json.dumps(given)), tmp_path)
+    shown = "SELECT role, dispensary_id, scheduled_for = CAST(:at AS timestamptz) FROM worker_tasks WHERE id = :id"
+    assert api.rows(shown, at=given["scheduled_for"], id=made["id"]) == [("product_resync", 123, True)]
+
+
+def answered(api: Api, asked: Request, folder: Path) -> Any:
+    """By curl, with nothing but a token."""
+    return json.loads(curl.answered(api, curl.command(*asked), folder).strip() or "null")

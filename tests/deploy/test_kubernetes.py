@@ -304,6 +304,12 @@ def test_each_worker_is_scaled_by_figures_of_the_roles_of_its_queues(rows: Rows)
     assert (set(re.findall(r"'(\w+)'", query)), target) == (set().union(*asking), "8"), "BROWSER_AT_ONCE"
 
 
+def test_a_worker_is_scaled_to_8_pods_at_most() -> None:
+    (text,) = (text for name, text in manifests.files(COMPOSE.read_text(), {}).items() if name.endswith("scaled.yaml"))
+    scaled = [one["spec"] for one in yaml.safe_load_all(text) if one["kind"] == "ScaledObject"]
+    assert {(one["minReplicaCount"], one["maxReplicaCount"]) for one in scaled} == {(1, 8)}
+
+
 def pod_labels(name: str) -> dict[str, str]:
     found: dict[str, str] = next(
         one["spec"]["template"]["metadata"]["labels"] for one in base()

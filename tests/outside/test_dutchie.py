@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -28,10 +27,8 @@ def settings_for(outside: sandbox.Sandbox, **changes: Any) -> DutchieSettings:
 
 
 @pytest.fixture
-def dutchie(outside: sandbox.Sandbox) -> Iterator[Dutchie]:
-    client = Dutchie(settings_for(outside, timeout_seconds=0.5))
-    yield client
-    client.close()
+def dutchie(outside: sandbox.Sandbox) -> Dutchie:
+    return Dutchie(settings_for(outside, timeout_seconds=0.5))
 
 
 def test_the_stores_of_a_state_or_of_all(dutchie: Dutchie, outside: sandbox.Sandbox) -> None:
@@ -114,7 +111,6 @@ def test_a_server_that_is_not_there_is_unavailable(outside: sandbox.Sandbox) -> 
     client = Dutchie(settings_for(outside, base_url=f"http://127.0.0.1:{port}/graphql"))
     with pytest.raises(PlatformUnavailable, match="ConnectError"):
         client.stores(None)
-    client.close()
 
 
 @pytest.mark.parametrize(

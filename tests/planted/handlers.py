@@ -122,4 +122,19 @@ DEFECTS = [
         "if row.status in (PENDING, CLAIMED)]", "if row.status in ()]",
         "tests/api/test_crawl_jobs_document.py::test_each_of_its_calls_does_what_it_says",
     ),
+    Defect(
+        "the page has a signal that nobody asserts", "docs/workers.md",
+        "| `SIGQUIT` | completes | completes | waits again |", "| `SIGQUIT` | completes | completes | fails |",
+        "tests/end_to_end/test_stops.py::test_the_table_of_the_page_is_what_is_asserted_here",
+    ),
+    Defect(
+        "a period of a millisecond", "celeriac/schedules/expressions/durations.py",
+        "if exact < SHORTEST / timedelta(microseconds=1):", "if exact < SHORTEST / timedelta(milliseconds=1):",
+        "tests/pure/test_expressions.py::test_a_bad_expression_is_refused_with_what_is_wrong_and_an_example",
+    ),
+    Defect(
+        "a call of the documents that names no token", "docs/documents.md",
+        "`GET /api/tasks/capacity` (token: read)", "`GET /api/tasks/capacity`",
+        "tests/pure/test_documents.py::test_every_row_holds",
+    ),
 ]  # fmt: skip

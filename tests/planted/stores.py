@@ -158,4 +158,16 @@ DEFECTS = [
         "::test_where_stores_have_web_pages_they_are_looked_for_daily_by_workers_with_a_browser_s_memory",
         ("predictable memory",),
     ),
+    Defect(
+        "pods without end", "celeriac/cli/objects.py",
+        '"maxReplicaCount": 8,', '"maxReplicaCount": 800,',
+        "tests/deploy/test_kubernetes.py::test_a_worker_is_scaled_to_8_pods_at_most",
+        ("more pods, up to 8",),
+    ),
+    Defect(
+        "a pod has no replicas", "deploy/kubernetes/base/worker-product-resync.yaml",
+        "  replicas: 1\n", "  replicas: none\n",
+        "tests/deploy/test_kubernetes.py::test_the_platform_and_our_rules_take_them",
+        ("Kubernetes: Deployment `task-worker-resync`, 3 replicas",),
+    ),
 ]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -17,8 +18,11 @@ from celeriac.store.connections import Database
 from tests.postgres.stages import claimed, outcome, settle_in, started
 from tests.processes import Rows
 
-SEEDS = Aging(after=3600, every=300, step=10, ceiling=100)
-BELOW_USERS = Aging(after=3600, every=300, step=10, ceiling=49)
+_OURS = Settings()
+
+#: As it is without any setting, and with the document's ceiling.
+BELOW_USERS = Aging(_OURS.aging_after, _OURS.aging_interval, int(_OURS.aging_step), int(_OURS.aging_ceiling))
+SEEDS = replace(BELOW_USERS, ceiling=100)
 
 Put = Callable[..., Receipt]
 

@@ -6,6 +6,7 @@ import pytest
 from sqlalchemy.exc import IntegrityError
 
 from celeriac.store.connections import Database
+from tests import quoted
 from tests.end_to_end.test_psql import psql
 from tests.postgres.conftest import new_task
 from tests.postgres.finished import finished
@@ -14,29 +15,16 @@ from tests.processes import Rows
 
 CRAWL = "crawl_subreddit"
 
-COLUMNS = {
-    "crawl_jobs": """id subreddit_id status priority retries last_attempt duration_ms enqueued_by created_at updated_at
-        visible_at retry_count max_retries next_retry_at""",
-    "worker_tasks": """id role dispensary_id platform status priority scheduled_for worker_id claimed_at started_at
-        completed_at last_heartbeat_at result error_message retry_count max_retries created_at updated_at""",
-    "scheduled_jobs": """id name description subreddit_id cron_expression enabled last_run_at next_run_at priority
-        created_at updated_at created_by""",
-}
+COLUMNS = quoted.columns()
 
 #: As the document writes it.
-FAILED = """
-SELECT id, role, dispensary_id, error_message, retry_count
-FROM worker_tasks
-WHERE status = 'failed'
-ORDER BY completed_at DESC
-LIMIT 20;
-"""
+FAILED = quoted.statement("-- View failed tasks")
 
 
 @pytest.mark.parametrize("table", COLUMNS)
 def test_each_documented_column_is_there(rows: Rows, table: str) -> None:
     there = rows("SELECT column_name FROM information_schema.columns WHERE table_name = :table", table=table)
-    assert set(COLUMNS[table].split()) - {name for (name,) in there} == set()
+    assert set(COLUMNS[table]) - {name for (name,) in there} == set()
 
 
 def test_a_crawl_job_has_the_documents_values(database: Database, rows: Rows) -> None:
@@ -95,28 +83,12 @@ def test_a_build_in_progress_says_since_when(rows: Rows, table: str) -> None:
         rows(site, account=account)
 
 
-#: Every statement that the documents write, as it stands there.
-STATEMENTS = (
-    "SELECT * FROM v_worker_capacity;",
-    "SELECT recover_stale_tasks(10); -- 10 minute threshold",
-    "SELECT generate_resync_tasks(6, '2025-01-10'); -- 6 batches = every 4 hours",
-    FAILED,
-    "UPDATE worker_tasks\nSET status = 'pending', retry_count = retry_count + 1\n"
-    "WHERE status = 'failed' AND retry_count < max_retries;",
-    "SELECT worker_id, role, COUNT(*), MAX(last_heartbeat_at)\nFROM worker_tasks\n"
-    "WHERE last_heartbeat_at > NOW() - INTERVAL '5 minutes'\nGROUP BY worker_id, role;",
-    "SELECT status, COUNT(*) FROM worker_tasks GROUP BY status;",
-    "SELECT role, status, COUNT(*) FROM worker_tasks GROUP BY role, status;",
-    "SELECT role, AVG(EXTRACT(EPOCH FROM (completed_at - started_at))) as avg_seconds\nFROM worker_tasks\n"
-    "WHERE status = 'completed' AND completed_at > NOW() - INTERVAL '24 hours'\nGROUP BY role;",
-)
-
-
 def test_the_documents_statements_run_in_psql_with_nothing_set(rows: Rows, database_url: str) -> None:
     """Nor does a table that they name want a search path."""
     assert psql(database_url, "SHOW search_path") == ['"$user", public']
-    tables = (f"SELECT {', '.join(names.split())} FROM {table};" for table, names in COLUMNS.items())
-    for statement in (*STATEMENTS, *tables):
+    statements = [statement for statement in quoted.statements() if not quoted.is_of_schema(statement)]
+    tables = (f"SELECT {', '.join(names)} FROM {table};" for table, names in COLUMNS.items())
+    for statement in (*statements, *tables):
         psql(database_url, statement)
     rows("""INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression) VALUES ('nightly', 'work', '@daily')""")
     (told,) = psql(database_url, "UPDATE scheduled_jobs SET enabled = false RETURNING name, enabled")

@@ -14,6 +14,7 @@ from celeriac.local.account import Account
 from celeriac.local.wheels import postgres_programs
 from celeriac.repair import rescue
 from celeriac.store.connections import Database
+from tests import quoted
 from tests.deploy.written import of
 from tests.postgres.backlog import tasks
 from tests.postgres.conftest import new_task
@@ -21,20 +22,10 @@ from tests.postgres.finished import finished, registered
 from tests.postgres.stages import WORKER, claimed, enqueued, looked, running, started
 from tests.processes import Rows
 
-HEALTH = """
-SELECT worker_id, role, COUNT(*), MAX(last_heartbeat_at)
-FROM worker_tasks
-WHERE last_heartbeat_at > NOW() - INTERVAL '5 minutes'
-GROUP BY worker_id, role;
-"""
-BY_STATUS = "SELECT status, COUNT(*) FROM worker_tasks GROUP BY status;"
-BY_ROLE = "SELECT role, status, COUNT(*) FROM worker_tasks GROUP BY role, status;"
-DURATION = """
-SELECT role, AVG(EXTRACT(EPOCH FROM (completed_at - started_at))) as avg_seconds
-FROM worker_tasks
-WHERE status = 'completed' AND completed_at > NOW() - INTERVAL '24 hours'
-GROUP BY role;
-"""
+HEALTH = quoted.statement("MAX(last_heartbeat_at)")
+BY_STATUS = quoted.statement("GROUP BY status;")
+BY_ROLE = quoted.statement("GROUP BY role, status;")
+DURATION = quoted.statement("as avg_seconds")
 
 
 def documented(beginning: str) -> str:

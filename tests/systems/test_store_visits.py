@@ -60,5 +60,25 @@ def test_tasks_at_one_time_are_never_the_same_visitor_and_none_is_known_from_bef
     until(lambda: stack.rows(health) == [*[(0, True)] * PROXIES, (1, True)], "all proxies to be given back")
 
 
+def test_tasks_of_the_default_platform_go_by_a_fresh_proxy_each(stack: Stack) -> None:
+    menus = stack.outside.menus
+    menus.open_stores(STORES, products=130)
+    *good, leaking = stack.outside.proxies
+    leaking.leaves_by = "127.0.0.1"
+    for proxy in stack.outside.proxies:
+        stack.rows("SELECT add_proxy(:url)", url=proxy.url)
+    stack.worker(*QUEUES)
+    store_discovery.delay("dutchie", "AZ")
+    stocked = STOCKED.replace("webmenus", "dutchie")
+    until(lambda: stack.rows.one(stocked) == STORES, "all stores' products")
+    made = menus.askers
+    assert {asker.address for asker in made} <= {proxy.address for proxy in good}
+    assert {asker.cookie for asker in made} == {""}
+    assert len({(asker.address, asker.agent) for asker in made}) > 1
+    assert len(made) == 1 + STORES + 2 * STORES, "two pages a menu, and nobody's is asked again"
+    health = "SELECT count(*), count(lease), sum(failures) FROM proxies"
+    until(lambda: stack.rows(health) == [(PROXIES + 1, 0, 1)], "all proxies to be given back")
+
+
 def under_way(pages: WebMenus) -> list[Visit]:
     return [visit for visit in pages.visits if visit.ended is None]
