@@ -252,3 +252,14 @@ def test_who_reads_the_entries_as_beat_starts_may_replace_them(note: Any, rows: 
     beat.close()
     run_all(note.app)
     assert seen == [{"monitor": "hourly"}]
+
+
+def test_calls_by_one_producer_are_enqueued_together_as_its_block_ends(note: Any, rows: Rows) -> None:
+    with note.app.producer_or_acquire() as producer:
+        for n in range(3):
+            note.apply_async((n,), producer=producer)
+        assert rows.one("SELECT count(*) FROM worker_tasks") == 0
+    assert rows.one("SELECT count(*) FROM worker_tasks") == 3
+    with note.app.producer_pool.acquire(block=True) as producer:
+        note.apply_async((3,), producer=producer)
+        assert rows.one("SELECT count(*) FROM worker_tasks") == 4, "of a producer of the pool each is by itself"
