@@ -25,7 +25,7 @@ from celeriac.roles.options import (
 )
 from celeriac.roles.priorities import Priorities
 from celeriac.roles.role import Role
-from celeriac.roles.routes import queue_of_key, routed
+from celeriac.roles.routes import queue_of_key, refuse_broadcast, routed
 from celeriac.roles.rules import TICKET
 from celeriac.roles.signature import Signature
 from celeriac.settings import is_on
@@ -231,6 +231,8 @@ def role_of(name: str, options: Mapping[str, Any], task: CeleryTask | None) -> R
         plain["queue"] = own or route.queue or ("" if queues else usual)
         if plain["queue"] in queues:
             plain["queues"] = (plain["queue"], *(queue for queue in queues if queue != plain["queue"]))
+        if task.app.conf.task_queues:
+            refuse_broadcast(name, task.app.conf, (plain["queue"], *queues))
         if task.app.conf.task_routes:
             _refuse_usual(name, task.app.conf.task_default_queue, plain.get("queues") or ())
     role = Role(

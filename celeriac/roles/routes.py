@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from celery.app.amqp import Queues
@@ -44,15 +45,43 @@ def routed(task: Task, *, by_call: bool = False) -> Route:
 
 
 def queue_of_key(conf: Any, key: Any, exchange: Any = None) -> str:
-    """The queue of `task_queues` that a routing key leads to; nothing if it leads to none of them."""
-    named = getattr(exchange, "name", exchange)
-    for queue in Queues(conf.task_queues).values() if key else ():
-        bound = queue.exchange
-        pattern = TOPICS.key_to_pattern(queue.routing_key or "") if bound and bound.type == "topic" else None
-        is_bound = queue.routing_key == key if pattern is None else re.match(pattern, key)
-        if is_bound and named in (None, "", bound and bound.name):
-            return str(queue.name)
-    return ""
+    """Return the queue of `task_queues` that a routing key leads to; nothing if it leads to none of them.
+
+    Raises ConfigurationError if it leads to several: on Celery each of them gets the message.
+    """
+    queues = Queues(conf.task_queues).values() if key else ()
+    names = {str(queue.name) for queue in queues if any(_leads(bound, key, exchange) for bound in _bindings(queue))}
+    if len(names) > 1:
+        raise ConfigurationError(
+            f"routing_key={key!r} leads to the queues {', '.join(sorted(names))} of task_queues, each of which "
+            "would get the message: a row is in one queue; name that, or declare a task for each"
+        )
+    return next(iter(names), "")
+
+
+def _bindings(queue: Any) -> Iterable[tuple[Any, str]]:
+    yield queue.exchange, queue.routing_key or ""
+    yield from ((bound.exchange, bound.routing_key or "") for bound in queue.bindings or ())
+
+
+def _leads(bound: tuple[Any, str], key: str, exchange: Any) -> bool:
+    its, its_key = bound
+    if getattr(exchange, "name", exchange) not in (None, "", its and its.name):
+        return False
+    if its and its.type == "topic":
+        return re.match(TOPICS.key_to_pattern(its_key), key) is not None
+    return its_key == key
+
+
+def refuse_broadcast(role: str, conf: Any, queues: Iterable[str]) -> None:
+    """Raises ConfigurationError for a queue that is each worker's own, as those of `kombu.common.Broadcast` are."""
+    named = {queue.alias or queue.name: queue for queue in Queues(conf.task_queues).values()}
+    for name in queues:
+        if name in named and getattr(named[name].exchange, "type", None) == "fanout":
+            raise ConfigurationError(
+                f"role {role!r}: on its queue {name!r} each worker would get its tasks (Broadcast), and a row runs "
+                "once: make it a command of celery.worker.control (@control_command), called by app.control.broadcast"
+            )
 
 
 def _name(task: Task, queue: Any) -> str:

@@ -54,7 +54,7 @@ class Run:
     what it raised, without secrets.
     `raised`: what left its handler, before Celery made something of it that can be pickled.
     `tombstones`: links that never come, as this one failed. `replaced`: what it has asked for comes in its place.
-    `is_linking`: what comes after it is published.
+    `is_linking`: what comes after it is published. `is_retried_apart`: its retry is not thrown, and becomes a task.
     `is_hopeless`: another attempt would fail as well. `own_state`: the last one of its own that the handler recorded.
     `secret`: what of its call nobody is shown. `awaited`: its coroutine while one is under way; `stopping`: what it is
     cancelled for. `late_session`: what it wrote, to be committed with its outcome once somebody's lock is gone.
@@ -66,6 +66,7 @@ class Run:
 
     # What most runs never set is a class attribute, because an instance attribute costs each run.
     retry_asked: outcomes.RetryAsked | None = None
+    is_retried_apart: bool = False
     raised: BaseException | None = None
     outcome: Outcome | None = None
     settled: bool = False

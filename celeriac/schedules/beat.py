@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -168,6 +169,15 @@ class Scheduler(StockScheduler):
         self.check(self.app)
         for note in self.app.notes():
             logger.warning(note)
+
+    def _entries(self) -> Mapping[str, Any]:
+        """Return Celery's entries of `beat_schedule`, for whoever reads them as beat starts, as cron monitors do. They
+        are only to be read: `app.add_periodic_task` adds and replaces until the first tick.
+        """
+        said = dict(self.app.conf.beat_schedule or {}) if self.keeps_celerys else {}
+        return MappingProxyType({n: self.Entry(**{**entry, "name": n, "app": self.app}) for n, entry in said.items()})
+
+    schedule = property(_entries)
 
     def _install(self) -> None:
         """Install the beat config. While somebody's open transaction locks a row of it, installed schedules run on."""

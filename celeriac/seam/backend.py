@@ -85,18 +85,22 @@ class RowBackend(BaseBackend):
     supports_autoexpire = True
     supports_native_join = True
 
+    #: Whether the log has named a state that could not be kept.
+    has_warned = False
+
     # -- the run under way ---------------------------------------------------------------------------------------------
 
     def store_result(
-        self, task_id: str, result: Any, state: str, traceback: Any = None, request: Any = None,  # noqa: ARG002
-        **_: Any,
-    ) -> Any:  # fmt: skip
+        self, task_id: str, result: Any, state: str, traceback: Any = None, request: Any = None, **_: Any
+    ) -> Any:
         run = running.current()
         if state == ABORTED:
             with self.app.database.statement() as connection:
                 results.tell(connection, task_id, state)
             return result
         if run is None or run.task.task_id != task_id:
+            if not getattr(request, "is_eager", False):
+                self._tell_of(task_id, result, state)
             return result
         if state not in ENDS:
             if state not in ROW_STATES:
@@ -116,6 +120,20 @@ class RowBackend(BaseBackend):
         else:
             run.fail(result, self._encoded_error(run, raised, run.traceback))
         return result
+
+    def _tell_of(self, task_id: str, meta: Any, state: str) -> None:
+        """Keep a state that is told of a task by somebody else than its handler; log the first that cannot be."""
+        if state not in READY_STATES and state not in ROW_STATES:
+            told = encoded({results.STATE: state, results.STATE_META: meta}, MOST_BYTES)
+            with self.app.database.statement() as connection:
+                if results.tell_of(connection, task_id, told):
+                    return
+            why = "it has no row that is committed and unfinished"
+        else:
+            why = "that follows from its row"
+        level = logging.DEBUG if self.has_warned else logging.WARNING
+        self.has_warned = True
+        logger.log(level, "The state %s of task %s is not kept: %s", state, task_id, why)
 
     def succeed(self, run: running.Run, result: Any) -> None:
         """Record that this run's handler has returned."""

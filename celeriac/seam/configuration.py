@@ -68,6 +68,8 @@ _ROWS = "results are the tasks' rows in Postgres"
 _INSERT = "an enqueue is an INSERT, and needs no Redis"
 _SORTED = "SQL sorts by priority: give priority and priority_range where a task is declared"
 _SCHEDULES = "schedules are rows, at which beat looks at least once a second"
+_EAGER = "the result of an eager call is its caller's alone"
+_STOPS = "every stop lets tasks end for CELERIAC_DRAIN_GRACE_MS, and hands back the rest"
 _KEEPS = "a role's keep, or result_expires, says how long its finished tasks stay"
 
 #: Settings without a meaning here, and what happens instead.
@@ -96,11 +98,15 @@ INSTEAD: Mapping[str, str] = {
     "task_publish_retry_policy": _INSERT,
     "task_queue_max_priority": _SORTED,
     "task_inherit_parent_priority": _SORTED,
+    "task_store_eager_result": _EAGER,
     "worker_consumer": "Celeriac's own outlives a Redis that goes away",
     "worker_cancel_long_running_tasks_on_connection_loss": "a task outlives a lost connection to Redis",
     "worker_deduplicate_successful_tasks": "a message that comes twice starts nothing twice",
     "worker_eta_task_limit": "delayed tasks wait in SQL",
     "worker_disable_rate_limits": "limits are kept in SQL",
+    "worker_soft_shutdown_timeout": _STOPS,
+    "worker_enable_soft_shutdown_on_idle": _STOPS,
+    "worker_direct": "a worker's own queue would get no task: a role's `queues` name its queues",
     "beat_schedule_filename": _SCHEDULES,
     "beat_sync_every": _SCHEDULES,
     "beat_max_loop_interval": _SCHEDULES,

@@ -29,6 +29,7 @@ from celeriac.run.outcomes import RetryAsked
 from celeriac.seam.app import SeamApp
 from celeriac.seam.stream import Stream
 from celeriac.seam.transport import Transport
+from celeriac.store.ids import fresh_id
 
 #: The receipt of the call being published, as Celery has no way to return it.
 receipt: ContextVar[Receipt | None] = ContextVar("celeriac receipt", default=None)
@@ -167,6 +168,8 @@ class RowProducer(Producer):
         if run is not None and headers["id"] == run.task.task_id and not run.replaced:
             asked = _retry_asked(headers, clock, args, kwargs, self._limit_of(run, args, kwargs))
             run.retry_asked = replace(asked, queue=self._queue_of_retry(run, properties))
+            if run.is_retried_apart:
+                self.tasks.append(self._apart(run, args, kwargs, headers, clock, properties))
             return
         self.bound = self.bound if bound is None else bound
         self.label = self.label or _label(run) or headers["id"]
@@ -184,6 +187,18 @@ class RowProducer(Producer):
             self._count(part.barrier, headers["id"])
         if self.stream is not None and self.stream.flush(self.tasks):
             self.tasks = []
+
+    def _apart(
+        self, run: running.Run, args: Any, kwargs: Any, headers: Mapping[str, Any], clock: Mapping[str, float],
+        properties: Mapping[str, Any],
+    ) -> NewTask:  # fmt: skip
+        """Return the next attempt as a task of its own, beside the run, which ends by what its handler returns."""
+        said = {**properties, "is_named": False}
+        task = self._task(args, kwargs, {**headers, "id": fresh_id()}, clock, said, None)
+        return replace(
+            task, retry_count=run.task.retry_count + 1, max_retries=run.task.max_retries, priority=run.task.priority,
+            account=run.task.account or task.account, lock_key=run.task.lock_key or task.lock_key, unique_key=None,
+        )  # fmt: skip
 
     def _queue_of(self, role: Role, properties: Mapping[str, Any]) -> str | None:
         """Return the queue that the call or its route names; none for the one that Celery's router takes otherwise."""

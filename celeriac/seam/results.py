@@ -81,8 +81,16 @@ SELECT count(*) FROM celeriac.forget(ARRAY(
 
 TELL = text("UPDATE celeriac.tasks SET progress = CAST(:progress AS jsonb) WHERE task_id = :task_id")
 
-#: Keys in a row's progress under which a handler's `update_state` is kept.
-STATE, STATE_META = "celery_state", "meta"
+# What is told of a task that no process runs holds until one does.
+TELL_OF = text("""
+UPDATE celeriac.tasks t SET progress = CAST(:progress AS jsonb) || CASE
+    WHEN EXISTS (SELECT FROM celeriac.tickets WHERE ids && ARRAY[t.id] AND worker_id IS NOT NULL)
+    THEN '{}' ELSE jsonb_build_object('waits', true) END
+WHERE task_id = :task_id
+""")
+
+#: Keys in a row's progress under which a handler's `update_state` is kept; and that of a state told while it waits.
+STATE, STATE_META, WAITS = "celery_state", "meta", "waits"
 
 Error = Callable[[Any], BaseException]
 
@@ -147,6 +155,11 @@ def tell(connection: Connection, task_id: str, state: str) -> None:
     connection.execute(TELL, {"task_id": task_id, "progress": json.dumps({STATE: state})})
 
 
+def tell_of(connection: Connection, task_id: str, state: dict[str, Any]) -> bool:
+    """Set the state of an unfinished task that is another's than this run's; return whether there is one."""
+    return bool(connection.execute(TELL_OF, {"task_id": task_id, "progress": json.dumps(state)}).rowcount)
+
+
 def forget(connection: Connection, task_id: str) -> None:
     connection.execute(FORGET, {"task_id": task_id})
 
@@ -175,10 +188,12 @@ def _meta(row: Row[Any], error: Error) -> dict[str, Any]:
 
 
 def _says_itself(row: Row[Any]) -> bool:
-    """Return whether its state is the handler's own: while it runs, or for good."""
+    """Return whether its state is one that was told: by its handler, while it runs or for good, or while it waits."""
     progress = row.progress
     if not isinstance(progress, dict) or STATE not in progress:
         return False
+    if WAITS in progress:
+        return row.status in (states.PENDING, states.CLAIMED) and not row.retry_count
     return row.status == states.RUNNING or (row.status == states.COMPLETED and states.STAYS in progress)
 
 

@@ -305,7 +305,8 @@ class Task(CeleryTask, Generic[P, R]):
         """Retry as Celery does; outside of an eager run the next attempt is `scheduled_for` in SQL, as often as the row
         may.
 
-        `queue`: one of the role's. Raises BadValue for options that belong to the call: the row keeps those of its
+        `queue`: one of the role's. `throw=False`: a handler that returns has ended, and what is tried again is a task
+        of its own. Raises BadValue for options that belong to the call: the row keeps those of its
         call; BadArguments for a queue that the role does not list.
         """
         run = running.current()
@@ -318,7 +319,13 @@ class Task(CeleryTask, Generic[P, R]):
             )
         if run is not None and run.task.max_retries is not None and not self.request.is_eager:
             kwargs.setdefault("max_retries", run.task.max_retries)
-        return super().retry(*args, **kwargs)
+        if run is None or (args[3] if len(args) > 3 else kwargs.get("throw", True)):
+            return super().retry(*args, **kwargs)
+        run.is_retried_apart = True
+        try:
+            return super().retry(*args, **kwargs)
+        finally:
+            run.is_retried_apart = False
 
 
 class Call(Generic[P]):

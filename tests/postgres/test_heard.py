@@ -234,3 +234,32 @@ def test_an_error_of_who_listens_costs_no_instant(
     run_all(beat.app)
     assert seen == [None]
     assert rows("SELECT quarantined FROM scheduled_jobs WHERE kind = 'task'") == [(None,)]
+
+
+def test_who_reads_the_entries_as_beat_starts_may_replace_them(note: Any, rows: Rows, seen: Seen) -> None:
+    """As cron monitors do, which put the entry's name into its headers."""
+    note.app.conf.beat_schedule = {"hourly": {"task": "seen", "schedule": 3600, "args": (5,)}}
+    beat = Scheduler(note.app)
+    for name, entry in beat.schedule.items():
+        assert (entry.task, entry.args, entry.schedule.run_every.total_seconds()) == ("seen", (5,), 3600)
+        monitored = note.app.tasks[entry.task].s().set(headers={"monitor": name})
+        note.app.add_periodic_task(entry.schedule, monitored, args=entry.args, kwargs=entry.kwargs, name=name)
+    with pytest.raises(TypeError):
+        beat.schedule["other"] = entry
+    beat.tick()
+    rows("UPDATE celeriac.scheduled_jobs SET next_run_at = now() WHERE kind = 'task'")
+    beat.tick()
+    beat.close()
+    run_all(note.app)
+    assert seen == [{"monitor": "hourly"}]
+
+
+def test_calls_by_one_producer_are_enqueued_together_as_its_block_ends(note: Any, rows: Rows) -> None:
+    with note.app.producer_or_acquire() as producer:
+        for n in range(3):
+            note.apply_async((n,), producer=producer)
+        assert rows.one("SELECT count(*) FROM worker_tasks") == 0
+    assert rows.one("SELECT count(*) FROM worker_tasks") == 3
+    with note.app.producer_pool.acquire(block=True) as producer:
+        note.apply_async((3,), producer=producer)
+        assert rows.one("SELECT count(*) FROM worker_tasks") == 4, "of a producer of the pool each is by itself"

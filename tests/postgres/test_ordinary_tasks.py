@@ -138,3 +138,40 @@ def test_a_handler_keeps_attributes_of_any_name(app: Celeriac, name: str) -> Non
     result = counts.delay()
     run_all(app)
     assert result.get(timeout=5) == "mine"
+
+
+def test_each_retry_that_is_not_thrown_is_a_task_of_its_own(app: Celeriac, rows: Rows) -> None:
+    """As senders of mail do, which try again what could not be sent, and go on with the rest."""
+    tried: list[tuple[list[int], int]] = []
+
+    @app.task(name="mailing", bind=True, max_retries=2, shared=False, prompt=False, chunk=9)
+    def mailing(self: Any, numbers: list[int]) -> int:
+        tried.append((numbers, self.request.retries))
+        for number in numbers:
+            if number % 2 and (number == 3 or not self.request.retries):
+                self.retry(([number],), exc=OSError(number), countdown=0, throw=False)
+        return len(numbers)
+
+    mailing.using(account="shop", lock_key="mail").delay([1, 2, 3])
+    run_all(app)
+    assert sorted(tried) == [([1], 1), ([1, 2, 3], 0), ([3], 1), ([3], 2)]
+    assert rows("SELECT status, error_message FROM worker_tasks ORDER BY status, id") == [
+        ("completed", None), ("completed", None), ("completed", None), ("failed", "OSError: 3"),
+    ]  # fmt: skip
+    assert rows("SELECT DISTINCT account, lock_key FROM worker_tasks") == [("shop", "mail")]
+
+
+@pytest.mark.parametrize("how", ["thrown after all", "failed"])
+def test_a_retry_that_is_not_thrown_is_forgotten_where_its_handler_does_not_return(
+    app: Celeriac, rows: Rows, how: str
+) -> None:
+    @app.task(name="mailing", bind=True, max_retries=1, shared=False, prompt=False)
+    def mailing(self: Any) -> None:
+        if not self.request.retries:
+            again = self.retry(countdown=0, throw=False)
+            raise again if how == "thrown after all" else ValueError
+
+    mailing.delay()
+    run_all(app)
+    ((status, retries),) = rows("SELECT status, retry_count FROM worker_tasks")
+    assert (status, retries) == (("completed", 1) if how == "thrown after all" else ("failed", 0))

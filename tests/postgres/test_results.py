@@ -71,6 +71,44 @@ def test_a_state_of_its_own_is_seen_while_it_runs(app: Celeriac) -> None:
     assert result_of(app, done.id).state == "SUCCESS"
 
 
+def test_a_state_that_somebody_else_tells_is_seen(app: Celeriac, rows: Rows) -> None:
+    """As who marks each task as sent, to tell it from one that is unknown; or a handler that tells of another task."""
+    seen: list[Any] = []
+
+    @app.task(role="told", bind=True, shared=False, prompt=False, chunk=9)
+    def told(self: Any, of: str | None = None) -> None:
+        found = result_of(app, self.request.id)
+        seen.append(found.state)
+        if of is None:
+            elsewhere = Thread(target=app.backend.store_result, args=(self.request.id, {"by": "a thread"}, "WATCHED"))
+            elsewhere.start()
+            elsewhere.join()
+            seen.append((found.state, found.info))
+        else:
+            self.update_state(task_id=of, state="NOTED", meta=[1])
+
+    app.register_roles()
+    first = told.delay()
+    app.backend.store_result(first.id, None, "SENT")
+    assert (result_of(app, first.id).state, result_of(app, "of no row").state) == ("SENT", "PENDING")
+    later = told.apply_async(countdown=100)
+    second = told.delay(later.id)
+    run_all(app)
+    assert seen == ["STARTED", ("WATCHED", {"by": "a thread"}), "STARTED"], "what was told before lasts until it starts"
+    assert [result_of(app, one.id).state for one in (first, second, later)] == ["SUCCESS", "SUCCESS", "NOTED"]
+    assert result_of(app, later.id).info == [1]
+
+
+@pytest.mark.parametrize(("state", "why"), [("SENT", "it has no row"), ("SUCCESS", "that follows from its row")])
+def test_a_state_that_cannot_be_kept_is_named_once(
+    app: Celeriac, caplog: pytest.LogCaptureFixture, state: str, why: str
+) -> None:
+    for _ in range(2):
+        app.backend.store_result("of no row", 7, state)
+    (line,) = (record.getMessage() for record in caplog.records if record.levelname == "WARNING")
+    assert line.startswith(f"The state {state} of task of no row is not kept: {why}")
+
+
 @pytest.mark.parametrize("fails", [False, True])
 def test_an_ignored_result_is_not_stored_and_ends_its_task(app: Celeriac, rows: Rows, fails: bool) -> None:
     @app.task(role="quiet", ignore_result=True, shared=False, prompt=False)

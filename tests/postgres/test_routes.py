@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
-from kombu import Exchange, Queue
+from kombu import Exchange, Queue, binding
+from kombu.common import Broadcast
 
 from celeriac import Celeriac, ConfigurationError, Settings, Task
 from celeriac.errors import BadArguments
@@ -195,3 +196,38 @@ def test_a_routing_key_at_the_declaration_or_of_a_route_gives_the_roles_queue(ap
     for task in (own, routed, lost):
         assert task.delay(1).is_new
         assert task.apply_async((1,), countdown=1).is_new
+
+
+@pytest.mark.filterwarnings("ignore:(?s).*The 'routing_key' task attribute")
+def test_a_key_of_one_of_a_queues_bindings_leads_there(app: Celeriac) -> None:
+    work = Exchange("work")
+    app.conf.task_queues = [Queue("both", [binding(work, "one"), binding(work, "two")]), Queue("celery")]
+    assert declares(app, routing_key="two").role.queue == "both"
+
+
+@pytest.mark.filterwarnings("ignore:(?s).*The 'routing_key' task attribute")
+def test_a_key_that_leads_to_several_queues_is_refused(app: Celeriac) -> None:
+    """On Celery each of them gets the message: the task would run twice."""
+    app.conf.task_queues = [
+        *TOPICS,
+        Queue("all", Exchange("work", type="topic"), routing_key="work.#"),
+        Queue("celery"),
+    ]
+    with pytest.raises(ConfigurationError, match=r"'work.high.now' leads to the queues all, high of task_queues"):
+        _ = declares(app, routing_key="work.high.now").role
+    with pytest.raises(ConfigurationError, match=r"leads to the queues all, high"):
+        declares(app, "called").apply_async((1,), routing_key="work.high.now")
+
+
+@pytest.mark.parametrize("queue", [Broadcast("reload"), Broadcast("reload", queue="reload", unique=True)])
+@pytest.mark.filterwarnings("ignore:(?s).*The 'queue' task attribute")
+def test_a_broadcast_queue_is_refused_as_a_row_runs_once(app: Celeriac, queue: Any) -> None:
+    app.conf.task_queues = [queue, Queue("celery")]
+    app.conf.task_routes = {"media.*": {"queue": "reload", "exchange": "reload"}}
+    refused = "on its queue 'reload' each worker would get its tasks .*@control_command"
+    with pytest.raises(ConfigurationError, match=r"role 'media.encode': " + refused):
+        _ = declares(app).role
+    with pytest.raises(ConfigurationError, match=r"role 'own': " + refused):
+        _ = declares(app, "own", queue="reload").role
+    with pytest.raises(ConfigurationError, match=r"role 'more': " + refused):
+        _ = declares(app, "more", queues=("other", "reload")).role

@@ -91,7 +91,7 @@ def test_what_cannot_mean_anything_is_named_with_what_happens_instead(make: Make
     app = by_object(
         make, task_acks_late=True, task_serializer="pickle", accept_content=["pickle", "json"], redis_max_connections=4,
         task_reject_on_worker_lost=True, worker_max_tasks_per_child=100, beat_sync_every=5, security_key="/a/key",
-        task_send_sent_event=True,
+        task_send_sent_event=True, task_store_eager_result=True, worker_soft_shutdown_timeout=30, worker_direct=True,
     )  # fmt: skip
     assert app.notes() == [
         "accept_content=['pickle', 'json'] is not used: arguments and results are JSON",
@@ -102,7 +102,11 @@ def test_what_cannot_mean_anything_is_named_with_what_happens_instead(make: Make
         "task_reject_on_worker_lost=True is not used: a task whose process dies runs again, up to its role's "
         "max_losses",
         "task_send_sent_event=True is not used: a row says when it was enqueued, and by whom",
+        "task_store_eager_result=True is not used: the result of an eager call is its caller's alone",
+        "worker_direct=True is not used: a worker's own queue would get no task: a role's `queues` name its queues",
         "worker_max_tasks_per_child=100 counts tickets, each of which carries up to its role's chunk of tasks",
+        "worker_soft_shutdown_timeout=30 is not used: every stop lets tasks end for CELERIAC_DRAIN_GRACE_MS, and hands "
+        "back the rest",
         f"task_serializer='pickle': {TO_DO}",
     ]
     assert (app.conf.task_serializer, app.conf.accept_content, app.conf.task_acks_late) == ("json", ["json"], False)

@@ -45,6 +45,7 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
         "seam.results.FAILED": [{"task_ids": ["ready-1", *(f"done-{i}" for i in range(SELECTED))]}],
         "seam.results.CHILDREN": [{"id": lone}],
         "seam.results.FORGET": [{"task_id": "done-1"}],
+        "seam.results.TELL_OF": [{"task_id": "ready-1", "progress": "{}"}],
         "seam.results.TELL": [{"task_id": "ready-1", "progress": "{}"}],
         "canvas.join.MEMBERS": [{"barrier": barriers[2]}],
         "store.look.LET_THROUGH": [{"barriers": barriers}],
