@@ -16,11 +16,11 @@ from functools import wraps
 from typing import Any
 
 from billiard.common import terminate_handler_fired
-from celery.exceptions import WorkerShutdown, WorkerTerminate
 
 from celeriac.errors import HandlerEnded, LeaseLost, TaskCancelled
 from celeriac.run import outlets
 from celeriac.run import run as running
+from celeriac.run.coroutines import GreenletExit, in_flight
 from celeriac.store import forks
 
 #: Signals that Celery's worker or its pool handles.
@@ -53,7 +53,7 @@ def contained(handler: Callable[..., Any]) -> Callable[..., Any]:
             if generation != forks.generation:
                 end(error)
             under_way.raised = error
-            if isinstance(error, Exception) or _is_from_outside(error):
+            if isinstance(error, Exception) or is_from_outside(error):
                 raise
             raise HandlerEnded(f"{type(error).__name__}: {error}") from error
         if generation != forks.generation:
@@ -63,11 +63,21 @@ def contained(handler: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
-def _is_from_outside(error: BaseException) -> bool:
-    """Return whether the error means more than the attempt: the worker stops, or the attempt was interrupted."""
+def is_from_outside(error: BaseException) -> bool:
+    """Return whether the error means more than the attempt: the process is to end, or the attempt was interrupted."""
     if isinstance(error, SystemExit):
-        return isinstance(error, WorkerShutdown | WorkerTerminate) or terminate_handler_fired()
-    return isinstance(error, TaskCancelled | LeaseLost | KeyboardInterrupt) or type(error).__name__ == "GreenletExit"
+        return terminate_handler_fired()
+    if isinstance(error, KeyboardInterrupt):
+        return _may_be_interrupted()
+    return isinstance(error, TaskCancelled | LeaseLost) or (isinstance(error, GreenletExit) and in_flight())
+
+
+def _may_be_interrupted() -> bool:
+    """Return whether Ctrl-C raises KeyboardInterrupt here: in no thread but the main one, and in no worker."""
+    if threading.current_thread() is not threading.main_thread():
+        return False
+    handler = signal.getsignal(signal.SIGINT)
+    return callable(handler) and not _is_the_workers(handler)
 
 
 def end(error: BaseException | None) -> None:

@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from contextvars import Context, ContextVar, copy_context
 from dataclasses import dataclass
-from functools import wraps
+from functools import partial, wraps
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, TypeVar, cast
 
@@ -25,8 +25,9 @@ from celeriac.run import run as running
 from celeriac.run.run import Run
 
 try:
-    from greenlet import GreenletExit, greenlet
+    from greenlet import GreenletExit as GreenletExit
     from greenlet import getcurrent as getcurrent
+    from greenlet import greenlet
 except ImportError:  # without the extra `asyncio` there is no asyncio pool
 
     class greenlet:  # type: ignore[no-redef] # noqa: N801
@@ -206,11 +207,12 @@ class Awaited:
         return again
 
 
-def why_cancelled(run: Run | None) -> BaseException:
-    """Return the error that a CancelledError leaving a handler stands for."""
+def why_cancelled(run: Run | None, error: asyncio.CancelledError) -> BaseException:
+    """Return the error that a CancelledError leaving a handler stands for: itself, if the worker cancelled nothing."""
     if run is not None and run.stopping is not None:
         return run.stopping
-    return RuntimeError("the handler's coroutine was cancelled, and not by the worker")
+    error.args = error.args or ("the handler's coroutine was cancelled, and not by the worker",)
+    return error
 
 
 # -- a loop that a thread keeps ----------------------------------------------------------------------------------------
@@ -252,8 +254,8 @@ def _here(awaitable: Awaitable[Any], run: Run | None) -> Any:
         run.awaited = Awaited(loop, task)
     try:
         return loop.run_until_complete(task)
-    except asyncio.CancelledError:
-        raise why_cancelled(run) from None
+    except asyncio.CancelledError as error:
+        raise why_cancelled(run, error) from None
     except BaseException:
         _end(loop, task)
         raise
@@ -354,8 +356,8 @@ class GreenletPool:
 def _await_here(awaitable: Awaitable[Any], run: Run | None) -> Any:
     try:
         return getcurrent().parent.switch(awaitable)
-    except asyncio.CancelledError:
-        raise why_cancelled(run) from None
+    except asyncio.CancelledError as error:
+        raise why_cancelled(run, error) from None
 
 
 def aside(act: Callable[[], T]) -> T:
@@ -410,10 +412,21 @@ def _in_native_thread(awaitable: Awaitable[Any], run: Run | None) -> Any:
     from gevent import get_hub
 
     context = context_of_thread()
-    waiting = get_hub().threadpool.spawn(context.run, _here, awaitable, run)
+    waiting = get_hub().threadpool.spawn(_caught, partial(context.run, _here, awaitable, run))
     try:
-        return waiting.get()
-    except BaseException as error:
+        result, error = waiting.get()
+    except BaseException as interrupt:
         if run is not None and run.awaited is not None:
-            run.awaited.stop(run, error)
+            run.awaited.stop(run, interrupt)
         raise
+    if error is not None:
+        raise error
+    return result
+
+
+def _caught(act: Callable[[], T]) -> tuple[T | None, BaseException | None]:
+    """Return the result, and what was raised: gevent ends the process for a SystemExit that leaves a native thread."""
+    try:
+        return act(), None
+    except BaseException as error:
+        return None, error

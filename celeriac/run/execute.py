@@ -34,11 +34,13 @@ from celeriac.canvas.parts import stored_body
 from celeriac.errors import CeleriacError, LeaseLost, Snooze, TaskCancelled
 from celeriac.roles.priorities import Priorities
 from celeriac.roles.role import Role
-from celeriac.run import coroutines, originals, redaction
+from celeriac.run import children, coroutines, originals, redaction
 from celeriac.run.app import Backend, HandlerApp, TaskApp
+from celeriac.run.outcomes import described
 from celeriac.run.outlets import LINES
 from celeriac.run.run import Run, enter, leave
 from celeriac.run.shared import node, worker_id
+from celeriac.store import forks
 from celeriac.store import states as row_states
 from celeriac.store.connections import Database
 from celeriac.store.encoding import legible, revived
@@ -147,7 +149,7 @@ def execute(app: HandlerApp, run: Run, direct: Direct | None = None) -> None:
     if run.role.sensitive:
         run.secret = redaction.of_role(app.roles, run.role)
     try:
-        ended = _attempt(app, run, direct)
+        _end_attempt(app, run, direct)
     except TaskCancelled:
         run.cancel()
     except LeaseLost as error:
@@ -155,14 +157,36 @@ def execute(app: HandlerApp, run: Run, direct: Direct | None = None) -> None:
             run.lose(error)
     except BaseException as error:
         redaction.veil(run, error)
-        raise
-    else:
-        if run.outcome is None:
-            _conclude(app.backend, run, ended)
+        if children.is_from_outside(error):
+            raise
+        _end_for(run, error)
     finally:
         if run.logged is not None:
             coroutines.aside(run.logged.end)
         leave(run, token)
+
+
+def _end_attempt(app: HandlerApp, run: Run, direct: Direct | None) -> None:
+    """Run one attempt to its outcome. A process that a hook has forked ends here."""
+    try:
+        ended = _attempt(app, run, direct)
+    except BaseException as error:
+        if run.generation != forks.generation:
+            children.end(error)
+        raise
+    if run.generation != forks.generation:
+        children.end(None)
+    if run.outcome is None:
+        _conclude(app.backend, run, ended)
+
+
+def _end_for(run: Run, error: BaseException) -> None:
+    """End the attempt, if it has not ended, for what a hook, a signal's receiver or an error's own method raised."""
+    logger.error(
+        "A hook of task %s of %s, or a method of its error, raised %s", run.task.id, run.role.name, described(error)
+    )
+    if run.outcome is None:
+        run.fail(error)
 
 
 def _attempt(app: HandlerApp, run: Run, direct: Direct | None) -> Any:

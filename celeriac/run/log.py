@@ -105,8 +105,15 @@ def _message(level: int, msg: object, args: tuple[object, ...]) -> str:
     """Format the message as logging does; arguments that do not fit raise no error in the handler."""
     try:
         return logging.LogRecord(logger.name, level, "", 0, msg, args, None).getMessage()
-    except (TypeError, ValueError, KeyError):
+    except Exception:
+        return _as_far_as_legible(msg, args)
+
+
+def _as_far_as_legible(msg: object, args: tuple[object, ...]) -> str:
+    try:
         return f"{msg} {args}"
+    except Exception as error:
+        return f"A line that cannot be written: {type(error).__name__}"
 
 
 def keep(connection: Connection, task: int, attempt: int, lines: list[dict[str, str]]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from celery.exceptions import TimeLimitExceeded
 
-from celeriac.errors import LeaseLost, Permanent
+from celeriac.errors import LeaseLost, Permanent, TaskCancelled
 from celeriac.roles.role import Role
 from celeriac.settle.outcome import LOST, REPLACED, Outcome, Success
 from celeriac.settle.retries import Again, Attempt, Failed, after_failure, after_timeout
@@ -87,7 +87,7 @@ def timed_out(task: Started, role: Role) -> Outcome:
 def snoozed(task: Started, seconds: float, why: str) -> Outcome:
     """Return the outcome of a task that runs later, without using up an attempt."""
     return Outcome(
-        task=task, status=states.PENDING, kind="snooze", error=_storable(str(why)) if why else None, delay=seconds,
+        task=task, status=states.PENDING, kind="snooze", error=_stored(str(why)) if why else None, delay=seconds,
         retry_count=task.retry_count, tries=task.tries,
     )  # fmt: skip
 
@@ -139,15 +139,20 @@ def described(error: BaseException | None) -> str | None:
         return None
     try:
         message = str(error)
-    except Exception as unreadable:
+    except (TaskCancelled, LeaseLost):
+        raise
+    except BaseException as unreadable:
         message = f"(its message cannot be read: {type(unreadable).__name__})"
-    return _storable(f"{type(error).__name__}: {message}")
+    return _stored(f"{type(error).__name__}: {message}")
 
 
-def _storable(message: str) -> str:
+def _stored(message: str) -> str:
+    return storable(message[: LONGEST_ERROR + MARGIN])
+
+
+def storable(text: str) -> str:
     """Escape what Postgres cannot store: NUL, and half a surrogate pair."""
-    beginning = message[: LONGEST_ERROR + MARGIN]
-    return beginning.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
+    return text.replace("\x00", "\\x00").encode("utf-8", "backslashreplace").decode("utf-8")
 
 
 def _attempt(task: Started) -> Attempt:

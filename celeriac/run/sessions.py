@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE, TRANSACTION_STATUS_INERROR
 from sqlalchemy import Connection, event
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from celeriac.errors import CeleriacError
@@ -47,8 +48,9 @@ class HandlersSession(Session):
         """Rolls back what is not committed."""
         try:
             self.close()
-        except DBAPIError:
-            self.invalidate()  # the server has rolled back, or will
+        except SQLAlchemyError:  # also where another thread of the handler's still uses it
+            with suppress(SQLAlchemyError):
+                self.invalidate()  # the server has rolled back, or will
 
     @property
     def early(self) -> str:

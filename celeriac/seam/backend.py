@@ -26,7 +26,7 @@ from celeriac.canvas.parts import Part, barrier_of, flattened
 from celeriac.errors import EnqueueRefused, NotSupported
 from celeriac.run import coroutines
 from celeriac.run import run as running
-from celeriac.run.outcomes import LONGEST_ERROR, described
+from celeriac.run.outcomes import LONGEST_ERROR, described, storable
 from celeriac.seam import producer, results
 from celeriac.seam.app import ResultsApp
 from celeriac.seam.poller import PATIENCE, SHORTEST, Poller, Progress
@@ -228,14 +228,24 @@ class RowBackend(BaseBackend):
         return self.store_result(task_id, exc, state, traceback=traceback, request=request)
 
     def _encoded_error(self, run: running.Run, error: Any, traceback: str | None = None) -> Any:
-        """Return the error as JSON, None if it cannot be encoded: the task still fails, with its message alone."""
+        """Return the error as JSON; its text in place of arguments that cannot be stored. None if nothing of it can be:
+        the task still fails, with its message alone.
+        """
         try:
-            fields = encoded(self.prepare_exception(error, "json"), MOST_BYTES)
+            fields = self._encoded_fields(error)
             if run.secret is not None:
                 fields = {name: without(run.secrets, value) for name, value in fields.items()}
-            return fields | encoded({"traceback": traceback[-LONGEST_TRACEBACK:]} if traceback else {}, MOST_BYTES)
+            return fields | ({"traceback": storable(traceback[-LONGEST_TRACEBACK:])} if traceback else {})
         except Exception:
             return None
+
+    def _encoded_fields(self, error: Any) -> Any:
+        fields = self.prepare_exception(error, "json")
+        try:
+            return encoded(fields, MOST_BYTES)
+        except Unfit:
+            message = str(described(error)).partition(": ")[2]
+            return encoded(fields | {"exc_message": [message]}, MOST_BYTES)
 
     def _tombstone(self, run: running.Run, task_id: str, error: Any, request: Any) -> Tombstone:
         """Build the record of a link that never came, after a failed task; `request` is made of its signature."""

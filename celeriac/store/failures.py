@@ -145,11 +145,20 @@ def is_restart(error: BaseException | None) -> bool:
 
 
 def _of_celeriac(error: BaseException | None) -> Iterator[Any]:
-    """Yield errors of the engine's own Postgres, also those wrapped in an error of a handler's."""
-    while error is not None:
-        if getattr(getattr(error, "orig", None), "of_celeriac", False):
+    """Yield errors of the engine's own Postgres, also those wrapped in an error of a handler's.
+
+    A handler's error may be its own cause (`raise error from error`), and its class may do anything where it is read.
+    """
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        if getattr(_field(error, "orig"), "of_celeriac", False):
             yield error
-        error = error.__cause__ or getattr(error, "because", None)
+        error = object.__getattribute__(error, "__cause__") or _field(error, "because")
+
+
+def _field(error: BaseException, name: str) -> Any:
+    return object.__getattribute__(error, "__dict__").get(name)
 
 
 def is_retryable(error: BaseException) -> bool:

@@ -111,6 +111,7 @@ class Lifeline(threading.Thread):
         self.orphans: list[str] = []
         self.drain_until: float | None = None
         self.parted = self.owns_process = False
+        self.left_behind = overdue.LeftBehind()
         self.failures = 0
         self.held_up = HeldUp(self.database)
         self.answered = time.monotonic()
@@ -168,6 +169,8 @@ class Lifeline(threading.Thread):
         self._beat_if_due()
         if self.drain_until is None and self.is_stopping():
             self.drain()
+        if self.drain_until is not None and self.owns_process:
+            self.left_behind.look(self.processes())
         if self.drain_until is not None and time.monotonic() >= self.drain_until:
             self.hand_back_running()
         elif not shared.closed():
@@ -420,6 +423,7 @@ class Lifeline(threading.Thread):
         try:
             if self.is_alive():
                 self.join(LAST_LOOK)
+            self.left_behind.part(stops=self.parted)
             self._report_end()
         finally:
             traces.keep(on=False)

@@ -11,7 +11,7 @@ import math
 import os
 import signal
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 
 import psutil
@@ -89,6 +89,45 @@ def below(pid: int) -> list[psutil.Process]:
         return list(psutil.Process(pid).children(recursive=True))
     except psutil.Error:
         return []
+
+
+class LeftBehind:
+    """The processes that handlers of a worker have started, as they were seen while it drained.
+
+    What a child of the pool started is nobody's once that child has ended.
+    """
+
+    #: What Python itself starts, which ends with its process.
+    OF_PYTHON = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
+
+    def __init__(self) -> None:
+        self._seen: set[psutil.Process] = set()
+
+    def look(self, pool: Collection[int]) -> None:
+        self._seen.update(process for process in below(os.getpid()) if process.pid not in pool)
+
+    def part(self, *, stops: bool) -> None:
+        """Part from those that go on: stop them, where the tasks that started them run again, or log them."""
+        left = [process for process in self._seen if self._goes_on(process)]
+        if stops:
+            stop_all(left)
+            return
+        for process in left:
+            logger.warning("The worker ends, and %s (%d), which a handler started, goes on", *_name(process))
+
+    def _goes_on(self, process: psutil.Process) -> bool:
+        try:
+            is_pythons = any(module in argument for argument in process.cmdline() for module in self.OF_PYTHON)
+            return process.is_running() and process.status() != psutil.STATUS_ZOMBIE and not is_pythons
+        except psutil.Error:
+            return False
+
+
+def _name(process: psutil.Process) -> tuple[str, int]:
+    try:
+        return process.name(), process.pid
+    except psutil.Error:
+        return "a process", process.pid
 
 
 def stop_all(processes: Iterable[psutil.Process]) -> None:

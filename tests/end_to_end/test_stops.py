@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import time
 from collections.abc import Callable
@@ -46,6 +47,8 @@ FIRST, INSISTED = (DONE, DONE, BACK, BACK), (EITHER, BACK, BACK, BACK)
 #: Who insists ends the grace period.
 OUTCOMES = {way: INSISTED if signals[-1] in (QUIT, INT) and len(signals) > 1 else FIRST
             for way, (signals, _, _) in WAYS.items()}  # fmt: skip
+
+BY_NIGHT = pytest.mark.nightly("each starts a worker and waits for its grace period")
 
 #: Those of the daily tier.
 DAILY = [
@@ -128,7 +131,7 @@ def test_who_is_stopped_loses_nothing(
     stopped(shop, worker, rows, database_url, way, pool)
 
 
-@pytest.mark.nightly("each starts a worker and waits for its grace period")
+@BY_NIGHT
 @pytest.mark.parametrize(("way", "pool"), ALL)
 def test_who_is_stopped_in_any_way_loses_nothing(
     shop: ModuleType, worker: Worker, rows: Rows, database_url: str, way: str, pool: str
@@ -191,13 +194,39 @@ def test_a_worker_that_begins_anew_again_and_again_leaves_nothing_behind(
     assert rows("SELECT status, losses, count(*)::int FROM worker_tasks GROUP BY 1, 2") == [("completed", 0, 600)]
 
 
-def test_what_a_handler_has_started_ends_with_its_process(shop: ModuleType, worker: Worker, rows: Rows) -> None:
+def goes_on(pid: int) -> bool:
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+
+
+#: By day what has a process of its own, and what has not.
+EACH = [pool if pool in ("prefork", "threads") else pytest.param(pool, marks=BY_NIGHT) for pool in POOLS]
+
+
+@pytest.mark.parametrize("pool", EACH)
+def test_what_a_handler_has_started_ends_with_its_process(
+    shop: ModuleType, worker: Worker, rows: Rows, pool: str
+) -> None:
     """Once the grace period is over; the log names it."""
-    running = worker("-c", "1", "-Q", "starting")
+    running = worker("-P", pool, "-c", "1", "-Q", "starting")
     call: Any = shop.starting.delay(60)
     ((pid,),) = until(lambda: rows("SELECT what FROM ran"), "it to start")
     running.process.terminate()
     until(lambda: running.process.poll() is not None, "the worker to end")
-    assert not psutil.pid_exists(int(pid)) or psutil.Process(int(pid)).status() == psutil.STATUS_ZOMBIE
+    assert not goes_on(int(pid))
     assert f"sleep ({pid}), which is stopped with it" in running.printed()
     assert rows("SELECT status, losses FROM worker_tasks WHERE task_id = :id", id=call.id) == [BACK]
+
+
+@pytest.mark.parametrize("pool", EACH)
+def test_what_a_handler_has_left_behind_is_named_as_its_worker_ends(
+    shop: ModuleType, worker: Worker, rows: Rows, pool: str
+) -> None:
+    running = worker("-P", pool, "-c", "1", "-Q", "starting", CELERIAC_DRAIN_GRACE_MS="60000")
+    shop.starting.delay(0).get(timeout=30)
+    ((pid,),) = rows("SELECT what FROM ran")
+    assert running.stop() == 0
+    try:
+        assert goes_on(int(pid))
+        assert f"sleep ({pid}), which a handler started, goes on" in running.printed()
+    finally:
+        os.kill(int(pid), signal.SIGKILL)

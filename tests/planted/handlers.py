@@ -24,8 +24,23 @@ DEFECTS = [
     ),
     Defect(
         "what is no Exception ends its process", "celeriac/run/children.py",
-        "if isinstance(error, Exception) or _is_from_outside(error):", "if isinstance(error, BaseException):",
+        "if isinstance(error, Exception) or is_from_outside(error):", "if isinstance(error, BaseException):",
         f"{ENDS}::test_what_is_no_exception_is_one_failure",
+    ),
+    Defect(
+        "what a hook raises ends its process", "celeriac/run/execute.py",
+        "        if children.is_from_outside(error):\n            raise\n", "        raise\n",
+        f"{ENDS}::test_a_hook_that_exits_is_no_loss",
+    ),
+    Defect(
+        "Ctrl-C of nobody ends a process", "celeriac/run/children.py",
+        "        return _may_be_interrupted()\n", "        return True\n",
+        f"{ENDS}::test_an_interrupt_that_nobody_sent_is_one_failure",
+    ),
+    Defect(
+        "what a handler has started goes on where its task is handed back", "celeriac/worker/lifeline.py",
+        "self.left_behind.part(stops=self.parted)", "self.left_behind.part(stops=False)",
+        "tests/end_to_end/test_stops.py::test_what_a_handler_has_started_ends_with_its_process[threads]",
     ),
     Defect(
         "an error is judged by what can be pickled of it", "celeriac/run/run.py",

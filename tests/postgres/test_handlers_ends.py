@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -76,6 +77,62 @@ def test_what_is_no_exception_is_one_failure(ran: Ran, error: BaseException) -> 
     status, losses, tries, message = ran(raising(error), max_retries=0, max_rounds=1)
     assert (status, losses, tries) == ("failed", 0, 1)
     assert message == f"{type(error).__name__}: {error}"
+
+
+def test_an_interrupt_that_nobody_sent_is_one_failure(ran: Ran) -> None:
+    """A worker hears SIGINT itself."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        assert ran(raising(KeyboardInterrupt("no")), max_rounds=1)[:2] == ("failed", 0)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_ctrl_c_ends_who_runs_a_handler_outside_of_a_worker(ran: Ran) -> None:
+    with pytest.raises(KeyboardInterrupt):
+        ran(raising(KeyboardInterrupt("no")), max_rounds=1)
+
+
+def test_an_error_that_is_its_own_cause_is_judged(ran: Ran) -> None:
+    def body(_: Any) -> None:
+        error = ValueError("circle")
+        raise error from error
+
+    assert ran(body, max_rounds=1) == ("failed", 0, 1, "ValueError: circle")
+
+
+@pytest.mark.parametrize("method", ["__getattr__", "__reduce__", "__repr__", "__str__"])
+@pytest.mark.parametrize("how", [SystemExit, ValueError])
+def test_an_error_whose_methods_fail_is_one_failure(ran: Ran, method: str, how: type[BaseException]) -> None:
+    def fail(*_: object) -> Any:
+        raise how("of its own")
+
+    error = type("Odd", (Exception,), {method: fail})("odd")
+    status, losses, tries, message = ran(raising(error), max_rounds=1)
+    assert (status, losses, tries) == ("failed", 0, 1)
+    assert message == "Odd: odd" if method != "__str__" else message.startswith("Odd: (its message cannot be read")
+
+
+@pytest.mark.parametrize(("hook", "status"), [("before_start", "failed"), ("on_success", "completed")])
+def test_a_hook_that_exits_is_no_loss(app: Celeriac, database: Database, rows: Rows, hook: str, status: str) -> None:
+    def leave(*_: object) -> None:
+        sys.exit("left")
+
+    @app.task(role="work", shared=False, base=type("Base", (app.Task,), {hook: leave}), max_rounds=1)
+    def work() -> None: ...
+
+    app.register_roles()
+    work.delay()
+    run_ticket(app, "work", *claimed(database, "work"))
+    error = "SystemExit: left" if status == "failed" else None
+    assert rows("SELECT status, losses, error_message FROM worker_tasks") == [(status, 0, error)]
+
+
+@pytest.mark.parametrize("value", [float("nan"), "a\0b", "a\udc80b"], ids=repr)
+def test_an_error_that_cannot_be_stored_keeps_its_kind_and_its_text(rows: Rows, ran: Ran, value: Any) -> None:
+    status, _, _, message = ran(raising(ValueError(value)), max_rounds=1)
+    ((kind, said),) = rows("SELECT result ->> 'exc_type', result -> 'exc_message' ->> 0 FROM celeriac.history")
+    assert (status, kind, f"{kind}: {said}") == ("failed", "ValueError", message)
 
 
 def test_what_is_no_exception_is_retried_where_its_role_says_so(ran: Ran) -> None:
