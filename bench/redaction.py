@@ -46,6 +46,14 @@ def failed(n) -> None:
     values.without(error) if hasattr(values, "without") else values.sub("•••", error)
 
 
+def quoted(n) -> None:
+    "An error message that quotes one of the secrets."
+    args, kwargs = call(n)
+    values = sensitive.values(args, kwargs)
+    error = f"{ERROR % (n, n, n)} signed in with {args[1]!r}"
+    values.without(error) if hasattr(values, "without") else values.sub("•••", error)
+
+
 def microseconds(act, n=200):
     began = time.thread_time()
     for _ in range(n):
@@ -54,7 +62,7 @@ def microseconds(act, n=200):
 
 
 numbers = itertools.count()
-acts = (shown, succeeded, failed)
+acts = (shown, succeeded, failed, quoted)
 print(json.dumps({act.__name__: median(microseconds(act) for _ in range(5)) for act in acts}))
 """
 

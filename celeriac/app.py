@@ -120,6 +120,11 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
             raise ConfigurationError(str(error)) from None
 
     @property
+    def stack_in_use(self) -> Any:
+        """The embedded servers, if this app has joined them; else None."""
+        return self.__dict__.get("stack")
+
+    @property
     def database_url(self) -> str:
         return self.settings.database_url or (self.address or self._embedded_database)()
 

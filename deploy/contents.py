@@ -1,6 +1,6 @@
 """Lists what is installed where it runs, Python's and Debian's packages, as CycloneDX: `make image` does in the image.
 
-python contents.py VERSION     the image's
+python contents.py VERSION [BASE]     the image's, and what it is made from: NAME@sha256:…
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from urllib.parse import quote
 FORMAT = "${Package} ${Version} ${Architecture}\n"
 
 
-def document(version: str) -> dict[str, Any]:
-    components = sorted({one["purl"]: one for one in (*_of_python(), *_of_debian())}.items())
+def document(version: str, *bases: str) -> dict[str, Any]:
+    listed = (*map(_of_base, bases), *_of_python(), *_of_debian())
+    components = sorted({one["purl"]: one for one in listed}.items())
     return {
         "bomFormat": "CycloneDX",
         "specVersion": "1.6",
@@ -44,9 +45,16 @@ def _of_debian() -> Iterator[dict[str, str]]:
         yield _component(name, version, purl)
 
 
+def _of_base(base: str) -> dict[str, str]:
+    name, _, digest = base.partition("@")
+    repository = f"?repository_url={quote(name.rpartition('/')[0], safe='')}" if "/" in name else ""
+    purl = f"pkg:oci/{quote(name.rpartition('/')[2], safe='')}@{quote(digest, safe='')}{repository}"
+    return _component(name, digest, purl) | {"type": "container"}
+
+
 def _component(name: str, version: str, purl: str) -> dict[str, str]:
     return {"type": "library", "name": name, "version": version, "purl": purl, "bom-ref": purl}
 
 
 if __name__ == "__main__":
-    print(json.dumps(document(sys.argv[1]), indent=2))
+    print(json.dumps(document(*sys.argv[1:]), indent=2))

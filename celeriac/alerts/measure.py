@@ -119,7 +119,8 @@ def _server_of(app: Celeriac, role: str, queue: str) -> str:
         return f"run `celery -A {app.main or 'tasks'} worker -Q {shlex.quote(queue)}`"
     return (
         f"this code does not declare it: where it was renamed, run `celeriac roles move {shlex.quote(role)} NAME` or "
-        f"say `aliases=({role!r},)` where NAME is declared; else run `celery worker -Q {queue}` of the code that does"
+        f"say `aliases=({role!r},)` where NAME is declared; else run "
+        f"`celery worker -Q {shlex.quote(queue)}` of the code that does"
     )
 
 
@@ -263,7 +264,8 @@ def _fairness_lag(role: str, value: float, line: rounds.InLine | None) -> Measur
         return Measured("fairness_lag", role, value)
     waits = f"a task of an account that runs nothing waits for {line.seconds:.0f} s behind what others have claimed"
     cure = (
-        f"leave out its `window=`, or make it smaller; `celeriac accounts list {role}` says what a newcomer waits for"
+        f"leave out its `window=`, or make it smaller; `celeriac accounts list {shlex.quote(role)}` says what a "
+        "newcomer waits for"
     )
     return Measured("fairness_lag", role, value, None, f"{waits}; {line.bound:.0f} s is the bound", cure)
 

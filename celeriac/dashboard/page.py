@@ -208,7 +208,13 @@ class Page:
         return value if self.may("view_args") else veiled(value)
 
     def panel(self, insight: Callable[..., Any], *args: Any, **kwargs: Any) -> Content:
-        content = self.site.reading.panel(insight, *args, **kwargs)
+        return self._as_may_be_seen(self.site.reading.panel(insight, *args, **kwargs))
+
+    def examined(self) -> Content:
+        """Return the doctor's findings."""
+        return self._as_may_be_seen(self.site.reading.examined())
+
+    def _as_may_be_seen(self, content: Content) -> Content:
         return content if self.may("view_args") else replace(content, value=veiled(content.value))
 
     def refuse_to_narrow(self, asked: Mapping[str, str]) -> None:

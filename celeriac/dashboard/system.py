@@ -33,7 +33,7 @@ def system(page: Viewer) -> Response:
         dead=partial(page.panel, condition.dead_rows, condition.FEW_DEAD),
         connections=partial(page.panel, condition.connections), sizes=partial(page.panel, condition.sizes),
         hours=partial(page.panel, insights.ticket_hours),
-        doctor=page.site.reading.examined, runs=partial(page.panel, insights.sweep_runs),
+        doctor=page.examined, runs=partial(page.panel, insights.sweep_runs),
     )  # fmt: skip
     schedules = panels["sweeps"]
     sweeps = schedules if schedules.stopped else Content([row for row in schedules.value if row["kind"] != "task"])

@@ -54,6 +54,7 @@ CHECKS = (
     SystemCheck("dead rows", machinery.dead_rows, _POSTGRES, MACHINERY),
     SystemCheck("connections", machinery.connections, _POSTGRES, MACHINERY, ("connections_full",)),
     SystemCheck("clock", machinery.clock, _POSTGRES, MACHINERY),
+    SystemCheck("embedded servers", machinery.embedded, _POSTGRES, MACHINERY),
     SystemCheck(
         "workers", machinery.workers, _TABLES, PROCESSING,
         ("dead_worker", "short_of_memory", "drains_on", "clocks_apart", "old_worker"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 
 from sqlalchemy import Connection, text
@@ -38,7 +39,7 @@ def held(connection: Connection, worker_id: str, *, silent: float) -> int:
     if heard.seconds is not None and heard.seconds < silent:
         raise IllegalMove(
             f"worker {worker_id!r} reported {max(0.0, heard.seconds):.0f} s ago, so it lives: let it end with "
-            f"`celeriac workers decommission {worker_id}`; nothing was changed"
+            f"`celeriac workers decommission {shlex.quote(worker_id)}`; nothing was changed"
         )
     return int(heard.tasks)
 

@@ -32,6 +32,7 @@ from celeriac.schedules.listed import entries
 from celeriac.store.connections import Database
 from celeriac.store.failures import is_gone, log_error
 from celeriac.store.ids import instants_id
+from celeriac.store.quoted import quoted
 from celeriac.store.redact import Secrets
 
 if TYPE_CHECKING:
@@ -177,6 +178,7 @@ class Timetable:
         refused = isinstance(error, CeleriacError)
         secrets = self._secrets(job)
         why = secrets.without(str(error) if refused else str(described(error)), LONGEST_ERROR)
+        why = why if refused else quoted(why, LONGEST_ERROR)
         place = "" if refused else "\n" + secrets.without("".join(traceback.format_exception(error)))
         logger.error("Schedule %r cannot run and is left alone until it is changed: %s%s", job.name, why, place)
         tick.quarantine(connection, job, why)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from typing import Any, Final
 
-from celeriac.store.spellings import SEPARATORS, SHORTEST, digits, spellings
+from celeriac.store.spellings import SEPARATORS, SHORTEST, spellings
 
 #: Stands for what is hidden.
 HIDDEN: Final = "•••"
@@ -43,7 +43,8 @@ _FOLDED = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ+\n\r\t\a\b\f\v", b"abcdef
 _QUOTES = re.compile(r"""[\\'"]+""")
 _BACKSLASHES = re.compile(r"\\+")
 
-_BETWEEN_DIGITS = re.compile(rf"(?<=[0-9])[{SEPARATORS}]{{1,3}}(?=[0-9])")
+#: The separator comes first, as the search then leaps from one to the next; what is before it is a digit.
+_BETWEEN_DIGITS = re.compile(rf"[{SEPARATORS}](?<=[0-9].)[{SEPARATORS}]{{0,2}}(?=[0-9])", re.DOTALL)
 
 #: A character beyond ASCII, as UTF-8 in percent signs.
 _TAIL = "%[89abAB][0-9a-fA-F]"
@@ -84,37 +85,58 @@ _DIGITS: Final[_View] = (_BETWEEN_DIGITS, "")
 
 @dataclass(frozen=True, slots=True)
 class _Pieces:
-    """The pieces of all secrets in one view of the text, by their length, and the seeds to find them by."""
+    """The pieces of all secrets in one view of the text, by their length, and the seeds to find them by.
+
+    `seeds`: each with its spellings, which are cut into pieces once it is in a text: that is seldom, and costs most.
+    """
 
     sized: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
-    seeds: set[str] = field(default_factory=set)
+    seeds: defaultdict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+    cut: set[str] = field(default_factory=set)
 
     def add_all(self, text: str) -> None:
         """Add each piece of the text."""
         if len(text) < PIECE:
             self.add(text)
             return
-        self.sized[PIECE].update([text[at : at + PIECE] for at in range(len(text) - PIECE + 1)])
-        self.seeds.update(text[at : at + SEED] for at in range(0, len(text) - SEED + 1, PIECE - SEED + 1))
+        for at in range(0, len(text) - SEED + 1, PIECE - SEED + 1):
+            self.seeds[text[at : at + SEED]].append(text)
 
     def add(self, piece: str) -> None:
         self.sized[len(piece)].add(piece)
-        self.seeds.add(piece)
+        self.seeds.setdefault(piece, [])
 
     def places(self, text: str) -> list[tuple[int, int]]:
         """Return where in the text pieces begin and end."""
-        begins = range(len(text)) if len(self.seeds) > FEW_SEEDS else self._near(text)
+        begins: Collection[int]
+        if len(self.seeds) > FEW_SEEDS:
+            begins = range(len(text))
+            self._cut(self.seeds)
+        else:
+            present = [seed for seed in self.seeds if seed in text]
+            begins = _near(text, present)
+            self._cut(present)
         return [(at, at + size) for at in begins for size, those in self.sized.items() if text[at : at + size] in those]
 
-    def _near(self, text: str) -> set[int]:
-        """Return where a piece may begin."""
-        begins: set[int] = set()
-        for seed in self.seeds:
-            at = text.find(seed)
-            while at >= 0:
-                begins.update(range(max(at - PIECE + len(seed), 0), at + 1))
-                at = text.find(seed, at + 1)
-        return begins
+    def _cut(self, seeds: Iterable[str]) -> None:
+        """Cut the spellings of these seeds into pieces, if they are not."""
+        for seed in seeds:
+            if spelled := self.seeds[seed]:
+                for text in {*spelled} - self.cut:
+                    self.sized[PIECE].update([text[at : at + PIECE] for at in range(len(text) - PIECE + 1)])
+                    self.cut.add(text)
+                self.seeds[seed] = []
+
+
+def _near(text: str, seeds: Iterable[str]) -> set[int]:
+    """Return where in the text a piece with one of the seeds may begin."""
+    begins: set[int] = set()
+    for seed in seeds:
+        at = text.find(seed)
+        while at >= 0:
+            begins.update(range(max(at - PIECE + len(seed), 0), at + 1))
+            at = text.find(seed, at + 1)
+    return begins
 
 
 class Secrets:
@@ -131,10 +153,14 @@ class Secrets:
             return None
         pieces: dict[_View, _Pieces] = defaultdict(_Pieces)
         for value in values:
-            for number in digits(value):
+            spelled = spellings(value)
+            for number in spelled.digits:
                 pieces[_DIGITS].add_all(number)
-            for spelling in dict.fromkeys(form for text in spellings(value) for form in _levels(text)):
-                _add(pieces, spelling)
+            for text in spelled.written:
+                for form in _levels(text):
+                    _add(pieces, form)
+            for text in spelled.encoded:
+                pieces[_UNQUOTED].add_all(text.replace("+", " "))  # small letters, as in the text that is searched
         return pieces
 
     def without(self, text: str, most: int = MOST_TEXT) -> str:
@@ -145,12 +171,15 @@ class Secrets:
         if not self._pieces:
             return text[:most]
         searched = text[: most + MARGIN] if is_cut else text
-        mask = bytearray(len(searched))
+        mask: bytearray | None = None
         for level, seen in enumerate(_levels(searched)):
             for view, pieces in self._pieces.items():
-                places = pieces.places(_folded(_replaced(seen, view)))
-                _mark(mask, searched, [*[_UNESCAPED] * level, view], places)
-        return _hidden(searched, mask, most)
+                viewed = _folded(_replaced(seen, view))
+                if places := pieces.places(viewed):
+                    views = [*[_UNESCAPED] * level, view] if len(viewed) < len(searched) else []
+                    mask = mask or bytearray(len(searched))
+                    _mark(mask, searched, views, places)
+        return text[:most] if mask is None else _hidden(searched, mask, most)
 
 
 def without(secrets: Secrets, value: Any) -> Any:
@@ -166,7 +195,7 @@ def without(secrets: Secrets, value: Any) -> Any:
 
 
 def _add(pieces: dict[_View, _Pieces], spelling: str) -> None:
-    """Add a secret's pieces. A piece that is little but quotes or backslashes keeps them.
+    """Add a spelling's pieces. A piece that is little but quotes or backslashes keeps them.
     Blanks alone give nothing away.
     """
     if _QUOTES.search(spelling) is None and " " * PIECE not in spelling:
@@ -198,7 +227,7 @@ def _levels(text: str) -> Iterator[str]:
     """Yield the text as it is, unescaped, and unescaped again."""
     yield text
     for _ in range(LEVELS):
-        if _ESCAPE.search(text) is None:
+        if not ("\\" in text or "%" in text or "&" in text) or _ESCAPE.search(text) is None:
             return
         text = _replaced(text, _UNESCAPED)
         yield text
@@ -215,17 +244,16 @@ def _folded(text: str) -> str:
 
 def _mark(mask: bytearray, text: str, views: Sequence[_View], places: Sequence[tuple[int, int]]) -> None:
     """Mark the characters of the text that its pieces stand for."""
-    if not places:
-        return
     begins, ends = _sources(text, views)
     for first, last in places:
         begin, end = begins[first], ends[last - 1]
         mask[begin:end] = b"\1" * (end - begin)
 
 
-def _sources(text: str, views: Sequence[_View]) -> tuple[list[int], list[int]]:
+def _sources(text: str, views: Sequence[_View]) -> tuple[Sequence[int], Sequence[int]]:
     """Return where in the text each character of the view begins and ends."""
-    begins, ends = list(range(len(text))), list(range(1, len(text) + 1))
+    begins: Sequence[int] = range(len(text))
+    ends: Sequence[int] = range(1, len(text) + 1)
     for pattern, instead in views:
         new_begins: list[int] = []
         new_ends: list[int] = []
@@ -237,7 +265,9 @@ def _sources(text: str, views: Sequence[_View]) -> tuple[list[int], list[int]]:
                 new_begins.append(begins[match.start()])
                 new_ends.append(ends[match.end() - 1])
             after = match.end()
-        begins, ends = new_begins + begins[after:], new_ends + ends[after:]
+        new_begins += begins[after:]
+        new_ends += ends[after:]
+        begins, ends = new_begins, new_ends
         text = pattern.sub(instead, text)
     return begins, ends
 

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ SHORTEST: Final = 4
 SEPARATORS: Final = r" ,._'’/:()+\u00a0\u2009\u202f-"
 
 _NUMBER = re.compile(rf"[0-9{SEPARATORS}]+")
+_SEPARATED = re.compile(rf"[{SEPARATORS}]+")
 _JOINTS = re.compile(r"[\s.,:/_-]+")
 
 _MONTHS = (
@@ -30,23 +32,39 @@ _MONTHS = (
 _STARTS = (0, 2, 3)
 
 
-def spellings(value: Any) -> Iterator[str]:
-    """Yield texts that give the value away, none of them short."""
-    whole = _text(value).strip()
+@dataclass(frozen=True, slots=True)
+class Spellings:
+    """Texts that give a value away, none of them short, and each once.
+
+    `written`: as somebody writes it. `encoded`: hexadecimal digits and base64 in small letters. `digits`: those of a
+    number or a date, for a text without what is between its digits.
+    """
+
+    written: Collection[str]
+    encoded: Collection[str]
+    digits: Collection[str]
+
+
+def spellings(value: Any) -> Spellings:
+    text = _text(value)
+    whole, when = text.strip(), _date(value)
+    written: dict[str, None] = {}
+    encoded: dict[str, None] = {}
     if len(whole) >= SHORTEST:
-        lines = (line.strip() for line in whole.splitlines())
-        for part in dict.fromkeys([whole, *(line for line in lines if len(line) >= SHORTEST)]):
-            yield from _encoded(part, value if isinstance(value, bytes) else part.encode("utf-8", "surrogatepass"))
-    when = _date(value)
+        lines = [line.strip() for line in whole.splitlines()]
+        for part in dict.fromkeys([whole, *lines]) if len(lines) > 1 else (whole,):
+            if len(part) >= SHORTEST:
+                written.update(dict.fromkeys(_written(part)))
+                raw = value if isinstance(value, bytes) else part.encode("utf-8", "surrogatepass")
+                encoded.update(dict.fromkeys(_encoded(raw)))
     if when is not None:
-        yield from _dates(when)
+        written.update(dict.fromkeys(_dates(when)))
+    return Spellings(written, encoded, dict.fromkeys(_digits(text, when)))
 
 
-def digits(value: Any) -> Iterator[str]:
-    """Yield the digits that give a number or a date away, for a text without what is between its digits."""
-    when = _date(value)
-    for text in dict.fromkeys([_text(value), str(when)]):
-        alone = "".join(c for c in text if c in "0123456789") if _NUMBER.fullmatch(text) else ""
+def _digits(text: str, when: date | None) -> Iterator[str]:
+    for one in (text,) if when is None else (text, str(when)):
+        alone = _SEPARATED.sub("", one) if _NUMBER.fullmatch(one) else ""
         if len(alone) >= SHORTEST:
             yield alone
     if when is not None:
@@ -67,18 +85,23 @@ def _text(value: Any) -> str:
     return value.isoformat() if isinstance(value, date) else str(value)
 
 
-def _encoded(text: str, raw: bytes) -> Iterator[str]:
+def _written(text: str) -> Iterator[str]:
     yield text
     if not text.isascii():
         yield as_bytes_shown(text)
-    yield from (joined for joined in ("".join(text.split()), _JOINTS.sub("", text)) if len(joined) >= SHORTEST)
+    if (joined := _JOINTS.sub("", text)) != text:
+        yield from (shorter for shorter in ("".join(text.split()), joined) if len(shorter) >= SHORTEST)
+
+
+def _encoded(raw: bytes) -> Iterator[str]:
     yield raw.hex()
     for before, start in enumerate(_STARTS):
-        shown = base64.b64encode(bytes(before) + raw).decode().rstrip("=")
-        is_even = (before + len(raw)) % 3 == 0
-        inner = shown[start:] if is_even else shown[start:-1]  # without the character that depends on the bits after it
+        # Without the character that depends on the bits after it.
+        end = None if (length := (before + len(raw)) * 4) % 3 == 0 else length // 3
+        inner = base64.b64encode(bytes(before) + raw)[start:end].decode().lower()
         yield inner
-        yield inner.replace("+", "-").replace("/", "_")
+        if "+" in inner or "/" in inner:
+            yield inner.replace("+", "-").replace("/", "_")
 
 
 def _date(value: Any) -> date | None:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import httpx
 import pytest
 
+from celeriac.insights.tasks.veil import CALLS as CALLS_FIELDS
+from celeriac.insights.tasks.veil import ERROR_TEXTS
 from celeriac.operate.tokens import CALLS, IMPLIED, READ, VIEW
+from celeriac.store.quoted import quoted
 from tests.api.works import task
-from tests.dashboard.pages import PAGES
+from tests.dashboard.pages import ONE, PAGES, filled
 from tests.dashboard.site import Site
 
 CANARY = "canary-4711"
@@ -39,10 +43,15 @@ def made(site: Site) -> dict[str, int]:
         task=made["failed"], why=f"ValueError: {CANARY}",
     )  # fmt: skip
     site.rows(
-        """INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression, kind, kwargs, declared)
-        VALUES ('nightly', 'crawl', '@daily', 'task', CAST(:kwargs AS jsonb), CAST(:declared AS jsonb))""",
-        kwargs=kwargs, declared=json.dumps({"kwargs": json.loads(kwargs)}),
+        """INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression, kind, kwargs, declared, quarantined)
+        VALUES ('nightly', 'crawl', '@daily', 'task', CAST(:kwargs AS jsonb), CAST(:declared AS jsonb), :why)""",
+        kwargs=kwargs, declared=json.dumps({"kwargs": json.loads(kwargs)}), why=quoted(f"KeyError: {CANARY}"),
     )  # fmt: skip
+    site.rows(
+        """INSERT INTO celeriac.alerts (name, subject, value, threshold, says)
+        VALUES ('fails_now', 'crawl', 2, 1, :says)""",
+        says=f"2 attempts failed: {quoted(f'ValueError: {CANARY}')}; 2 tasks",
+    )
     site.rows(
         """INSERT INTO celeriac.dead_letters (digest, name, reason, size, message, args, kwargs)
         VALUES (sha256('x'), 'crawl', 'it does not fit: canary-4711', 99, CAST(:message AS bytea), CAST(:args AS jsonb),
@@ -109,6 +118,31 @@ def test_a_token_that_views_gets_all_answers_and_no_call(site: Site, made: dict[
             assert whole.json().keys() == seen.json().keys(), path
     assert told > 10
     assert api(site, VIEW, "/openapi.json").json() == api(site, "read", "/openapi.json").json()
+
+
+def hidden(whole: Any, seen: Any, name: str = "") -> Iterator[str]:
+    """Names of the fields that have something hidden."""
+    if isinstance(whole, dict) and isinstance(seen, dict):
+        for key in whole.keys() & seen.keys():
+            yield from hidden(whole[key], seen[key], key)
+    elif isinstance(whole, list) and isinstance(seen, list):
+        for one, other in zip(whole, seen, strict=False):
+            yield from hidden(one, other, name)
+    elif "•••" in str(seen) and "•••" not in str(whole) and "«" not in str(seen):
+        yield name
+
+
+def test_a_token_that_views_sees_whatever_is_no_call_and_no_error(site: Site, furnished: dict[str, int]) -> None:
+    """Its texts are those that are listed: what is new is listed, or a call's, or an error's."""
+    site.tokens[VIEW] = site.token(VIEW, VIEW)
+    seen, may = set(), CALLS_FIELDS | ERROR_TEXTS | {"why", "reason", "lede"}  # the lede is made of the error's kind
+    for path in (*PAGES, *(filled(one, furnished) for one in ONE)):
+        page, _, query = path.partition("?")
+        whole, veiled = (site.get(f"{page}.json?{query}", scope).json() for scope in ("read", VIEW))
+        wrong = {name for name in hidden(whole, veiled) if name not in may}
+        assert wrong == set(), path
+        seen |= {*hidden(whole, veiled)}
+    assert {"args", "error_message"} <= seen
 
 
 def test_nothing_is_found_by_what_one_does_not_see(site: Site, made: dict[str, int]) -> None:

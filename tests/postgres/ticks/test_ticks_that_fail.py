@@ -58,7 +58,7 @@ def test_a_key_function_that_raises_stops_no_other(app: Celeriac, timetable: Tim
     tick_all(timetable)
     assert [task.partition("@")[0] for (task,) in rows(TASKS)] == ["good"]
     why = rows.one("SELECT quarantined FROM celeriac.scheduled_jobs WHERE name = 'bad'")
-    assert why == "TypeError: 'int' object is not subscriptable"
+    assert why == "«TypeError: 'int' object is not subscriptable»"
 
 
 def test_a_quarantine_shows_no_secret_of_its_call(
