@@ -13,6 +13,7 @@ from celeriac.repair.rescue import TICKETS
 from celeriac.run import traces
 from celeriac.settle import release
 from celeriac.store.connections import Database
+from celeriac.store.shell import argument
 from celeriac.store.states import RUNNING
 
 #: A worker that reported within so many seconds is alive.
@@ -38,7 +39,7 @@ def held(connection: Connection, worker_id: str, *, silent: float) -> int:
     if heard.seconds is not None and heard.seconds < silent:
         raise IllegalMove(
             f"worker {worker_id!r} reported {max(0.0, heard.seconds):.0f} s ago, so it lives: let it end with "
-            f"`celeriac workers decommission {worker_id}`; nothing was changed"
+            f"`celeriac workers decommission {argument(worker_id)}`; nothing was changed"
         )
     return int(heard.tasks)
 

@@ -17,6 +17,7 @@ from sqlalchemy import Connection, Row, text
 
 from celeriac.insights.why.spans import span
 from celeriac.store.alike import pattern_of
+from celeriac.store.shell import argument, word
 
 #: Kinds of events by which an attempt failed.
 KINDS = ("retry", "retry_round", "timeout", "failed", "worker_lost")
@@ -192,10 +193,11 @@ class Burning:
 
     @property
     def cure(self) -> str:
+        role = argument(self.role)
         return (
-            f"`celeriac failures list --role {self.role} --since 3600` groups what was given up; "
-            f"`celeriac roles pause {self.role}` keeps attempts from being used up until it is mended, "
-            f"then `celeriac roles resume {self.role}`"
+            f"`celeriac failures list --role {word(self.role)} --since 3600` groups what was given up; "
+            f"`celeriac roles pause {role}` keeps attempts from being used up until it is mended, "
+            f"then `celeriac roles resume {role}`"
         )
 
 
