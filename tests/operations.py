@@ -37,12 +37,12 @@ COLUMNS = ("operation", "API", "command", "dashboard", "SQL", "permission", "aud
 #: By section: operation; API; command; dashboard; SQL; audit. Several of one cell are separated by two spaces.
 ROWS = """
 # Tasks
-enqueue; POST /api/tasks; tasks enqueue; POST /enqueue/{role:path}  GET /new-task; SELECT celeriac.enqueue('product_resync', '{"dispensary_id": 7}'); enqueue task
+enqueue; POST /api/tasks; tasks enqueue; POST /enqueue/{role:name}  GET /new-task; SELECT celeriac.enqueue('product_resync', '{"dispensary_id": 7}'); enqueue task
 enqueue many; POST /api/tasks/bulk; tasks enqueue; ; INSERT INTO celeriac.worker_tasks (role, kwargs) VALUES ('product_resync', '{"dispensary_id": 7}');
 enqueue it once more; ; ; POST /tasks/{task}/duplicate; ; enqueue task
 list; GET /api/tasks; tasks list; GET /tasks  GET /tasks/export.{kind}  GET /go; SELECT * FROM celeriac.worker_tasks;
 count by status; GET /api/tasks/counts; status; GET /overview  GET /; SELECT status, count(*) FROM celeriac.worker_tasks GROUP BY status;
-show one, with its events; GET /api/tasks/{task}  GET /api/tasks/{task}/history; tasks show; GET /tasks/{task}  GET /tasks/{task:path}; SELECT * FROM celeriac.task_events WHERE task = 7;
+show one, with its events; GET /api/tasks/{task}  GET /api/tasks/{task}/history; tasks show; GET /tasks/{task}  GET /tasks/{task:name}; SELECT * FROM celeriac.task_events WHERE task = 7;
 read its log; GET /api/tasks/{task}/log; tasks log; GET /tasks/{task}; ;
 explain why it has not started; GET /api/tasks/{task}/why; why; GET /tasks/{task}; ;
 retry; POST /api/tasks/retry; tasks retry; POST /tasks/{task}/retry  POST /tasks/retry  POST /bulk/retry; UPDATE celeriac.worker_tasks SET status = 'pending' WHERE id = 7; retry task  bulk retry bulk
@@ -57,9 +57,9 @@ stop a bulk; DELETE /api/bulk/{number}; bulks stop; POST /bulk/{number}/stop; ; 
 go on with bulks; ; bulks work; ; ;
 # Workflows
 list those under way; GET /api/workflows; workflows list; GET /workflows; SELECT workflow, count(*) FROM celeriac.worker_tasks WHERE workflow IS NOT NULL GROUP BY 1;
-show one; GET /api/workflows/{workflow}; workflows show; GET /workflows/{workflow:path}; ;
-list its parts; GET /api/workflows/{workflow}/tasks; workflows tasks; GET /workflows/{workflow:path}; SELECT * FROM celeriac.worker_tasks WHERE workflow = 'nightly';
-cancel one; POST /api/workflows/{workflow}/cancel; workflows cancel; POST /workflows/{workflow:path}/cancel; ; cancel task
+show one; GET /api/workflows/{workflow}; workflows show; GET /workflows/{workflow:name}; ;
+list its parts; GET /api/workflows/{workflow}/tasks; workflows tasks; GET /workflows/{workflow:name}; SELECT * FROM celeriac.worker_tasks WHERE workflow = 'nightly';
+cancel one; POST /api/workflows/{workflow}/cancel; workflows cancel; POST /cancel-workflow/{workflow:name}; ; cancel task
 # Failures and dead letters
 list failures by kind; GET /api/failures; failures list; GET /failures  GET /failures/{fingerprint}; ;
 list a kind's tasks; GET /api/failures/{fingerprint}/tasks; failures tasks; GET /failures/{fingerprint}/tasks; ;
@@ -70,42 +70,42 @@ replay a dead letter; POST /api/dead-letters/{letter}/replay; dead-letters repla
 discard a dead letter; POST /api/dead-letters/{letter}/discard; dead-letters discard; POST /dead-letters/{letter}/discard; ; discard dead_letter
 # Schedules
 list; GET /api/admin/scheduled-jobs  GET /api/lateness; schedules list; GET /schedules; SELECT * FROM celeriac.scheduled_jobs;
-show one, its instants and how late; GET /api/admin/scheduled-jobs/{job}  GET /api/admin/scheduled-jobs/{job}/ticks  GET /api/admin/scheduled-jobs/{job}/lateness; schedules ticks; GET /schedules/{name:path}; SELECT * FROM celeriac.scheduled_jobs WHERE name = 'nightly';
+show one, its instants and how late; GET /api/admin/scheduled-jobs/{job}  GET /api/admin/scheduled-jobs/{job}/ticks  GET /api/admin/scheduled-jobs/{job}/lateness; schedules ticks; GET /schedules/{name:name}; SELECT * FROM celeriac.scheduled_jobs WHERE name = 'nightly';
 add; POST /api/admin/scheduled-jobs; schedules add; GET /new-schedule  POST /new-schedule; ; create schedule
-change; PUT /api/admin/scheduled-jobs/{job}; schedules edit; GET /edit-schedule/{name:path}  POST /edit-schedule/{name:path}  POST /reset-schedule/{name:path}; ; update schedule  reset schedule
-switch on or off; POST /api/admin/scheduled-jobs/{job}/toggle; schedules toggle; POST /switch-schedule/{name:path}; ; toggle schedule
-delete; DELETE /api/admin/scheduled-jobs/{job}; schedules delete; POST /delete-schedule/{name:path}; ; delete schedule
-run now; POST /api/admin/scheduled-jobs/{job}/run-now; schedules run-now; POST /run-schedule/{name:path}; ; run-now schedule
+change; PUT /api/admin/scheduled-jobs/{job}; schedules edit; GET /edit-schedule/{name:name}  POST /edit-schedule/{name:name}  POST /reset-schedule/{name:name}; ; update schedule  reset schedule
+switch on or off; POST /api/admin/scheduled-jobs/{job}/toggle; schedules toggle; POST /switch-schedule/{name:name}; ; toggle schedule
+delete; DELETE /api/admin/scheduled-jobs/{job}; schedules delete; POST /delete-schedule/{name:name}; ; delete schedule
+run now; POST /api/admin/scheduled-jobs/{job}/run-now; schedules run-now; POST /run-schedule/{name:name}; ; run-now schedule
 # Roles
-list; GET /api/roles  GET /api/roles/{role}; status; GET /roles  GET /roles/{role:path}; SELECT * FROM celeriac.roles;
-see pace, waits and retries; GET /api/tasks/metrics  GET /api/tasks/metrics/{role}; roles metrics; GET /roles/{role:path}; ;
+list; GET /api/roles  GET /api/roles/{role}; status; GET /roles  GET /roles/{role:name}; SELECT * FROM celeriac.roles;
+see pace, waits and retries; GET /api/tasks/metrics  GET /api/tasks/metrics/{role}; roles metrics; GET /roles/{role:name}; ;
 see how many workers it needs; GET /api/tasks/capacity  GET /api/tasks/capacity/{role}; roles capacity; GET /capacity; SELECT * FROM celeriac.v_worker_capacity  SELECT celeriac.wanted_slots('product_resync');
-see why its tasks wait; GET /api/roles/{role}/waits; roles waits; GET /roles/{role:path}; ;
+see why its tasks wait; GET /api/roles/{role}/waits; roles waits; GET /roles/{role:name}; ;
 see what passes gave; GET /api/roles/{role}/passes; roles decisions; GET /decisions  GET /decisions/{number}; SELECT * FROM celeriac.passes;
 see what the last review left; GET /api/reviews  GET /api/reviews/{role}; roles reviews; ; SELECT * FROM celeriac.queue_states;
 see what completed last; GET /api/tasks/role/{role}/last-completion  GET /api/tasks/role/{role}/recent; tasks list; GET /tasks; SELECT * FROM celeriac.history WHERE status = 'completed';
-pause; POST /api/roles/{role}/pause; roles pause; POST /pause-role/{role:path}; ; pause role
-resume; POST /api/roles/{role}/resume; roles resume; POST /resume-role/{role:path}; ; resume role
-set limits; PUT /api/roles/{role}/limits  POST /api/roles/{role}/limits/reset; roles limit; POST /limits-of-role/{role:path}  POST /reset-limits-of-role/{role:path}; ; limits role
-run a pass now; ; roles dispatch; POST /pass-of-role/{role:path}; ;
+pause; POST /api/roles/{role}/pause; roles pause; POST /pause-role/{role:name}; ; pause role
+resume; POST /api/roles/{role}/resume; roles resume; POST /resume-role/{role:name}; ; resume role
+set limits; PUT /api/roles/{role}/limits  POST /api/roles/{role}/limits/reset; roles limit; POST /limits-of-role/{role:name}  POST /reset-limits-of-role/{role:name}; ; limits role
+run a pass now; ; roles dispatch; POST /pass-of-role/{role:name}; ;
 give its waiting tasks another name; ; roles move; ; ; move task
 # Accounts
 list with their shares; GET /api/accounts  GET /api/shares; accounts list; GET /accounts; SELECT * FROM celeriac.account_policies;
-show one; GET /api/accounts/{account}  GET /api/shares/account; accounts show; GET /accounts/{account:path}; SELECT * FROM celeriac.account_policies WHERE account = 'acme';
-set weight and cap; PUT /api/accounts/{account}; accounts set; POST /set-account/{account:path}; ; policy account
-pause; POST /api/accounts/{account}/pause; accounts pause; POST /pause-account/{account:path}; ; policy account
-resume; POST /api/accounts/{account}/resume; accounts resume; POST /resume-account/{account:path}; ; policy account
+show one; GET /api/accounts/{account}  GET /api/shares/account; accounts show; GET /accounts/{account:name}; SELECT * FROM celeriac.account_policies WHERE account = 'acme';
+set weight and cap; PUT /api/accounts/{account}; accounts set; POST /set-account/{account:name}; ; policy account
+pause; POST /api/accounts/{account}/pause; accounts pause; POST /pause-account/{account:name}; ; policy account
+resume; POST /api/accounts/{account}/resume; accounts resume; POST /resume-account/{account:name}; ; policy account
 # Locks
 list lock keys; GET /api/locks; locks list; GET /locks; SELECT * FROM celeriac.locks;
-show who waits behind one; GET /api/locks/queue; locks show; GET /locks/{key:path}; SELECT * FROM celeriac.behind WHERE lock_key = 'k';
+show who waits behind one; GET /api/locks/queue; locks show; GET /locks/{key:name}; SELECT * FROM celeriac.behind WHERE lock_key = 'k';
 list unique keys; GET /api/unique-keys; locks unique-keys; GET /unique-keys; SELECT role, unique_key, id FROM celeriac.tasks WHERE unique_key IS NOT NULL;
 # Workers
 list; GET /api/workers; workers list; GET /workers; SELECT * FROM celeriac.workers;
-show one, minute by minute; GET /api/workers/{worker_id}/hour  GET /api/workers/{worker_id}/heartbeat; workers hour; GET /workers/{worker:path}; SELECT * FROM celeriac.workers WHERE worker_id = 'store-7:31';
+show one, minute by minute; GET /api/workers/{worker_id}/hour  GET /api/workers/{worker_id}/heartbeat; workers hour; GET /workers/{worker:name}; SELECT * FROM celeriac.workers WHERE worker_id = 'store-7:31';
 report as a worker; POST /api/workers/heartbeat; ; ; ; report worker
-let one end; POST /api/workers/{worker_id}/decommission; workers decommission; POST /drain-worker/{worker:path}; ; decommission worker
-take that back; POST /api/workers/{worker_id}/resume; workers resume; POST /resume-worker/{worker:path}; ; resume worker
-free what dead ones hold; POST /api/tasks/recover-stale; workers recover; POST /free-tasks-of/{worker:path}; SELECT celeriac.recover_stale_tasks(10); recover-stale task
+let one end; POST /api/workers/{worker_id}/decommission; workers decommission; POST /drain-worker/{worker:name}; ; decommission worker
+take that back; POST /api/workers/{worker_id}/resume; workers resume; POST /resume-worker/{worker:name}; ; resume worker
+free what dead ones hold; POST /api/tasks/recover-stale; workers recover; POST /free-tasks-of/{worker:name}; SELECT celeriac.recover_stale_tasks(10); recover-stale task
 simulate a fleet; ; workers simulate; ; ;
 # What is wrong
 examine; GET /api/doctor; doctor  status; GET /system  GET /overview; ;
@@ -142,7 +142,7 @@ generate tasks of stores; POST /api/tasks/generate/resync  POST /api/tasks/gener
 see a store's task; GET /api/tasks/store/{store}/active; tasks list; GET /tasks; ;
 migrate from the old crawler; POST /api/tasks/migration/disable-old-schedules  POST /api/tasks/migration/cancel-pending-crawl-jobs  POST /api/tasks/migration/create-resync-tasks  POST /api/tasks/migration/full-migrate; ; ; ;
 see how far that is; GET /api/tasks/migration/status; ; ; ;
-run a system's job now; POST /api/trigger/{system}/{job}; tasks enqueue; POST /enqueue/{role:path}; ;
+run a system's job now; POST /api/trigger/{system}/{job}; tasks enqueue; POST /enqueue/{role:name}; ;
 """  # noqa: E501
 
 #: What a command is written with where it alone has the operation.
@@ -241,10 +241,14 @@ def _texts(node: ast.expr) -> list[str]:
     return []
 
 
+def _sql(condition: str) -> str:
+    return condition.replace("{0}", "{}")
+
+
 def conditions() -> str:
     """Return the table of what narrows a list of tasks."""
     rows = (
-        f"| `{one.name}` | `{one.option}` | `{one.page}:` | `{one.sql}` | {one.help} |".replace("||", "\\|\\|")
+        f"| `{one.name}` | `{one.option}` | `{one.page}:` | `{_sql(one.sql)}` | {one.help} |".replace("||", "\\|\\|")
         for one in CONDITIONS
     )
     header = (

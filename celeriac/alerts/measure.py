@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import math
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +28,7 @@ from celeriac.store.built_in import is_built_in
 from celeriac.store.failures import log_error
 from celeriac.store.migrate import standing_of
 from celeriac.store.plans import lookups
+from celeriac.store.shell import argument, word
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -116,20 +116,20 @@ def _unserved(connection: Connection, app: Celeriac, row: RowMapping) -> Measure
 def _server_of(app: Celeriac, role: str, queue: str) -> str:
     """What lets a role's tasks run: a worker of this code, where that declares it."""
     if app.roles.get(role) is not None:
-        return f"run `celery -A {app.main or 'tasks'} worker -Q {shlex.quote(queue)}`"
+        return f"run `celery -A {app.main or 'tasks'} worker -Q {word(queue)}`"
     return (
-        f"this code does not declare it: where it was renamed, run `celeriac roles move {shlex.quote(role)} NAME` or "
+        f"this code does not declare it: where it was renamed, run `celeriac roles move {argument(role)} NAME` or "
         f"say `aliases=({role!r},)` where NAME is declared; else run "
-        f"`celery worker -Q {shlex.quote(queue)}` of the code that does"
+        f"`celery worker -Q {word(queue)}` of the code that does"
     )
 
 
 def _flooded(one: floods.Flood, queued: int, tasks: str) -> Measured:
-    account, role = shlex.quote(one.account), shlex.quote(one.role)
     sentence = f"{tasks} tasks wait, and of the newest {one.looked_at:,} are {one.n:,} of account {one.account}"
     cure = (
-        f"others get their share meanwhile; `celeriac accounts pause {account}` stops it, "
-        f"`celeriac tasks cancel --role {role} --account {account} --status pending` ends what waits"
+        f"others get their share meanwhile; `celeriac accounts pause {argument(one.account)}` stops it, "
+        f"`celeriac tasks cancel --role {word(one.role)} --account {word(one.account)} --status pending` ends what "
+        "waits"
     )
     return Measured("flooded", one.role, queued, None, sentence, cure, queued)
 
@@ -178,7 +178,7 @@ def _skipped(row: Row[Any]) -> Measured:
     why = ran_on if row.overlaps else "it was missed, or its last task was not over"
     sentence = f"left out an instant at {row.last_skip_at:%H:%M:%S %Z}: {why}"
     cure = (
-        f"`celeriac why {shlex.quote(row.last_task_id)}` tells of that task"
+        f"`celeriac why {argument(row.last_task_id)}` tells of that task"
         if row.last_task_id
         else "keep a beat running; `misfire` says what becomes of missed instants"
     )
@@ -220,7 +220,7 @@ def _stuck(one: Lock) -> Measured:
         since = span(one.held_seconds or 0.0)
         silent = f", whose worker {one.worker_id} is silent for {span(one.heartbeat_age or 0.0)}"
         why = f"task {one.task} of {one.role} has it for {since}{silent if one.is_stale else ''}"
-        freed = f"if that worker is dead, run `celeriac workers recover {shlex.quote(one.worker_id or '')}`"
+        freed = f"if that worker is dead, run `celeriac workers recover {argument(one.worker_id or '')}`"
         stopped = f"`celeriac why {one.task}` tells of it; `celeriac tasks cancel {one.task}` stops it"
         cure = freed if one.is_stale else stopped
     sentence = f"{why}; {waiting} wait behind it, the oldest for {span(oldest)}"
@@ -263,10 +263,8 @@ def _fairness_lag(role: str, value: float, line: rounds.InLine | None) -> Measur
     if line is None:
         return Measured("fairness_lag", role, value)
     waits = f"a task of an account that runs nothing waits for {line.seconds:.0f} s behind what others have claimed"
-    cure = (
-        f"leave out its `window=`, or make it smaller; `celeriac accounts list {shlex.quote(role)}` says what a "
-        "newcomer waits for"
-    )
+    waiting = f"`celeriac accounts list {argument(role)}` says what a newcomer waits for"
+    cure = f"leave out its `window=`, or make it smaller; {waiting}"
     return Measured("fairness_lag", role, value, None, f"{waits}; {line.bound:.0f} s is the bound", cure)
 
 

@@ -20,6 +20,7 @@ from celeriac.alerts import deliver, record
 from celeriac.alerts.judgement import judge
 from celeriac.alerts.rules import NAMES, RULES, SEVERITIES, Rule
 from celeriac.errors import ConfigurationError
+from celeriac.roles import bounds
 from celeriac.settings import Settings
 from celeriac.store.failures import Away, is_gone, log_error
 
@@ -27,6 +28,9 @@ if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
 logger = logging.getLogger(__name__)
+
+#: The rule for the names of an application's rules.
+NAME = bounds.name(100)
 
 #: How long (milliseconds) a statement of a check may take: meanwhile nobody else checks.
 PATIENCE_MS = 30_000
@@ -106,8 +110,8 @@ def added(alerts: str | None, settings: Settings) -> list[Rule]:
 
 def _problem(settings: Settings, rule: Rule) -> str | None:
     """Return what Postgres would refuse about the rule, and all other alerts with it; None if nothing."""
-    if not (isinstance(rule.name, str) and rule.name.isprintable() and 0 < len(rule.name) <= 100):
-        return "wants a name of up to 100 letters"
+    if not NAME.fits(rule.name):
+        return f"wants a name of {NAME.right}"
     if rule.severity not in SEVERITIES:
         return f"has the severity {rule.severity!r}: {' or '.join(SEVERITIES)}"
     if not 0 <= rule.lasts <= LONGEST:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 from celeriac.dispatch.publish import SLOW_ANSWER
 from celeriac.settings import Settings
+from celeriac.store.shell import argument, word
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection
@@ -48,7 +48,7 @@ RULES = (
     Rule(
         name="queue_depth", of="a role", measure="queued", threshold="alert_queue_depth", lasts=600,
         says="{value:.0f} tasks wait, more than {threshold:g}",
-        cure="start more workers; `celeriac accounts list {subject}` says for whom it waits",
+        cure="start more workers; `celeriac accounts list {argument}` says for whom it waits",
         promql=(
             "max by (role) (celeriac_tasks_ready + celeriac_tasks_delayed + celeriac_tasks_locked"
             " + celeriac_tasks_parked + celeriac_tasks_awaiting + celeriac_tasks_claimed) > $threshold"
@@ -135,7 +135,7 @@ RULES = (
     Rule(
         name="dead_worker", of="a worker", measure="heartbeat_age", threshold="alert_heartbeat",
         says="has sent no heartbeat for {value:.0f} s, more than {threshold:g} s",
-        cure="if it is dead, run `celeriac workers recover {subject}`; the sweep does by itself, later",
+        cure="if it is dead, run `celeriac workers recover {argument}`; the sweep does by itself, later",
         promql="max by (role) (celeriac_worker_silence_seconds) > $threshold",
     ),
     Rule(
@@ -147,7 +147,7 @@ RULES = (
     Rule(
         name="old_worker", of="a worker", measure="release_behind", threshold=600,
         says="a newer release has served one of its queues for {value:.0f} s, more than {threshold:g} s",
-        cure="restart it with the new code: `celeriac workers decommission {subject}` ends it once its tasks are over",
+        cure="restart it with the new code: `celeriac workers decommission {argument}` ends it once its tasks are over",
         promql="max(celeriac_worker_release_behind_seconds) > $threshold",
     ),
     Rule(
@@ -174,7 +174,7 @@ RULES = (
     Rule(
         name="unfair", of="a role", measure="fairness_lag", threshold=1, severity="page", lasts=120,
         says="an account that holds nothing waits while another got {value:.0f} slots; {threshold:g} is the bound",
-        cure="`celeriac accounts list {subject}` says who lacks most; end the transaction that holds its rows",
+        cure="`celeriac accounts list {argument}` says who lacks most; end the transaction that holds its rows",
         promql="max by (role) (celeriac_fairness_lag_rounds) > $threshold",
     ),
     Rule(
@@ -329,5 +329,6 @@ def measure_of(rule: Rule) -> str:
 def _above(rule: Rule, one: Measured, settings: Settings) -> Above:
     threshold = rule.limit(settings) if one.threshold is None else one.threshold
     sentence = rule.says.format(value=one.value, threshold=threshold) if one.sentence is None else one.sentence
-    cure = rule.cure.format(subject=shlex.quote(one.subject)) if one.cure is None else one.cure
+    names = {"subject": word(one.subject), "argument": argument(one.subject)}
+    cure = rule.cure.format_map(names) if one.cure is None else one.cure
     return Above(rule.name, one.subject, one.value, threshold, rule.severity, rule.lasts, sentence, cure, one.tasks)

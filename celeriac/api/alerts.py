@@ -18,7 +18,7 @@ from celeriac.api.paging import AFTER, NUMBER, TEXT, Paged, PageQuery, Place, ra
 from celeriac.api.system import AnswerModel
 from celeriac.insights.history.alerts import damage
 from celeriac.operate import silences
-from celeriac.roles.bounds import LONGEST_DELAY, LONGEST_NAME
+from celeriac.roles.bounds import LONGEST_DELAY
 
 router = APIRouter(prefix="/api/alerts", tags=["alerts"])
 
@@ -77,9 +77,7 @@ class Silences(Paged):
 
 
 class Subject(Because):
-    subject: Annotated[Text, Field(max_length=LONGEST_NAME)] = Field(
-        default="", description="empty: whatever the subject", examples=["product_resync"]
-    )
+    subject: Text = Field(default="", description="empty: whatever the subject", examples=["product_resync"])
 
 
 class ToSilence(Subject):

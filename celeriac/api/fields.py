@@ -9,17 +9,33 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Path, Query
 from pydantic import AfterValidator, BeforeValidator, Field, GetCoreSchemaHandler, Strict, StringConstraints
 from pydantic_core import CoreSchema, core_schema
+from starlette.convertors import PathConvertor, register_url_convertor
 
-from celeriac.roles.bounds import ANY_PRIORITY, LONGEST_KEY, LONGEST_NAME
+from celeriac.roles.bounds import ANY_PRIORITY, LONGEST_KEY, LONGEST_NAME, NAME, TEXT
 
 T = TypeVar("T")
+
+
+class RestOfPath(PathConvertor):
+    """A name with slashes as a route's parameter, `{account:name}`, also where it has lines."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("name", RestOfPath())
 
 _NO_NUL = r"^[^\x00]*$"
 
 
-def _is_text(text: str) -> str:
-    if len(text.encode(errors="replace")) > LONGEST_KEY or any("\ud800" <= c <= "\udfff" for c in text):
-        raise ValueError(f"give at most {LONGEST_KEY} bytes of text")
+def _is_text(text: Any) -> Any:
+    if isinstance(text, str) and not TEXT.fits(text):
+        raise ValueError(f"give {TEXT.right}")
+    return text
+
+
+def _is_name(text: Any) -> Any:
+    if isinstance(text, str) and not NAME.fits(text):
+        raise ValueError(f"give {NAME.right}")
     return text
 
 
@@ -48,9 +64,19 @@ def _in_utc(moment: datetime) -> datetime:
 
 
 #: A text: account, lock and unique keys, reasons.
-Text = Annotated[str, StringConstraints(max_length=LONGEST_KEY, pattern=_NO_NUL), AfterValidator(_is_text)]
+Text = Annotated[str, StringConstraints(max_length=LONGEST_KEY, pattern=_NO_NUL), BeforeValidator(_is_text)]
 Name = Annotated[
     str, StringConstraints(min_length=1, max_length=LONGEST_NAME, pattern=_NO_NUL), AfterValidator(_is_text)
+]
+
+#: A role's name, or that of a lane: the role, a comma and a queue.
+RoleName = Annotated[
+    str, StringConstraints(min_length=1, max_length=2 * LONGEST_NAME + 1, pattern=_NO_NUL), BeforeValidator(_is_text)
+]
+
+#: A name that a person gives.
+Called = Annotated[
+    str, StringConstraints(min_length=1, max_length=LONGEST_NAME, pattern=_NO_NUL), BeforeValidator(_is_name)
 ]
 
 #: A task's name, longer by the `id=` or `task_id=` before it.
@@ -106,6 +132,23 @@ Priority = Annotated[int, Whole(*ANY_PRIORITY)]
 TaskInPath = Annotated[
     TaskName, Path(description="its id, or its task_id; id=… and task_id=… say which a number is", examples=["7"])
 ]
+
+
+def _account(text: str) -> str:
+    if not text:
+        raise ValueError("give an account; account= are the tasks without one")
+    return text.removeprefix("account=")
+
+
+#: An account in a path.
+AccountInPath = Annotated[
+    Text,
+    BeforeValidator(_account),
+    Path(
+        description="may have slashes; or account= and any name: clients take . and .. out of a path",
+        examples=["anna"], json_schema_extra={"minLength": 1},
+    ),
+]  # fmt: skip
 
 IdInPath = Annotated[int, Path(ge=1, le=LAST_ID)]
 

@@ -10,7 +10,7 @@ from pydantic import Field
 from celeriac.api.app import App
 from celeriac.api.callers import Operator
 from celeriac.api.changes import Because, Changed, Reason, change
-from celeriac.api.fields import Flag, Name, Number, Text, Whole
+from celeriac.api.fields import AccountInPath, Flag, Number, RoleName, Whole
 from celeriac.api.problems import Problem
 from celeriac.operate import policies
 from celeriac.roles.bounds import HEAVIEST, LIGHTEST, LONGEST_DELAY, MOST
@@ -18,8 +18,7 @@ from celeriac.roles.rates import WRITTEN
 
 router = APIRouter(prefix="/api", tags=["roles and accounts"])
 
-RoleInPath = Annotated[Name, Path()]
-AccountInPath = Annotated[Text, Path(min_length=1, description="may contain slashes")]
+RoleInPath = Annotated[RoleName, Path()]
 
 
 class ForAccount(Because):
@@ -106,19 +105,19 @@ def reset_role_limits(role: RoleInPath, app: App, caller: Operator, body: Reason
     return changed
 
 
-@router.post("/accounts/{account:path}/pause")
+@router.post("/accounts/{account:name}/pause")
 def pause_account(account: AccountInPath, app: App, caller: Operator, body: OfAccount) -> Changed:
     """Pause an account: none of its tasks is claimed until it is resumed."""
     return change(app, lambda c: policies.pause_account(c, account, by=caller.name, **body.model_dump()))
 
 
-@router.post("/accounts/{account:path}/resume")
+@router.post("/accounts/{account:name}/resume")
 def resume_account(account: AccountInPath, app: App, caller: Operator, body: OfAccount) -> Changed:
     """Resume an account, so that its tasks are claimed again."""
     return change(app, lambda c: policies.resume_account(c, account, by=caller.name, **body.model_dump()))
 
 
-@router.put("/accounts/{account:path}")
+@router.put("/accounts/{account:name}")
 def set_account(account: AccountInPath, body: Policy, app: App, caller: Operator) -> Changed:
     """Set an account's weight, its cap, whether it is paused. The next pass applies it."""
     if account.endswith(_POSTED):

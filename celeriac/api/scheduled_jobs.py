@@ -15,7 +15,7 @@ from celeriac import insights
 from celeriac.api.app import App
 from celeriac.api.callers import Admin, Operator, Reader
 from celeriac.api.changes import Because
-from celeriac.api.fields import Flag, IdInPath, Name, Number, Offset, Priority, Text, Whole
+from celeriac.api.fields import Called, Flag, IdInPath, Name, Number, Offset, Priority, Text, Whole
 from celeriac.api.paging import Paged, PageQuery
 from celeriac.api.schedulable import role_taking
 from celeriac.insights.tasks import redaction
@@ -85,7 +85,7 @@ class NewScheduledJob(Settable):
         }]},
     )  # fmt: skip
 
-    name: Name
+    name: Called
     cron_expression: Name = Field(examples=["@daily"])
     role: Name | None = Field(
         default=None, description="left out: the one role whose handler takes just these arguments", examples=[None]
@@ -95,7 +95,7 @@ class NewScheduledJob(Settable):
 class ChangedScheduledJob(Settable):
     """Changes to a schedule; fields not sent stay."""
 
-    name: Name | None = Field(default=None, examples=["hourly-worldnews"])
+    name: Called | None = Field(default=None, examples=["hourly-worldnews"])
     cron_expression: Name | None = Field(default=None, examples=["@hourly"])
 
 

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from celeriac import insights
 from celeriac.api.app import App
 from celeriac.api.callers import Reader
-from celeriac.api.fields import Name, Text
+from celeriac.api.fields import AccountInPath, Name, RoleName, Text
 from celeriac.api.paging import IdQuery, Paged, PageOf, PageOfIds, PageOfNames
 from celeriac.api.problems import first_of
 from celeriac.insights.history.trail import Of, trail
@@ -154,7 +154,7 @@ def list_roles(query: PageOfNames, app: App, _: Reader) -> Depths:
 
 
 @router.get("/roles/{role}")
-def get_role(role: Annotated[Name, Path()], app: App, _: Reader) -> RoleDepth:
+def get_role(role: Annotated[RoleName, Path()], app: App, _: Reader) -> RoleDepth:
     """Return what waits and runs in one role, and since when."""
     with app.database.reading() as connection:
         depths = insights.depth(connection, role)
@@ -162,7 +162,7 @@ def get_role(role: Annotated[Name, Path()], app: App, _: Reader) -> RoleDepth:
 
 
 @router.get("/roles/{role}/passes")
-def list_passes(role: Annotated[Name, Path()], query: PageOfIds, app: App, _: Reader) -> Passes:
+def list_passes(role: Annotated[RoleName, Path()], query: PageOfIds, app: App, _: Reader) -> Passes:
     """List a role's passes, newest first: who had how much waiting and got how much."""
     before = query.after_id
     with app.database.reading() as connection:
@@ -188,7 +188,7 @@ def list_reviews(query: PageOf, app: App, _: Reader) -> Reviews:
 
 
 @router.get("/reviews/{role}")
-def get_review(role: Annotated[Name, Path()], app: App, _: Reader) -> Review:
+def get_review(role: Annotated[RoleName, Path()], app: App, _: Reader) -> Review:
     """Return a role's last review. 404 before its first."""
     with app.database.reading() as connection:
         reviews = insights.reviews(connection, role)
@@ -206,8 +206,8 @@ def list_accounts(query: PageOf, app: App, _: Reader) -> AccountPolicies:
     return AccountPolicies.model_validate({"accounts": policies, "next": more})
 
 
-@router.get("/accounts/{account:path}")
-def get_account(account: Annotated[Text, Path(min_length=1)], app: App, _: Reader) -> AccountPolicy:
+@router.get("/accounts/{account:name}")
+def get_account(account: AccountInPath, app: App, _: Reader) -> AccountPolicy:
     """Return one account's weight, cap and pause. 404 if nobody set any."""
     with app.database.reading() as connection:
         return AccountPolicy.model_validate(insights.account_policy(connection, account))

@@ -12,7 +12,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from celeriac import insights
 from celeriac.api.app import App, Counted
 from celeriac.api.callers import Operator, Reader
-from celeriac.api.fields import Flag, Name, Number, Offset, TaskInPath, Text
+from celeriac.api.fields import Flag, Name, Number, Offset, RoleName, TaskInPath, Text
 from celeriac.api.paging import Paged, PageOfEnded, TasksQuery
 from celeriac.api.parameters import WITH_ARGUMENTS, Arguments
 from celeriac.api.shared import SharedRoute
@@ -39,7 +39,7 @@ CheckName = Literal[
     "due", "role", "account", "members", "lock", "rate", "window", "cap", "turn", "redis", "passes", "ticket", "worker",
 ]  # fmt: skip
 
-RoleInPath = Annotated[Name, Path()]
+RoleInPath = Annotated[RoleName, Path()]
 
 
 class TaskRecord(BaseModel):

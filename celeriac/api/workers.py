@@ -13,7 +13,7 @@ from celeriac import insights
 from celeriac.api.app import App, write
 from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Changed, Reason, change
-from celeriac.api.fields import Name, Whole
+from celeriac.api.fields import Called, Name, Whole
 from celeriac.api.paging import Paged, PageOf
 from celeriac.api.problems import first_of
 from celeriac.api.system import AnswerModel, BoundedCount
@@ -41,7 +41,7 @@ def _is_small(resources: dict[str, Any]) -> dict[str, Any]:
 class Heartbeat(BaseModel):
     """A worker's report, to be sent regularly."""
 
-    worker_id: Name = Field(examples=["worker-abc123"])
+    worker_id: Called = Field(examples=["worker-abc123"])
     hostname: Name | None = Field(default=None, description="left out: its worker_id", examples=["node-7"])
     pid: Annotated[int, Whole(0, 2**31 - 1)] = 0
     queues: Annotated[list[Name], Field(max_length=100)] = []
@@ -126,7 +126,7 @@ def list_workers(query: PageOf, app: App, _: Reader) -> Workers:
     return Workers.model_validate({"workers": workers, "next": more})
 
 
-@router.get("/{worker_id:path}/hour")
+@router.get("/{worker_id:name}/hour")
 def get_worker_hour(worker_id: WorkerInPath, app: App, _: Reader) -> WorkerHour:
     """Return what a worker used and when it backed off, minute by minute. Empty if it has not reported in an hour."""
     with app.database.reading() as connection:
@@ -134,7 +134,7 @@ def get_worker_hour(worker_id: WorkerInPath, app: App, _: Reader) -> WorkerHour:
     return WorkerHour.model_validate({"worker_id": worker_id, "minutes": minutes}, from_attributes=True)
 
 
-@router.get("/{worker_id:path}/heartbeat")
+@router.get("/{worker_id:name}/heartbeat")
 def get_worker_heartbeat(worker_id: WorkerInPath, app: App, _: Reader) -> LastHeartbeat:
     """Return a live worker's last report, with what it runs now."""
     with app.database.reading() as connection:
@@ -152,13 +152,13 @@ def report_heartbeat(body: Heartbeat, app: App, caller: Operator) -> HeartbeatRe
     return HeartbeatReply.model_validate({"status": status})
 
 
-@router.post("/{worker_id:path}/decommission")
+@router.post("/{worker_id:name}/decommission")
 def decommission_worker(worker_id: WorkerInPath, app: App, caller: Operator, body: Reason) -> Changed:
     """Ask a worker to take nothing more, finish what it has, and end; its next heartbeat reads the request."""
     return change(app, lambda c: ask_to_end(c, worker_id, by=caller.name, why=body.why))
 
 
-@router.post("/{worker_id:path}/resume")
+@router.post("/{worker_id:name}/resume")
 def resume_worker(worker_id: WorkerInPath, app: App, caller: Operator, body: Reason) -> Changed:
     """Withdraw a decommission. 409 once the worker has read it: then it ends."""
     return change(app, lambda c: let_go_on(c, worker_id, by=caller.name, why=body.why))

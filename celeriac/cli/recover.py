@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterator
 
@@ -15,6 +14,7 @@ from celeriac.cli.seconds import Seconds
 from celeriac.insights.fleet.condition import silent_workers
 from celeriac.repair.rescue import rescue_by_role
 from celeriac.repair.worker import LIVES, held, rescue_worker
+from celeriac.store.shell import argument
 from celeriac.store.states import GONE
 
 
@@ -60,7 +60,7 @@ def _not_yet(app: Celeriac, worker: str | None, silent: float | None) -> Iterato
             if more := one.tasks - counted.get(one.worker_id, 0):
                 yield (
                     f"{more:,} more of {one.worker_id}, which is silent for {output.age(one.seconds)}: not for as long "
-                    f"as their roles allow; if it is dead, run `celeriac workers recover {shlex.quote(one.worker_id)}`"
+                    f"as their roles allow; if it is dead, run `celeriac workers recover {argument(one.worker_id)}`"
                 )
 
 

@@ -43,7 +43,7 @@ def listed(page: Viewer) -> Response:
     return page.show("accounts.html", "Accounts", accounts=rows, rows=ROWS, **panels)
 
 
-@router.get("/accounts/{account:path}")
+@router.get("/accounts/{account:name}")
 def shown(account: str, page: Viewer) -> Response:
     page.ask()
     unfinished = Filter(account=account, statuses=list(UNFINISHED))
@@ -68,7 +68,7 @@ def _policy(connection: Any, account: str) -> dict[str, Any]:
         return {"account": account, "weight": 1.0, "cap": None, "paused": False, "known": known}
 
 
-@router.post("/pause-account/{account:path}")
+@router.post("/pause-account/{account:name}")
 def pause(account: str, page: Steerer, form: Sent) -> Response:
     verb = partial(policies.pause_account, account=account, create=_create(form), by=page.bearer.name, why=form["why"])
     return acts.change(
@@ -76,13 +76,13 @@ def pause(account: str, page: Steerer, form: Sent) -> Response:
     )
 
 
-@router.post("/resume-account/{account:path}")
+@router.post("/resume-account/{account:name}")
 def resume(account: str, page: Steerer, form: Sent) -> Response:
     verb = partial(policies.resume_account, account=account, create=False, by=page.bearer.name, why=form["why"])
     return acts.change(page, page.to("accounts", account), verb, f"{account} is resumed.")
 
 
-@router.post("/set-account/{account:path}")
+@router.post("/set-account/{account:name}")
 def change(account: str, page: Steerer, form: Sent) -> Response:
     def act() -> str:
         changes, create = _changes(form), _create(form)

@@ -1,20 +1,55 @@
-"""The address of a page relative to the dashboard's root, and its time zone."""
+"""The addresses of the dashboard's pages: relative to its root, with names of any text; and its time zone.
+
+An address with `.json` at its end is the page's content, one with `.html` the page itself. A name that ends so, or that
+browsers take for a folder, has `.html` behind it.
+"""
 
 from __future__ import annotations
 
 from datetime import tzinfo
+from typing import Final
+from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
 from fastapi import Request
+from starlette.convertors import PathConvertor, register_url_convertor
+
+from celeriac.roles.bounds import FOLDERS
+
+JSON: Final = ".json"
+PAGE: Final = ".html"
+
+
+class WholeText(PathConvertor):
+    """The rest of a path as a route's parameter, `{account:name}`, also where it has lines."""
+
+    regex = "(?s:.*)"
+
+
+register_url_convertor("name", WholeText())
 
 
 def root_of(request: Request) -> str:
-    raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
-    mount: str = request.scope.get("root_path", "")
-    inner = raw.partition(b"?")[0].decode("latin-1").removeprefix(mount)
+    inner = within(request)
     if not inner:
+        mount: str = request.scope.get("root_path", "")
         return mount.rpartition("/")[2] + "/"
     return "../" * (inner.count("/") - 1) or "./"
+
+
+def within(request: Request) -> str:
+    """Return the request's path below the dashboard's, escaped as it was sent, with the slash it begins with."""
+    raw: bytes = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
+    mount: str = request.scope.get("root_path", "")
+    return raw.partition(b"?")[0].decode("latin-1").removeprefix(mount)
+
+
+def path_to(*parts: object) -> str:
+    """Return the path of a page below the dashboard's; each part may be any text."""
+    *before, last = map(str, parts)
+    if last in FOLDERS or (before and last.endswith((JSON, PAGE))):
+        last += PAGE
+    return "/".join([quote(part, safe="@:") for part in (*before, last)])
 
 
 def zone_of(name: str) -> tzinfo | None:

@@ -67,7 +67,7 @@ def silence(page: Steerer, form: Sent) -> Response:
         seconds = words.seconds(form["span"])
         if seconds is None:
             raise BadValue(f"span={form['span']!r:.50}: give a time like 15m, 1h or 2d")
-        name, subject, by, why = form["name"], form["subject"], page.bearer.name, form["why"]
+        name, subject, by, why = form.name("name"), form.name("subject"), page.bearer.name, form["why"]
         page.write(lambda c: silences.silence(c, name, subject, seconds=seconds, by=by, why=why))
         return f"Nobody is told of {name} {subject} for {words.took(seconds)}."
 
@@ -76,6 +76,7 @@ def silence(page: Steerer, form: Sent) -> Response:
 
 @router.post("/alerts/unsilence")
 def end_silence(page: Steerer, form: Sent) -> Response:
-    verb = partial(silences.end_silence, name=form["name"], subject=form["subject"], by=page.bearer.name)
-    said = f"{form['name']} {form['subject']} is told of again."
+    name, subject = form.name("name"), form.name("subject")
+    verb = partial(silences.end_silence, name=name, subject=subject, by=page.bearer.name)
+    said = f"{name} {subject} is told of again."
     return acts.change(page, page.to("alerts"), verb, said)

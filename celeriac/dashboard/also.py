@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from collections.abc import Mapping
 from typing import Final
 from urllib.parse import quote, urlencode
@@ -13,6 +12,7 @@ from celeriac.errors import BadValue
 from celeriac.insights import ARGUMENT, as_argument
 from celeriac.insights.tasks.conditions import CONDITIONS
 from celeriac.insights.tasks.ranges import ends
+from celeriac.store.shell import argument, word
 from celeriac.store.states import WORDS
 
 #: The query for a page's rows; `{}` is the place of the filter.
@@ -99,7 +99,7 @@ def also(name: str, of: str, asked: Mapping[str, str], usual: tuple[str | None, 
         number = of if of.isascii() and of.isdigit() and name in ("tasks", "bulk", "dead-letters") else _text(of)
         return [
             ("SQL", query.format(number)), ("API", path.format(quote(of, safe=""))),
-            ("CLI", command.format(shlex.quote(of))),
+            ("CLI", command.format(word(of) if " --" in command else argument(of))),
         ]  # fmt: skip
     values = {key: _as_others_write(key, value) for key, value in asked.items()}
     ways = [
@@ -113,7 +113,7 @@ def also(name: str, of: str, asked: Mapping[str, str], usual: tuple[str | None, 
 def _as_others_write(key: str, value: str) -> str:
     if key in TIMES:
         return f"{words.seconds(value) or 0:g}"
-    return "" if value == words.NOBODY else value
+    return words.account_of(value) if key == "account" else value
 
 
 def _each(key: str, value: str) -> list[str]:
@@ -156,10 +156,10 @@ def _command(name: str, asked: Mapping[str, str], usual: str | None) -> str | No
     if usual is None or any(known[key][0] is None for key in known if key in asked):
         return None
     options = [
-        f"{known[key][0]} {shlex.quote(one)}".strip()
+        f"{known[key][0]} {word(one)}" if known[key][0] else argument(one)
         for key, value in asked.items() if key in known for one in _each(key, value)
     ]  # fmt: skip
-    options += [f"--arg {shlex.quote(f'{key}={value}')}" for key, value in _arguments(asked)]
+    options += [f"--arg {word(f'{key}={value}')}" for key, value in _arguments(asked)]
     return " ".join([usual, *options])
 
 

@@ -39,6 +39,7 @@ from celeriac.dashboard import (
     workers,
     workflows,
 )
+from celeriac.dashboard.address import JSON, PAGE
 from celeriac.dashboard.errors import answer
 from celeriac.dashboard.guard import SAFE, Forbidden, Guard, NotSignedIn, Throttle
 from celeriac.dashboard.page import Elsewhere, Repeated, Site
@@ -83,14 +84,16 @@ def create(celeriac: Celeriac, throttle: Throttle, requests: Throttle) -> ASGIAp
 
 
 class Suffix:
-    """Serves an address with `.json` as the same page's JSON. A form's address is left as it is: names may end so."""
+    """Serves an address with `.json` as the same page's JSON, one with `.html` as the page or form before it."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["method"] in SAFE and scope["path"].endswith(".json"):
-            scope = {**scope, "path": scope["path"].removesuffix(".json"), "json": True}
+        if scope["type"] == "http" and scope["path"].endswith(PAGE):
+            scope = {**scope, "path": scope["path"].removesuffix(PAGE)}
+        elif scope["type"] == "http" and scope["method"] in SAFE and scope["path"].endswith(JSON):
+            scope = {**scope, "path": scope["path"].removesuffix(JSON), "json": True}
         await self.app(scope, receive, send)
 
 

@@ -30,10 +30,10 @@ Enqueuer = Annotated[Page, Depends(May("enqueue"))]
 Task = Annotated[int, Path(ge=1, le=2**63 - 1)]
 
 
-@router.post("/enqueue/{role:path}")
+@router.post("/enqueue/{role:name}")
 def new(role: str, page: Enqueuer, form: Sent) -> Response:
     """Enqueue with arguments by name: a field for each, and a JSON object with the others."""
-    options = {name: form[name] for name in ("account", "lock_key", "unique_key", "queue") if form[name]}
+    options = {field: form.name(field) for field in ("account", "lock_key", "unique_key", "queue") if form.name(field)}
 
     def call() -> dict[str, Any]:
         return {

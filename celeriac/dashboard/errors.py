@@ -14,7 +14,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
 
 from celeriac.dashboard import words
-from celeriac.dashboard.address import root_of
+from celeriac.dashboard.address import root_of, within
 from celeriac.dashboard.guard import PERMISSIONS, Forbidden, NotSignedIn
 from celeriac.dashboard.page import Elsewhere, Repeated
 from celeriac.errors import BadValue, CeleriacError, EnqueueRefused, IllegalMove, Unknown
@@ -101,8 +101,7 @@ def _to_sign_in(request: Request) -> Response:
         return JSONResponse({"status": 401, "detail": "Sign in first."}, 401)
     root, to = root_of(request), ""
     if request.method == "GET":
-        path = request.scope["path"].removeprefix(request.scope.get("root_path", "")).lstrip("/")
-        to = path + (f"?{request.url.query}" if request.url.query else "")
+        to = within(request).lstrip("/") + (f"?{request.url.query}" if request.url.query else "")
     return RedirectResponse(f"{root}sign-in" + (f"?to={quote(to, safe='')}" if to else ""), 303)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +10,7 @@ from sqlalchemy import Connection
 from celeriac.dashboard.page import Page
 from celeriac.dashboard.reading import Content
 from celeriac.insights.tasks.parameters import parameters, registered
+from celeriac.store.shell import argument, word
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ def steps(app: str, required: Mapping[str, Sequence[str]], *, has_worker: bool) 
     """Return the steps of an app without tasks. `required`: what a task of each registered role has to be given."""
     role = min(required, default="")
     arguments = [f"{name}=1" for name in required.get(role, ())]
-    enqueue = shlex.join(["celeriac", "tasks", "enqueue", role, *arguments])
+    enqueue = " ".join(["celeriac tasks enqueue", argument(role), *map(word, arguments)])
     return [
         FirstStep("declare a role: put `@app.task` above a function", "celeriac migrate", bool(required)),
         FirstStep("start a worker", f"celery -A {app} worker", has_worker),

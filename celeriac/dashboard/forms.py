@@ -30,6 +30,10 @@ class Form:
         """Return the last field of this name; empty if there is none."""
         return self.fields.get(name, [""])[-1].strip()
 
+    def name(self, field: str) -> str:
+        """Return a name as it was typed: other surfaces take one with spaces at its ends, or refuse it."""
+        return self.fields.get(field, [""])[-1]
+
     def tasks(self) -> list[int]:
         """Return the ids in `task`, each field one or many with commas. Raises BadValue."""
         ids = [one for many in self.fields.get("task", []) for one in many.split(",") if one]

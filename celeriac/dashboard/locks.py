@@ -48,7 +48,7 @@ def _place(after: str | None) -> tuple[str, str] | None:
     return (role, key) if isinstance(role, str) and isinstance(key, str) else None
 
 
-@router.get("/locks/{key:path}")
+@router.get("/locks/{key:name}")
 def shown(key: str, page: Viewer) -> Response:
     page.ask()
     lock, queue = page.panel(insights.lock, key), page.panel(insights.queue_of, key)

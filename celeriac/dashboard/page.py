@@ -16,7 +16,7 @@ from jinja2 import Environment
 from sqlalchemy import Connection
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
 
-from celeriac.dashboard.address import root_of, zone_of
+from celeriac.dashboard.address import JSON, PAGE, path_to, root_of, within, zone_of
 from celeriac.dashboard.also import also
 from celeriac.dashboard.reading import Content, Reading
 from celeriac.dashboard.shown import Fragments, Rendered, Shown, rendered
@@ -137,7 +137,7 @@ class Page:
     def at(self) -> str:
         """The page's address below the dashboard's, for a form that returns here."""
         query = self.request.url.query
-        return self._path.lstrip("/") + (f"?{query}" if query else "")
+        return within(self.request).lstrip("/") + (f"?{query}" if query else "")
 
     @property
     def base_url(self) -> str:
@@ -146,7 +146,7 @@ class Page:
 
     def also(self, usual: Mapping[str, tuple[str | None, str | None]]) -> list[tuple[str, str]]:
         """Return other ways to the same content, by name. `usual`: by page, command and path without filters."""
-        name, of = self.name, self._path.strip("/").partition("/")[2]
+        name, of = self.name, self._path.removeprefix("/").partition("/")[2]
         of = "" if (name, of) == ("tasks", "matching") else of  # no task's id, but tasks that a filter selects
         return also(name, of, self.filtered(), usual.get(name, (None, None)))
 
@@ -155,7 +155,7 @@ class Page:
 
     def to(self, *parts: object, **query: object) -> str:
         """Return the address of another page; parts may have slashes."""
-        address = self.root + "/".join([quote(str(part), safe="@:") for part in parts])
+        address = self.root + path_to(*parts)
         asked = {name: str(value) for name, value in query.items() if value not in (None, "")} if query else None
         return f"{address}?{urlencode(asked)}" if asked else address
 
@@ -188,9 +188,9 @@ class Page:
         return {name: value for name, value in self.asked.items() if name not in _NO_FILTERS}
 
     def json_link(self) -> str:
-        path = self._path.lstrip("/") or "overview"
+        path = within(self.request).lstrip("/") or "overview"
         query = self.request.url.query
-        return f"{self.root}{quote(path, safe='/@:')}.json" + (f"?{query}" if query else "")
+        return f"{self.root}{path.removesuffix(PAGE)}{JSON}" + (f"?{query}" if query else "")
 
     def ask(self, *known: str) -> dict[str, str]:
         """Return the query's values of these; others are ignored with a notice, and a redirect drops empty ones."""

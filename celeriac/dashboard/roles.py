@@ -38,7 +38,7 @@ def listed(page: Viewer) -> Response:
     return page.show("roles.html", "Roles", roles=roles_of(page))
 
 
-@router.get("/roles/{role:path}")
+@router.get("/roles/{role:name}")
 def shown(role: str, page: Viewer) -> Response:
     span = page.ask("span").get("span", USUAL_SPAN)
     panels = page.at_once(
@@ -97,7 +97,7 @@ def _lengths(page: Page, role: str) -> Content:
     return queues if queues.stopped else Content(queues.value.get(role))
 
 
-@router.post("/pause-role/{role:path}")
+@router.post("/pause-role/{role:name}")
 def pause(role: str, page: Steerer, form: Sent) -> Response:
     def act() -> str:
         seconds = words.seconds(form["for"]) if form["for"] else None
@@ -109,13 +109,13 @@ def pause(role: str, page: Steerer, form: Sent) -> Response:
     return acts.done(page, page.to("roles", role), act)
 
 
-@router.post("/resume-role/{role:path}")
+@router.post("/resume-role/{role:name}")
 def resume(role: str, page: Steerer, form: Sent) -> Response:
     verb = partial(policies.resume_role, role=role, by=page.bearer.name, why=form["why"])
     return acts.change(page, page.to("roles", role), verb, f"{role} is resumed.", kick=[role])
 
 
-@router.post("/pass-of-role/{role:path}")
+@router.post("/pass-of-role/{role:name}")
 def ask_for_pass(role: str, page: Steerer) -> Response:
     def act() -> str:
         asked, _ = page.celeriac.role_declared(role)
@@ -130,7 +130,7 @@ def ask_for_pass(role: str, page: Steerer) -> Response:
     return acts.done(page, page.to("roles", role), act)
 
 
-@router.post("/limits-of-role/{role:path}")
+@router.post("/limits-of-role/{role:name}")
 def limits(role: str, page: Steerer, form: Sent) -> Response:
     def act() -> str:
         changes = _limits(form)
@@ -141,7 +141,7 @@ def limits(role: str, page: Steerer, form: Sent) -> Response:
     return acts.done(page, page.to("roles", role), act)
 
 
-@router.post("/reset-limits-of-role/{role:path}")
+@router.post("/reset-limits-of-role/{role:name}")
 def reset_limits(role: str, page: Steerer, form: Sent) -> Response:
     verb = partial(policies.reset_limits, role=role, by=page.bearer.name, why=form["why"])
     said = f"The limits of {role} are as declared again."

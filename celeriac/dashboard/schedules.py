@@ -45,7 +45,7 @@ def listed(page: Viewer) -> Response:
     )  # fmt: skip
 
 
-@router.get("/schedules/{name:path}")
+@router.get("/schedules/{name:name}")
 def shown(name: str, page: Viewer) -> Response:
     page.ask()
     schedule = next((row for row in page.read(insights.schedules) if row["name"] == name), None)
@@ -79,7 +79,7 @@ def coming(expression: str, zone: str, now: datetime, planned: datetime | None =
     return [at.astimezone(ZoneInfo(zone)) for at in instants]
 
 
-@router.post("/switch-schedule/{name:path}")
+@router.post("/switch-schedule/{name:name}")
 def switch(name: str, page: Steerer, form: Sent) -> Response:
     def act() -> str:
         on = form["enabled"] == "yes"
@@ -89,7 +89,7 @@ def switch(name: str, page: Steerer, form: Sent) -> Response:
     return acts.done(page, page.to("schedules", name), act)
 
 
-@router.post("/run-schedule/{name:path}")
+@router.post("/run-schedule/{name:name}")
 def run(name: str, page: Steerer) -> Response:
     """Run it once, beside its instants; not while its last task is unfinished."""
 

@@ -38,7 +38,7 @@ class Filled:
 
     @classmethod
     def of(cls, form: Form, names: tuple[str, ...]) -> Filled:
-        filled = cls({name: form[name] for name in names})
+        filled = cls({field: form.name(field) if field in _NAMES else form[field] for field in names})
         for name in names:
             try:
                 filled.values[name] = _READ[name](filled.said[name])
@@ -51,6 +51,9 @@ class Filled:
         name, what = _refused(error)
         self.wrong[name if name in self.said else "name"] = what
 
+
+#: Fields that name something.
+_NAMES = ("name", "target")
 
 #: A new schedule's fields, with their first values.
 NEW = {
@@ -76,14 +79,14 @@ def create(page: Definer, form: Sent) -> Response:
     return _done(page, form, tuple(NEW), None, act, "made")
 
 
-@router.get("/edit-schedule/{name:path}")
+@router.get("/edit-schedule/{name:name}")
 def edit(name: str, page: Definer) -> Response:
     page.ask()
     row = _row(page, name)
     return _show(page, Filled(_said(_redacted(page, row))), row)
 
 
-@router.post("/edit-schedule/{name:path}")
+@router.post("/edit-schedule/{name:name}")
 def change(name: str, page: Definer, form: Sent) -> Response:
     """Change fields that differ from the row. If somebody changed it meanwhile, the form is shown again."""
     row = _row(page, name)
@@ -98,7 +101,7 @@ def change(name: str, page: Definer, form: Sent) -> Response:
     return _done(page, form, tuple(_said(dict(row))), row, act, "changed")
 
 
-@router.post("/delete-schedule/{name:path}")
+@router.post("/delete-schedule/{name:name}")
 def delete(name: str, page: Definer, form: Sent) -> Response:
     def act() -> str:
         operate.delete(page.celeriac.database, name, by=page.bearer.name, why=form["why"])
@@ -107,7 +110,7 @@ def delete(name: str, page: Definer, form: Sent) -> Response:
     return acts.done(page, page.to("schedules"), act)
 
 
-@router.post("/reset-schedule/{name:path}")
+@router.post("/reset-schedule/{name:name}")
 def reset(name: str, page: Definer, form: Sent) -> Response:
     """Reset it to the code's declaration, which it follows from now on."""
 

@@ -29,7 +29,7 @@ Task = Annotated[int, Path(ge=1, le=2**63 - 1)]
 
 
 @router.get("/tasks/{task}")
-@router.get("/tasks/{task:path}")
+@router.get("/tasks/{task:name}")
 def shown(task: str, page: Viewer) -> Response:
     """Show a task, by the number of its row, as in the dashboard's own addresses, or by its task_id."""
     page.ask()

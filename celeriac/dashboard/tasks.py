@@ -149,7 +149,7 @@ def _whole(kind: exports.Kind, lines: Iterator[str]) -> Iterator[str]:
 
 def wanted(asked: Mapping[str, str]) -> Filter:
     """Return the query's filter. Raises BadValue."""
-    asked = {**asked, "account": ""} if asked.get("account") == words.NOBODY else asked
+    asked = {**asked, "account": words.account_of(asked["account"])} if "account" in asked else asked
     if asked.get("waits") not in (None, *WAITS):
         raise BadValue(f"waits={asked['waits']!r:.50}: give {', '.join(WAITS[:-1])} or {WAITS[-1]}")
     values: dict[str, Any] = {

@@ -42,8 +42,12 @@ def forget_shared(page: Sharer, form: Sent) -> Response:
 
 
 def _save(page: Page, form: Form, owner: str) -> Response:
-    name = form["name"]
-    values = {field: form[field] for field in form.fields if (is_filter(field) or field == "columns") and form[field]}
+    name = form.name("name")
+    values = {
+        field: form.name(field)
+        for field in form.fields
+        if (is_filter(field) or field == "columns") and form.name(field)
+    }
 
     def verb(connection: Connection) -> None:
         insights.refuse_sensitive(connection, wanted(values).arguments or ())
@@ -53,7 +57,7 @@ def _save(page: Page, form: Form, owner: str) -> Response:
 
 
 def _forget(page: Page, form: Form, owner: str) -> Response:
-    name = form["name"]
+    name = form.name("name")
 
     def verb(connection: Connection) -> None:
         views.forget(connection, owner, name, by=page.bearer.name)

@@ -38,6 +38,21 @@ NONE = "–"
 #: The filter's value for tasks without an account, as an empty value is no filter.
 NOBODY = "(none)"
 
+_LIKE_NOBODY = re.compile(r"\(+none\)+")
+
+
+def account(name: str) -> str:
+    """Return the filter's value for an account's tasks; one that is called like nobody has further parentheses."""
+    return f"({name})" if _LIKE_NOBODY.fullmatch(name) else name or NOBODY
+
+
+def account_of(value: str) -> str:
+    """Return the account that a filter's value means."""
+    if value == NOBODY:
+        return ""
+    return value[1:-1] if _LIKE_NOBODY.fullmatch(value) and value.startswith("((") and value.endswith("))") else value
+
+
 _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "m"), (1.0, "s"))
 
 
@@ -215,8 +230,8 @@ def conditions(filters: Mapping[str, Any]) -> str:
 def _condition(name: str, value: Any) -> str:
     if name == "statuses":
         return " or ".join(value)
-    if name == "account" and not value:
-        return NOBODY
+    if name == "account":
+        return account(value)
     return took(value) if name in ("older_than", "newer_than") else str(value)
 
 

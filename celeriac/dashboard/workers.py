@@ -41,7 +41,7 @@ def _kept(page: Page) -> float:
     return page.celeriac.settings.event_days * 86_400
 
 
-@router.get("/workers/{worker:path}")
+@router.get("/workers/{worker:name}")
 def shown(worker: str, page: Viewer) -> Response:
     page.ask()
     row = next((row for row in page.read(insights.workers) if row["worker_id"] == worker), None)
@@ -54,7 +54,7 @@ def shown(worker: str, page: Viewer) -> Response:
     )  # fmt: skip
 
 
-@router.post("/free-tasks-of/{worker:path}")
+@router.post("/free-tasks-of/{worker:name}")
 def free(worker: str, page: Annotated[Page, Depends(May("workers"))], form: Sent) -> Response:
     """Release a worker's tasks, so that they wait again. Refused while it lives; without `sure` a page asks first."""
     back = page.to("workers", worker)
@@ -73,7 +73,7 @@ def free(worker: str, page: Annotated[Page, Depends(May("workers"))], form: Sent
     return acts.done(page, back, act)
 
 
-@router.post("/drain-worker/{worker:path}")
+@router.post("/drain-worker/{worker:name}")
 def drain(worker: str, page: Annotated[Page, Depends(May("workers"))], form: Sent) -> Response:
     """Drain a worker: it takes nothing more, finishes what it has, and ends; without `sure` a page asks first."""
     if not form["sure"]:
@@ -85,7 +85,7 @@ def drain(worker: str, page: Annotated[Page, Depends(May("workers"))], form: Sen
     return acts.change(page, page.to("workers", worker), verb, said)
 
 
-@router.post("/resume-worker/{worker:path}")
+@router.post("/resume-worker/{worker:name}")
 def resume(worker: str, page: Annotated[Page, Depends(May("workers"))], form: Sent) -> Response:
     """Withdraw its decommission, as long as it has not read that."""
     verb = partial(let_go_on, worker_id=worker, by=page.bearer.name, why=form["why"])

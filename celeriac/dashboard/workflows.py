@@ -32,7 +32,7 @@ def search(page: Viewer) -> Response:
     return page.show("workflows.html", "Workflows", workflows=workflows, rows=ROWS, counted=COUNTED)
 
 
-@router.get("/workflows/{workflow:path}")
+@router.get("/workflows/{workflow:name}")
 def shown(workflow: str, page: Viewer) -> Response:
     asked = page.ask("state", "role", "barrier", "before")
     parts = page.panel(
@@ -44,7 +44,7 @@ def shown(workflow: str, page: Viewer) -> Response:
     return page.show("workflow.html", f"Workflow {workflow}", whole=whole, parts=parts, label=workflow, drawn=drawn)
 
 
-@router.post("/workflows/{workflow:path}/cancel")
+@router.post("/cancel-workflow/{workflow:name}")
 def cancel(workflow: str, page: Annotated[Page, Depends(May("cancel"))], form: Sent) -> Response:
     """Cancel all that is unfinished; nothing new of it begins from then on."""
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from difflib import get_close_matches
@@ -15,6 +14,7 @@ from celeriac.errors import BadArguments
 from celeriac.roles.bounds import outside
 from celeriac.roles.declare import Declared, Roles
 from celeriac.store.built_in import is_built_in
+from celeriac.store.shell import argument, word
 
 #: Unfinished tasks of a role are counted to here, and so many of them are looked at: the newest and the oldest.
 MOST = 10_000
@@ -202,15 +202,15 @@ def _gone(new: _Release, row: Any) -> Misfit:
     hint = f" (renamed to {meant!r}?)" if meant else ""
     cure = (
         f"say so where it is declared, `role={meant!r}, aliases=({row.role!r},)`, or run `celeriac roles move "
-        f"{shlex.quote(row.role)} {shlex.quote(meant)}` once the new code runs"
+        f"{argument(row.role)} {word(meant)}` once the new code runs"
         if meant
-        else f"keep a task of that name until they are over, end them with `celeriac tasks cancel --role "
-        f"{shlex.quote(row.role)}`, or, where it has another name now, run `celeriac roles move "
-        f"{shlex.quote(row.role)} NAME`"
+        else "keep a task of that name until they are over, end them with "
+        f"`celeriac tasks cancel --role {word(row.role)}`, "
+        f"or, where it has another name now, run `celeriac roles move {argument(row.role)} NAME`"
     )
     return _misfit(
         row, "role gone", f"role {row.role!r} is gone{hint}: {_many(row.n)} of it can no more run",
-        f"{cure}; is it another application's, say `--other {shlex.quote(row.role)}`",
+        f"{cure}; is it another application's, say `--other {word(row.role)}`",
     )  # fmt: skip
 
 
@@ -231,8 +231,8 @@ def _options(new: _Release, connection: Connection, declared: Declared, row: Any
         yield _misfit(
             row, "switched off",
             f"role {role.name!r} is switched off by {role.enabled_by}: {_many(row.n)} of it would wait",
-            f"set {role.enabled_by}=true, or pause it where everybody sees that: `celeriac roles pause "
-            f"{shlex.quote(role.name)}`",
+            f"set {role.enabled_by}=true, or pause it where everybody sees that: "
+            f"`celeriac roles pause {argument(role.name)}`",
         )  # fmt: skip
     was = before.get("queue", role.name) if declared.successor is None else role.queue  # that of a new role's name
     if not _is_served(new, connection, role.queue, was):
@@ -240,7 +240,7 @@ def _options(new: _Release, connection: Connection, declared: Declared, row: Any
         yield _misfit(
             row, "queue",
             f"role {role.name!r} {moves} the queue {role.queue!r}, which no worker takes: {_many(row.n)} of it would "
-            "wait", f"run `celery -A {new.main} worker -Q {shlex.quote(role.queue)}` as well",
+            "wait", f"run `celery -A {new.main} worker -Q {word(role.queue)}` as well",
         )  # fmt: skip
     yield from _queues(new, connection, declared, row)
     yield from _keys(declared, row, before)
@@ -259,7 +259,7 @@ def _queues(new: _Release, connection: Connection, declared: Declared, row: Any)
             yield _misfit(
                 row, "queue",
                 f"role {row.role!r} waits in the queue {own.queue!r}, too, which no worker takes: {_many(own.n, row)} "
-                "would wait", f"run `celery -A {new.main} worker -Q {shlex.quote(own.queue)}` as well", own,
+                "would wait", f"run `celery -A {new.main} worker -Q {word(own.queue)}` as well", own,
             )  # fmt: skip
 
 
@@ -280,7 +280,7 @@ def _keys(declared: Declared, row: Any, before: Any) -> Iterator[Misfit]:
             row, "keys",
             f"role {row.role!r} has {option}={new!r}, before {old!r}: {_many(row.n)} of it {kept} {what} keys, so old "
             "and new tasks do not exclude each other",
-            f"deploy once they are over, or end them with `celeriac tasks cancel --role {shlex.quote(row.role)}`",
+            f"deploy once they are over, or end them with `celeriac tasks cancel --role {word(row.role)}`",
         )  # fmt: skip
 
 
@@ -323,7 +323,7 @@ def _schedules(new: _Release, connection: Connection) -> Iterator[Misfit]:
         if declared is None:
             yield Misfit(
                 "schedule gone", job.name, f"the schedule {job.name!r} enqueues {job.target!r}, which is gone",
-                f"change it, or `celeriac schedules toggle {shlex.quote(job.name)} off`",
+                f"change it, or `celeriac schedules toggle {argument(job.name)} off`",
             )  # fmt: skip
         elif problem := _does_not_fit(declared, job, positional=0):
             yield Misfit(

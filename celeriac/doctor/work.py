@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -14,6 +13,7 @@ from celeriac.schedules.listed import entries
 from celeriac.schedules.timetable import Timetable
 from celeriac.settings import Settings
 from celeriac.store.lanes import parts_of_lane
+from celeriac.store.shell import argument
 
 
 def pauses(app: Celeriac) -> Seen:
@@ -27,7 +27,7 @@ def pauses(app: Celeriac) -> Seen:
         [
             Trouble(
                 f"{depth.role} is paused, and {counted(depth.pending, depth.claimed)} of its tasks wait",
-                f"run `celeriac roles resume {shlex.quote(held)}`, if it is not meant any more",
+                f"run `celeriac roles resume {argument(held)}`, if it is not meant any more",
             )
             for depth in waiting
             # A lane whose role is paused is resumed with it.
@@ -112,7 +112,7 @@ def priorities(app: Celeriac) -> Seen:
     off = [
         Trouble(
             "the sweep aging is switched off: what waits at a low priority may wait for ever",
-            f"run `celeriac schedules toggle {shlex.quote(job['name'])} on`",
+            f"run `celeriac schedules toggle {argument(job['name'])} on`",
         )
         for job in aging
         if not job["enabled"]

@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
-from celeriac.roles.bounds import ANY_PRIORITY
+from celeriac.roles.bounds import ANY_PRIORITY, NAME, TEXT
 
 #: Most entries of a list.
 MOST = 1_000
@@ -57,7 +57,8 @@ class Allowed:
         lists = {"roles": self.roles, "accounts": self.accounts, "keys": self.keys}
         for name, entries in lists.items():
             if entries and (len(entries) > MOST or not all(_is_entry(name, entry) for entry in entries)):
-                return f"{name}={entries!r:.120}: give at most {MOST:,} printable names of {name}"
+                right = NAME.right if name == "roles" else TEXT.right
+                return f"{name}={entries!r:.120}: give at most {MOST:,} {name}, each {right}"
         if self.priorities and not ANY_PRIORITY[0] <= self.priorities[0] <= self.priorities[1] <= ANY_PRIORITY[1]:
             return f"priorities={self.priorities}: give the lowest and the highest, within a million of 0"
         return None
@@ -98,4 +99,6 @@ ANYTHING = Allowed()
 
 def _is_entry(name: str, entry: str) -> bool:
     """Return whether it is a valid entry; the empty account is that of tasks without one."""
-    return entry.isprintable() and (bool(entry.strip()) or (name, entry) == ("accounts", ""))
+    if name == "roles":
+        return bool(NAME.fits(entry))
+    return bool(TEXT.fits(entry)) and (entry, name) != ("", "keys")

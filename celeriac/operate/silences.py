@@ -9,7 +9,7 @@ from sqlalchemy import Connection, text
 from celeriac.errors import BadValue, Unknown
 from celeriac.operate import audit
 from celeriac.operate.audit import Change
-from celeriac.roles.bounds import LONGEST_DELAY, LONGEST_NAME
+from celeriac.roles.bounds import LONGEST_DELAY, TEXT
 
 SILENCE = text("""
 INSERT INTO celeriac.alert_silences AS s (name, subject, until, by, why)
@@ -39,9 +39,9 @@ def silence(
         raise BadValue("give until or seconds, one of both; nothing was changed")
     if seconds is not None and not 0 < seconds <= LONGEST_DELAY:
         raise BadValue(f"seconds={seconds:g}: give a number above 0, at most 100 years; nothing was changed")
-    for value in (name, subject):
-        if "\x00" in value or len(value) > LONGEST_NAME:
-            raise BadValue(f"{value!r:.100}: give at most {LONGEST_NAME} characters without NUL; nothing was changed")
+    for field, value in (("name", name), ("subject", subject)):
+        if not TEXT.fits(value):
+            raise BadValue(f"{field}={value!r:.100}: give {TEXT.right}; nothing was changed")
     which = {"name": name, "subject": subject}
     before = connection.execute(SILENCED, which).scalar_one_or_none()
     asked = {"by": by, "why": why or None, "until": until, "seconds": seconds}

@@ -20,6 +20,7 @@ from sqlalchemy import Connection, Row, text
 
 from celeriac.errors import TokenLimited, TokenRefused
 from celeriac.operate.allowed import ANYTHING, Allowed, Call
+from celeriac.roles import bounds
 from celeriac.roles.bounds import LONGEST_DELAY
 
 VIEW: Final = "view"
@@ -42,8 +43,8 @@ IMPLIED: Final = {
     ADMIN: {READ, CALLS, ENQUEUE, OPERATE, ADMIN},
 }
 
-#: The longest name; it is repeated in the audit trail.
-LONGEST_NAME = 100
+#: The rule for names; they are repeated in the audit trail.
+NAME = bounds.name(100)
 
 _PREFIX = "celeriac_"
 
@@ -199,8 +200,8 @@ def _hash(secret: str) -> bytes:
 
 
 def _refuse_bad(name: str, scopes: Collection[str], seconds: float | None) -> None:
-    if not name.strip() or len(name) > LONGEST_NAME or not name.isprintable():
-        raise TokenRefused(f"name={name!r:.120}: give 1 to {LONGEST_NAME} printable characters")
+    if not NAME.fits(name):
+        raise TokenRefused(f"name={name!r:.120}: give {NAME.right}")
     if not scopes or not set(scopes) <= set(IMPLIED):
         raise TokenRefused(f"scopes={sorted(scopes)}: give one or more of {', '.join(IMPLIED)}")
     if seconds is not None and not 0 < seconds <= LONGEST_DELAY:

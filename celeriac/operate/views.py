@@ -14,7 +14,7 @@ from sqlalchemy import Connection, text
 from celeriac.errors import BadValue, Unknown
 from celeriac.operate import audit
 from celeriac.operate.audit import Change
-from celeriac.roles.bounds import LONGEST_NAME
+from celeriac.roles.bounds import NAME
 
 #: The owner of shared views; no token has this name.
 ALL: Final = ""
@@ -37,8 +37,8 @@ FORGET = text("DELETE FROM celeriac.saved_views WHERE owner = :owner AND name = 
 
 def save(connection: Connection, owner: str, name: str, conditions: Mapping[str, str], *, by: str) -> None:
     """Save a view, replacing the owner's view of that name. Raises BadValue."""
-    if not (name.isprintable() and 0 < len(name) <= LONGEST_NAME):
-        raise BadValue(f"name={name!r:.100}: give 1 to {LONGEST_NAME} printable characters")
+    if not NAME.fits(name):
+        raise BadValue(f"name={name!r:.100}: give {NAME.right}")
     if not conditions:
         raise BadValue("filter: give at least one condition")
     parameters = {"owner": owner, "name": name, "filter": json.dumps(dict(conditions)), "most": MOST}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 
 from sqlalchemy import Connection, text
@@ -14,6 +13,7 @@ from celeriac.repair.rescue import TICKETS
 from celeriac.run import traces
 from celeriac.settle import release
 from celeriac.store.connections import Database
+from celeriac.store.shell import argument
 from celeriac.store.states import RUNNING
 
 #: A worker that reported within so many seconds is alive.
@@ -39,7 +39,7 @@ def held(connection: Connection, worker_id: str, *, silent: float) -> int:
     if heard.seconds is not None and heard.seconds < silent:
         raise IllegalMove(
             f"worker {worker_id!r} reported {max(0.0, heard.seconds):.0f} s ago, so it lives: let it end with "
-            f"`celeriac workers decommission {shlex.quote(worker_id)}`; nothing was changed"
+            f"`celeriac workers decommission {argument(worker_id)}`; nothing was changed"
         )
     return int(heard.tasks)
 

@@ -13,6 +13,9 @@ from typing import Any, NamedTuple
 #: The most characters of a role's name or a task's id: Postgres indexes them.
 LONGEST_NAME = 200
 
+#: What clients take out of an address.
+FOLDERS = (".", "..")
+
 #: The most bytes of a key: Postgres indexes no more than 2,700 in a row, and a role's name is in there, too.
 LONGEST_KEY = 1000
 
@@ -64,6 +67,17 @@ def is_text(value: Any) -> bool:
         return False
 
 
+def name(most: int = LONGEST_NAME) -> Rule:
+    """Return the rule for what people name: an address, a command and a log line can have it, and all show it."""
+
+    def fits(value: Any) -> bool:
+        if not isinstance(value, str) or value in FOLDERS:
+            return False
+        return 0 < len(value) <= most and value.isprintable() and value.strip() == value
+
+    return Rule(fits, f"1 to {most} printable characters without a space at an end, not . or ..")
+
+
 def or_none(fits: Fits) -> Fits:
     return lambda value: value is None or fits(value)
 
@@ -90,6 +104,7 @@ def wrong(rules: Mapping[str, Rule], values: Mapping[str, Any]) -> str | None:
 
 
 PRIORITY = Rule(is_whole(*ANY_PRIORITY), f"a whole number from {ANY_PRIORITY[0]:,} to {ANY_PRIORITY[1]:,}")
+NAME = name()
 TEXT = Rule(is_text, f"a text of at most {LONGEST_KEY} bytes without NUL")
 _DISTANCE = Rule(is_distance, "seconds, at most 100 years away")
 

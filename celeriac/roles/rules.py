@@ -10,6 +10,7 @@ from celeriac.roles.bounds import (
     ANY_PRIORITY,
     LONGEST_NAME,
     MOST,
+    NAME,
     PRIORITY,
     Fits,
     Rule,
@@ -51,9 +52,7 @@ def _is_range(value: Any) -> bool:
 
 def _is_name(value: Any) -> bool:
     """Check a queue's name: its plain messages are under it in Redis, so it must be none of the engine's keys."""
-    if not isinstance(value, str) or value.startswith(OURS):
-        return False
-    return value.isprintable() and "," not in value and 0 < len(value) <= LONGEST_NAME
+    return bool(NAME.fits(value)) and "," not in value and not value.startswith(OURS)
 
 
 def _are_names(value: Any) -> bool:
@@ -69,7 +68,7 @@ def _is_flag(value: Any) -> bool:
 
 
 _NAME = (
-    f"1 to {LONGEST_NAME} printable characters without commas, at which `celery -Q` splits, that do not begin with "
+    f"{NAME.right}, without commas, at which `celery -Q` splits, that do not begin with "
     f"{OURS!r}, where the engine's own keys of Redis are"
 )
 _KEY = Rule(is_key, 'the name of a parameter of the handler, a format of several ("{a}:{b}"), a function, or None')

@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Any, Literal
 
 from celeriac.errors import ConfigurationError
-from celeriac.roles.bounds import LONGEST_NAME
+from celeriac.roles.bounds import NAME
 from celeriac.schedules.expressions import Expression, parse
 
 Kind = Literal["task", "pass", "sweep"]
@@ -66,9 +66,8 @@ class Entry:
             raise ConfigurationError(f"schedule {self.name!r}: with misfire='skip' give misfire_grace at least 1 s")
 
     def check_name(self) -> None:
-        if not (self.name.isprintable() and 0 < len(self.name) <= LONGEST_NAME):
-            right = f"1 to {LONGEST_NAME} printable characters"
-            raise ConfigurationError(f"schedule {self.name!r:.100}: give a name of {right}")
+        if not NAME.fits(self.name):
+            raise ConfigurationError(f"schedule {self.name!r:.100}: give a name of {NAME.right}")
 
     def declared(self) -> dict[str, Any]:
         """Return the beat config's values of the fields that an operator may change."""

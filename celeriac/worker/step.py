@@ -18,6 +18,7 @@ from celery.worker.state import maybe_shutdown
 from celeriac import above, logged
 from celeriac.counters import COUNTERS
 from celeriac.errors import ConfigurationError
+from celeriac.roles.bounds import NAME
 from celeriac.roles.declare import Roles
 from celeriac.roles.role import Role
 from celeriac.run import descriptors, shared
@@ -64,7 +65,7 @@ class LifelineStep(bootsteps.StartStopStep):
         shared.replace_idle(on=False)
         shared.name_node(worker.hostname)
         served = worker.app.roles.of_queues(set(worker.app.amqp.queues.consume_from))
-        shared.name_worker(worker.app.settings.worker_id or shared.fresh_name(_declared(served)))
+        shared.name_worker(_named(worker.app.settings.worker_id) or shared.fresh_name(_declared(served)))
         if threading.current_thread() is threading.main_thread():
             if raised := descriptors.allow(pools.files(int(worker.concurrency or 1))):
                 logger.info("Open files: up to %d, for its slots; the soft limit was %d", *reversed(raised))
@@ -149,6 +150,13 @@ def warn_of_queues(roles: Roles, consumed: set[str]) -> None:
         logger.warning(
             "No task of this code has the queue %s: there are %s", ", ".join(unknown), ", ".join(sorted(known))
         )
+
+
+def _named(worker_id: str | None) -> str | None:
+    """Return the worker's name in SQL, if it was given one. Raises ConfigurationError."""
+    if worker_id is not None and not NAME.fits(worker_id):
+        raise ConfigurationError(f"WORKER_ID={worker_id!r:.100}: give {NAME.right}")
+    return worker_id
 
 
 def _declared(served: Iterable[Role]) -> list[str]:

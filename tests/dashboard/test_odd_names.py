@@ -2,39 +2,22 @@
 
 from __future__ import annotations
 
-import html
-from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
 import pytest
-from click.testing import CliRunner
 
-from celeriac.cli import within_celery
+from celeriac.dashboard.address import path_to
 from celeriac.errors import BadArguments
+from tests.dashboard.odd import IDS, api, command
 from tests.dashboard.site import Site
-
-ODD = (
-    "order/17", "a/b/c", "/begins", "ends/", "tasks/history", "why", "counts", "100%", "%2F", "a%20b", "a b", " a ",
-    "a+b", "a?b=c", "a#b", "a&b", "-dash", "--yes", "007", "-1", "1.0", "id=x", "ü–ß", "it's \"quoted\"", "line\nbreak",
-    "back\\slash",     "x" * 1000,
-)  # fmt: skip
-
-
-def command(site: Site, *arguments: object) -> Any:
-    return CliRunner().invoke(within_celery, [str(a) for a in arguments], obj=SimpleNamespace(app=site.app))
-
-
-def api(site: Site, method: str, path: str, **given: Any) -> Any:
-    bearer = {"Authorization": f"Bearer {site.tokens['admin']}"}
-    return site.http.request(method, f"http://{site.host}/api/{path}", headers=bearer, **given)
 
 
 def status(site: Site, row: int) -> Any:
     return site.rows.one("SELECT status FROM worker_tasks WHERE id = :row", row=row)
 
 
-@pytest.mark.parametrize("name", ODD, ids=lambda name: name[:20])
+@pytest.mark.parametrize("name", IDS, ids=lambda name: name[:20])
 def test_an_odd_id_is_the_same_task_on_every_surface(site: Site, name: str) -> None:
     made = site.app.send_task("crawl", [1], task_id=name)
     assert made.id == name
@@ -47,13 +30,13 @@ def test_an_odd_id_is_the_same_task_on_every_surface(site: Site, name: str) -> N
     assert (sent.status_code, sent.json()["id"]) == (200, made.row_id), sent.text
 
     assert site.app.why(name).task["id"] == made.row_id
-    for way in {f"task_id={name}", *([name] if name != "counts" else [])}:
+    for way in {f"task_id={name}", *([name] if name not in ("counts", ".", "..") else [])}:
         at = f"tasks/{quote(way, safe='')}"
         found = api(site, "GET", at)
         assert (found.status_code, found.json().get("id")) == (200, made.row_id), (way, found.text)
         assert api(site, "GET", f"{at}/why").json()["task"]["id"] == made.row_id, way
         assert api(site, "GET", f"v1/{at}/history").json()["task"]["task_id"] == name, way
-        page = site.get(f"tasks/{quote(way, safe='')}", "admin")
+        page = site.get(path_to("tasks", way), "admin")
         assert (page.status_code, page.headers["location"].rpartition("/")[2]) == (303, str(made.row_id)), way
     shown = command(site, "tasks", "show", "--json", f"task_id={name}")
     assert shown.exit_code == 0, shown.output
@@ -122,27 +105,6 @@ def test_a_revoke_takes_results_and_refuses_what_names_no_task(site: Site) -> No
     for act in (site.app.cancel, site.app.hasten):
         with pytest.raises(BadArguments, match="give a task_id, a text"):
             act(7)
-
-
-#: Names have no ends of spaces, and no lines.
-NAMES = [name for name in ODD if name == name.strip() and name.isprintable() and len(name) < 200]
-
-
-@pytest.mark.parametrize("name", NAMES, ids=lambda name: name[:20])
-def test_an_odd_name_is_the_same_account_on_every_surface(site: Site, name: str) -> None:
-    made = site.app.send_task("crawl", [1], account=name)
-    quoted = quote(name, safe="")
-    assert site.rows("SELECT id FROM worker_tasks WHERE account = :name", name=name) == [(made.row_id,)]
-    sent = site.rows("SELECT id FROM celeriac.enqueue('crawl', '{\"store_id\": 1}', account => :name)", name=name)
-    assert [one["id"] for one in api(site, "GET", f"tasks?account={quoted}").json()["tasks"]] == [
-        *(row for (row,) in sent), made.row_id
-    ]  # fmt: skip
-    assert command(site, "accounts", "pause", "--", name).exit_code == 0
-    assert api(site, "GET", f"accounts/{quoted}").json()["paused"] is True
-    assert site.post(f"resume-account/{quoted}", "admin").status_code == 303
-    assert site.rows("SELECT account, paused FROM celeriac.account_policies") == [(name, False)]
-    assert name in html.unescape(site.html(f"accounts/{quoted}"))
-    assert command(site, "accounts", "show", "--json", "--", name).exit_code == 0
 
 
 @pytest.mark.parametrize("name", ["anna/berlin", "100%", "a b", "%2F"])

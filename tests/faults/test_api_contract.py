@@ -55,9 +55,9 @@ BEYOND_A_SCHEMA = {
     r"give an instant within the years 1 to 9999": "no schema bounds a date",
     r"^cron_expression=": "cron is a language of its own",
     r"^rate_limit=.*from one a year to": "it is bounded as a quotient",
-    r"^name=.*printable characters": "no schema says which characters print",
+    r"printable characters without a space at an end": "no schema says which characters print",
     r"^timezone=": "time zones are what the server's tz database has",
-    r"at most 1000 bytes of text": "maxLength counts characters, Postgres bytes",
+    r"a text of at most 1000 bytes": "maxLength counts characters, Postgres bytes",
     r"\d+ bytes, the limit is": "no schema bounds the size of any JSON",
     r"a NUL character .*, which Postgres does not store": "no schema describes texts within any JSON",
 }

@@ -7,7 +7,6 @@ process down. A retry without an error, by which a handler waits for something, 
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,6 +18,7 @@ from sqlalchemy import Connection, Row, text
 from celeriac.insights.why.spans import span
 from celeriac.store.alike import pattern_of
 from celeriac.store.quoted import quoted
+from celeriac.store.shell import argument, word
 
 #: Kinds of events by which an attempt failed.
 KINDS = ("retry", "retry_round", "timeout", "failed", "worker_lost")
@@ -194,9 +194,9 @@ class Burning:
 
     @property
     def cure(self) -> str:
-        role = shlex.quote(self.role)
+        role = argument(self.role)
         return (
-            f"`celeriac failures list --role {role} --since 3600` groups what was given up; "
+            f"`celeriac failures list --role {word(self.role)} --since 3600` groups what was given up; "
             f"`celeriac roles pause {role}` keeps attempts from being used up until it is mended, "
             f"then `celeriac roles resume {role}`"
         )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -11,6 +10,7 @@ from sqlalchemy import Connection, text
 from celeriac.insights.failures.burning import FEW, KINDS, MOST, OVER
 from celeriac.store.alike import pattern_of
 from celeriac.store.quoted import quoted
+from celeriac.store.shell import argument
 
 #: So many failed attempts of a role are looked up for their accounts, and so many of its newest successes are read; of
 #: so many roles, those with most failed attempts.
@@ -94,7 +94,7 @@ class FailingAccount:
 
     @property
     def cure(self) -> str:
-        account = shlex.quote(self.account)
+        account = argument(self.account)
         return (
             f"`celeriac accounts pause {account}` keeps its attempts from being used up until its endpoint is mended, "
             f"then `celeriac accounts resume {account}`"

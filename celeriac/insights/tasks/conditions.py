@@ -35,7 +35,10 @@ CONDITIONS: Final = (
         "waits_for IS NOT DISTINCT FROM nullif({}, 'nothing')",
     ),
     Condition("priority", "priority", "50.., ..10, 50..70, or one number.", "int4range({}) @> priority"),
-    Condition("schedule", "schedule", "Made by this schedule's ticks.", "starts_with(task_id, {} || '@')"),
+    Condition(
+        "schedule", "schedule", "Made by this schedule's ticks.",
+        "starts_with(task_id, {0} || '@') AND strpos(substr(task_id, length({0}) + 2), '@') = 0",
+    ),
     Condition("error", "error", "Whose last error has this in it.", "strpos(error_message, {}) > 0"),
     Condition(
         "newer_than", "newer", "Enqueued at most so many seconds ago.",

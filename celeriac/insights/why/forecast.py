@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import shlex
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from celeriac.insights.why.checks import Reason
 from celeriac.insights.why.situation import Situation, is_stale
 from celeriac.insights.why.spans import span
+from celeriac.store.shell import argument, word
 from celeriac.store.states import RUNNING
 
 
@@ -28,7 +28,7 @@ _NEXT: dict[Reason, str] = {
     "role_unknown": f"a worker or beat whose code declares the role{_RENAMED}",
     "role_paused": "somebody to resume its role: celeriac roles resume {role}",
     "account_paused": "somebody to resume its account: celeriac accounts resume {account}",
-    "account_cap": "a task of its account to end, or a higher cap: celeriac accounts set {account} --cap N",
+    "account_cap": "a task of its account to end, or a higher cap: celeriac accounts set --cap N {account}",
     "members": "the last of its members to finish",
     "redis_away": "Redis",
     "no_worker": f"a worker: celery worker -Q {{queue}}{_RENAMED}",
@@ -42,8 +42,10 @@ def forecast(s: Situation, reason: Reason) -> Forecast:
     """Return the forecast of an unfinished task that has not begun."""
     if reason in _WHEN:
         return _WHEN[reason](s)
-    names = {"role": s.task["role"], "account": s.task["account"], "queue": s.of.queue}
-    following = _NEXT[reason].format_map({name: shlex.quote(value) for name, value in names.items()})
+    names = {
+        "role": argument(s.task["role"]), "account": argument(s.task["account"]), "queue": word(s.of.queue),
+    }  # fmt: skip
+    following = _NEXT[reason].format_map(names)
     return Forecast(None, "unknown, because nobody knows when that will be", following)
 
 

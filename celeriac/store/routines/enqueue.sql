@@ -130,7 +130,7 @@ BEGIN
     task.max_retries := coalesce(enqueue.max_retries, (rule ->> 'max_retries')::integer);
     task.scheduled_for := coalesce(enqueue.scheduled_for, statement_timestamp());
     PERFORM celeriac.fits(task.role, octet_length(k.given) <= 1000, k.option, k.given,
-        'Give a text of at most 1000 bytes.')
+        'Give a text of at most 1000 bytes without NUL.')
     FROM (VALUES ('account', task.account), ('lock_key', task.lock_key), ('unique_key', task.unique_key),
         ('task_id', task.task_id), ('enqueued_by', task.enqueued_by)) AS k (option, given);
     PERFORM celeriac.fits(task.role, task.task_id <> '', 'task_id', '', 'Give a text that is not empty, or none.');
