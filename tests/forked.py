@@ -1,7 +1,8 @@
 """Python programs as processes of their own, forked from one that has imported what they all need.
 
 A worker's imports cost more than most of what tests have it do. The programs themselves, and all that reads the
-environment, are imported by the fork. Commands that are tested as they are written (`tests/deploy`) are executed.
+environment, are imported by the fork. Of the commands that are tested as they are written (`tests/deploy`), those that
+are more than one Python are executed: make's, a whole stack's, those of docker-compose.yml.
 """
 
 from __future__ import annotations

@@ -16,10 +16,12 @@ from tests.api.server import Api, problem, serving
 from tests.conftest import Servers
 
 
-@pytest.fixture
-def broken(servers: Servers, template: str, tmp_path: Path) -> Iterator[tuple[Api, Path, str]]:
+@pytest.fixture(scope="module")
+def broken(
+    servers: Servers, template: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[Api, Path, str]]:
     """The server, its log, and the name of its database."""
-    log = tmp_path / "log"
+    log = tmp_path_factory.mktemp("broken") / "log"
     with servers.cloned(template) as url, serving(url, servers.redis_url, log, app="tests.api.broken") as api:
         yield api, log, str(make_url(url).database)
 
@@ -42,6 +44,7 @@ def test_a_statement_that_takes_long_is_ended(broken: tuple[Api, Path, str]) -> 
 
 
 def test_while_postgres_is_away_only_the_process_is_well(broken: tuple[Api, Path, str], servers: Servers) -> None:
+    """Last: it has no database any more."""
     api, _, name = broken
     servers.execute(f"DROP DATABASE {name} WITH (FORCE)")
     answer = api.ask("GET", "/api/tasks")

@@ -8,8 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import Any
 
-import pytest
-from sqlalchemy import Connection
+from sqlalchemy import Connection, text
 
 from celeriac.api.turns import OF_ONE_THERE
 from celeriac.enqueue.insert import enqueue
@@ -28,6 +27,9 @@ WAITING = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' 
 
 TAKEN = "SELECT count(*) FROM worker_tasks WHERE unique_key = :key"
 
+#: Method, path and body.
+Call = tuple[str, str, dict[str, Any]]
+
 
 @contextmanager
 def open_transaction(api: Api) -> Iterator[Connection]:
@@ -44,38 +46,42 @@ def told_to_wait(api: Api, method: str, path: str, body: dict[str, Any]) -> None
     assert time.monotonic() - began < PATIENCE + 3
 
 
-@pytest.mark.parametrize("path", ["/api/tasks", "/api/tasks/bulk"])
-def test_an_enqueue_waits_briefly_for_somebodys_unique_key(api: Api, path: str) -> None:
-    key = "9301" if path == "/api/tasks" else "9302"
-    body = build(int(key)) if path == "/api/tasks" else {"tasks": [build(9303), build(int(key))]}
+def told_to_wait_at_once(api: Api, *calls: Call) -> None:
+    """Each of them, beside the others."""
+    with ThreadPoolExecutor(len(calls)) as callers:
+        for told in [callers.submit(told_to_wait, api, *call) for call in calls]:
+            told.result()
+
+
+def test_an_enqueue_waits_briefly_for_somebodys_unique_key(api: Api) -> None:
+    calls: dict[str, Call] = {
+        "9301": ("POST", "/api/tasks", build(9301)),
+        "9302": ("POST", "/api/tasks/bulk", {"tasks": [build(9303), build(9302)]}),
+    }
     with open_transaction(api) as connection:
-        enqueue(connection, [new_task("instasite_build", unique_key=key)])
-        told_to_wait(api, "POST", path, body)
+        enqueue(connection, [new_task("instasite_build", unique_key=key) for key in calls])
+        told_to_wait_at_once(api, *calls.values())
         assert api.rows.one(TAKEN, key="9303") == 0
-    api.post(path, body)
-    assert api.rows.one(TAKEN, key=key) == 1
+    for key, (_, path, body) in calls.items():
+        api.post(path, body)
+        assert api.rows.one(TAKEN, key=key) == 1
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body"),
-    [
-        ("POST", "/api/tasks/prioritise", {"ids": "{id}", "priority": 9}),
-        ("POST", "/api/tasks/cancel", {"ids": "{id}"}),
-        ("POST", "/api/tasks/cancel", {"filter": {"lock_key": "held for long"}, "dry_run": False}),
-    ],
-)
-def test_an_operators_change_waits_briefly_for_somebodys_row(
-    api: Api, method: str, path: str, body: dict[str, Any]
-) -> None:
-    held = task(api, lock_key="held for long")
-    body = body | ({"ids": [held]} if "ids" in body else {})
+def test_an_operators_change_waits_briefly_for_somebodys_row(api: Api) -> None:
+    held = [task(api, lock_key=f"held for long {n}") for n in range(3)]
+    calls: list[Call] = [
+        ("POST", "/api/tasks/prioritise", {"ids": held[:1], "priority": 9}),
+        ("POST", "/api/tasks/cancel", {"ids": held[1:2]}),
+        ("POST", "/api/tasks/cancel", {"filter": {"lock_key": "held for long 2"}, "dry_run": False}),
+    ]
     with open_transaction(api) as connection:
-        connection.exec_driver_sql(f"SELECT FROM celeriac.tasks WHERE id = {held} FOR UPDATE")
-        told_to_wait(api, method, path.format(id=held), body)
-    assert row(api, held, "status, priority") == ("pending", 0)
-    assert audited(api, "task", held) == []
-    assert api.ask(method, path.format(id=held), json=body).is_success
-    assert row(api, held, "status, priority") != ("pending", 0)
+        connection.execute(text("SELECT FROM celeriac.tasks WHERE id = ANY (:held) FOR UPDATE"), {"held": held})
+        told_to_wait_at_once(api, *calls)
+    for one, (method, path, body) in zip(held, calls, strict=True):
+        assert row(api, one, "status, priority") == ("pending", 0)
+        assert audited(api, "task", one) == []
+        assert api.ask(method, path, json=body).is_success
+        assert row(api, one, "status, priority") != ("pending", 0)
 
 
 def test_a_policys_change_waits_briefly_for_somebodys_row(api: Api) -> None:
@@ -111,20 +117,19 @@ def test_requests_that_wait_for_a_row_leave_room_for_others(api: Api) -> None:
         assert {answer.result().status_code for answer in asked} <= {200, 409, 503}
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "body"),
-    [("PUT", "/{id}", {"priority": 9}), ("POST", "/{id}/toggle", {"enabled": False}), ("DELETE", "/{id}", {})],
-)
-def test_a_change_of_a_schedule_waits_briefly_for_somebodys_row(
-    api: Api, method: str, path: str, body: dict[str, Any]
-) -> None:
+def test_a_change_of_a_schedule_waits_briefly_for_somebodys_row(api: Api) -> None:
     api.rows(SUBREDDIT)
-    job = api.post(JOBS, {"name": f"held {method}", "cron_expression": "@yearly", "subreddit_id": 1})
+    job = api.post(JOBS, {"name": "held", "cron_expression": "@yearly", "subreddit_id": 1})["id"]
+    calls: list[Call] = [
+        ("PUT", f"{JOBS}/{job}", {"priority": 9}), ("POST", f"{JOBS}/{job}/toggle", {"enabled": False}),
+        ("DELETE", f"{JOBS}/{job}", {}),
+    ]  # fmt: skip
     with open_transaction(api) as connection:
-        connection.exec_driver_sql(f"SELECT FROM celeriac.scheduled_jobs WHERE id = {job['id']} FOR UPDATE")
-        told_to_wait(api, method, JOBS + path.format(id=job["id"]), body)
-    assert [action for _, action, *_ in audited(api, "schedule", job["id"])] == ["create"]
-    assert api.ask(method, JOBS + path.format(id=job["id"]), json=body).is_success
+        connection.exec_driver_sql(f"SELECT FROM celeriac.scheduled_jobs WHERE id = {job} FOR UPDATE")
+        told_to_wait_at_once(api, *calls)
+    assert [action for _, action, *_ in audited(api, "schedule", job)] == ["create"]
+    for method, path, body in calls:
+        assert api.ask(method, path, json=body).is_success, path
 
 
 def test_a_new_schedule_waits_briefly_for_somebodys_of_its_name(api: Api) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,9 +11,10 @@ from playwright.sync_api import Browser, BrowserContext, Page, sync_playwright
 
 from celeriac.dashboard import reading
 from tasks.chromium import FLAGS
-from tests.conftest import Servers
+from tests.conftest import Servers, Stock
 from tests.dashboard.site import Served, Site, furnish
 from tests.dashboard.stack import Stack
+from tests.matrix.pooled import through
 
 
 @pytest.fixture(scope="session")
@@ -26,12 +27,45 @@ def served(servers: Servers) -> Iterator[Served]:
 
 @pytest.fixture
 def site(served: Served, database_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    """What is read is told to nobody else, as tests are quicker than it would be forgotten."""
-    monkeypatch.setattr(reading, "SERVES", -1.0)
-    monkeypatch.setattr(reading, "TIMES", 0.0)
+    forgetful(monkeypatch)
     site = Site(served, database_url)
     yield site
     site.close()
+
+
+def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is read is told to nobody else, as tests are quicker than it would be forgotten."""
+    monkeypatch.setattr(reading, "SERVES", -1.0)
+    monkeypatch.setattr(reading, "TIMES", 0.0)
+
+
+@pytest.fixture(scope="module")
+def of_module(served: Served, stock: Stock) -> Iterator[Site]:
+    with stock.taken() as clean, closing(Site(served, through(clean.url))) as site:
+        yield site
+
+
+@pytest.fixture(scope="module")
+def furnished_of_module(served: Served, stock: Stock) -> Iterator[Site]:
+    with stock.taken() as clean, closing(Site(served, through(clean.url))) as site:
+        site.ids = furnish(site)
+        yield site
+
+
+@pytest.fixture
+def still(of_module: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """One site for all tests of a module that change nothing, or nothing that another looks at."""
+    forgetful(monkeypatch)
+    of_module.show()
+    return of_module
+
+
+@pytest.fixture
+def full(furnished_of_module: Site, monkeypatch: pytest.MonkeyPatch) -> Site:
+    """The same, with something of everything; its `ids` are those of tasks."""
+    forgetful(monkeypatch)
+    furnished_of_module.show()
+    return furnished_of_module
 
 
 @pytest.fixture

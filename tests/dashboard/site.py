@@ -72,31 +72,37 @@ class Site:
 
     def __init__(self, served: Served, database_url: str) -> None:
         self.app, self.rows = served.app, Rows(database_url)
-        self.app.__dict__["database"] = Database(database_url, pool_size=20)
-        for made_of_another in ("by_name", "clocks", "enqueuer"):
-            self.app.__dict__.pop(made_of_another, None)
-        self.app.register_roles()
+        self.database = Database(database_url, pool_size=20)
         self.reading = served.state.site.reading
-        self.reading.forget()
+        self.show()
+        self.app.register_roles()
         self.host = f"127.0.0.1:{served.port}"
         self.url = f"http://{self.host}/admin"
         self.tokens = {scope: self.token(scope, scope) for scope in ("read", "operate", "admin")}
         self.sessions: dict[str, str] = {}
-        self.http = httpx.Client(base_url=self.url, timeout=30)
+        self.ids: dict[str, int] = {}
+        self.http = httpx.Client(base_url=self.url, timeout=30, verify=False)  # authorities would be read each time
+
+    def show(self) -> None:
+        """From here on the server looks at this one's database."""
+        self.app.__dict__["database"] = self.database
+        for made_of_another in ("by_name", "clocks", "enqueuer"):
+            self.app.__dict__.pop(made_of_another, None)
+        self.reading.forget()
 
     def close(self) -> None:
         self.http.close()
         self.rows.close()
-        self.app.database.dispose()
+        self.database.dispose()
 
     def token(self, name: str, *scopes: str) -> str:
-        with self.app.database.transaction() as connection:
+        with self.database.transaction() as connection:
             return tokens.create(connection, name, scopes, by="test")
 
     def session(self, scope: str) -> str:
         """Of whoever has signed in with that token."""
         if scope not in self.sessions:
-            self.sessions[scope] = signed_in(self.app.database, self.tokens[scope])
+            self.sessions[scope] = signed_in(self.database, self.tokens[scope])
         return self.sessions[scope]
 
     def ask(self, method: str, path: str, scope: str | None = "admin", **given: Any) -> httpx.Response:

@@ -235,10 +235,10 @@ def test_an_alert_is_silenced_and_told_again(site: Site) -> None:
         ("alerts/silence", {"name": "queue_depth", "subject": "crawl", "span": "9" * 15 + "d"}),
     ],
 )  # fmt: skip
-def test_nonsense_in_a_form_is_refused(site: Site, path: str, fields: dict[str, str]) -> None:
-    answer = site.post(path, "admin", **fields)
+def test_nonsense_in_a_form_is_refused(still: Site, path: str, fields: dict[str, str]) -> None:
+    answer = still.post(path, "admin", **fields)
     assert answer.status_code < 500, answer.text
-    assert site.rows("SELECT * FROM celeriac.audit") == []
+    assert still.rows("SELECT * FROM celeriac.audit") == []
 
 
 def test_the_trail_is_narrowed_by_anything_and_is_a_file(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,6 @@ from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
-import httpx
 import pytest
 from click.testing import CliRunner
 
@@ -21,6 +20,12 @@ from tests.api.works import task
 from tests.dashboard.site import Site, worker
 
 EVIL = 'it\'s a \\ "key"; DROP 7%'
+
+
+@pytest.fixture
+def site(still: Site) -> Site:
+    """One for all: what these tests enqueue, no other looks at."""
+    return still
 
 
 def told(site: Site, path: str, **asked: str) -> dict[str, str]:
@@ -36,7 +41,7 @@ def run(site: Site, said: dict[str, str]) -> None:
     site.rows(said["SQL"].replace(":", "\\:"))
     if "API" in said:
         headers = {"Authorization": f"Bearer {site.tokens['read']}"}
-        answer = httpx.get(f"http://{site.host}{said['API']}", headers=headers)
+        answer = site.http.get(f"http://{site.host}{said['API']}", headers=headers)
         assert answer.status_code == 200, (said["API"], answer.text)
     if "CLI" in said:
         name, *arguments = shlex.split(said["CLI"])
@@ -96,7 +101,7 @@ def test_the_three_mean_the_same_tasks(site: Site) -> None:
     said = told(site, "tasks", state="failed", lock=EVIL, **{"arg.store_id": "17"})
     assert site.rows(f"SELECT id FROM ({said['SQL']}) AS told".replace(":", "\\:")) == [(mine,)]
     headers = {"Authorization": f"Bearer {site.tokens['read']}"}
-    found = httpx.get(f"http://{site.host}{said['API']}", headers=headers).json()["tasks"]
+    found = site.http.get(f"http://{site.host}{said['API']}", headers=headers).json()["tasks"]
     assert [row["id"] for row in found] == [mine]
     arguments = [*shlex.split(said["CLI"])[1:], "--json"]
     listed = CliRunner().invoke(within_celery, arguments, obj=SimpleNamespace(app=site.app)).output

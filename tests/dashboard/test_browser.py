@@ -9,7 +9,6 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from tests.api.works import row, task
-from tests.dashboard.pages import FORMS, ONE, PAGES, filled
 from tests.dashboard.site import Site, looked, worker
 
 OFF = {"java_script_enabled": False}
@@ -117,20 +116,6 @@ def test_a_theme_is_kept_by_the_server(site: Site, page: Page) -> None:
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
     expect(page).to_have_url(f"{site.url}/tasks?state=failed")
     expect(page.locator("html")).to_have_css("background-color", "rgb(13, 17, 23)")
-
-
-@pytest.mark.parametrize("page", [{"viewport": {"width": 360, "height": 700}}], indirect=True)
-def test_no_page_is_wider_than_a_small_screen(site: Site, page: Page, furnished: dict[str, int]) -> None:
-    long = task(site, "failed", "r" * 200, account="a" * 200, lock_key="k" * 200)
-    site.rows("UPDATE celeriac.history SET error_message = repeat('e', 300) WHERE id = :id", id=long)
-    worker(site, "w" * 200)
-    page.context.add_cookies([{"name": "celeriac", "value": site.session("admin"), "url": site.url}])
-    of_one = [filled(path, furnished) for path in (*ONE, *FORMS)]
-    for path in (*PAGES, *of_one, f"tasks/{long}", f"accounts/{'a' * 200}"):
-        answer = page.goto(path)
-        assert answer is not None
-        assert answer.status == 200, path
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360, path
 
 
 def test_a_bulk_goes_on_while_one_looks(site: Site, page: Page) -> None:

@@ -8,29 +8,25 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from sqlalchemy import create_engine
 
 from celeriac import local
-from celeriac.store.migrate import migrate
 from tests.dashboard.asked import why
+from tests.dashboard.relay import Relay
 from tests.dashboard.stack import SOON, Stack
 from tests.processes import until
 
 
-@pytest.fixture(scope="module")
-def postgres(tmp_path_factory: pytest.TempPathFactory) -> Iterator[local.PostgresServer]:
-    """A server of the module's own."""
-    server = local.PostgresServer(tmp_path_factory.mktemp("postgres"))
-    server.start()
-    engine = create_engine(server.url)
-    migrate(engine)
-    engine.dispose()
-    yield server
-    server.stop()
+@pytest.fixture
+def postgres(database_url: str) -> Iterator[Relay]:
+    """The way to the test's database: a server of the test's own would take longer to make than the test itself."""
+    relay = Relay(database_url)
+    relay.start()
+    yield relay
+    relay.close()
 
 
 @pytest.fixture
-def own(postgres: local.PostgresServer, valkey: local.ValkeyServer, tmp_path: Path) -> Iterator[Stack]:
+def own(postgres: Relay, valkey: local.ValkeyServer, tmp_path: Path) -> Iterator[Stack]:
     stack = Stack(postgres.url, valkey.url, tmp_path)
     with stack.ends:
         yield stack
@@ -75,7 +71,7 @@ def test_redis_that_is_away_is_why_a_task_waits(own: Stack, page: Page, valkey: 
 
 
 def test_without_postgres_what_was_read_stays_with_its_age_and_a_new_page_says_so(
-    own: Stack, page: Page, postgres: local.PostgresServer
+    own: Stack, page: Page, postgres: Relay
 ) -> None:
     task = own.app.tasks["plain"].delay().row_id
     page.goto("tasks")

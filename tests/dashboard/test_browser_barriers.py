@@ -1,16 +1,20 @@
-"""No page keeps anybody out: axe-core's rules, on every page and in every way to look at one."""
+"""Every page by its address, visited once: it opens, fits a small screen, and by axe-core's rules keeps nobody out."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from importlib.resources import files
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
-from playwright.sync_api import Browser, Page
+from playwright.sync_api import Browser, Page, expect
 
+from tests.api.works import task
+from tests.dashboard.conftest import forgetful
 from tests.dashboard.pages import FORMS, ONE, PAGES, filled
-from tests.dashboard.site import Site
+from tests.dashboard.site import Site, worker
 
 AXE = files("axe_playwright_python") / "axe.min.js"
 
@@ -47,13 +51,75 @@ RAN = """async rules => {
 OPEN = "document.querySelectorAll('details').forEach(part => { part.open = true })"
 
 
-@pytest.fixture
-def page(site: Site, browser: Browser) -> Iterator[Page]:
-    """An admin's, with axe-core in it."""
+#: All that a page tells by itself: whether it is one, and whether what others wrote has become markup.
+FACTS = """() => ({
+    title: document.title, headings: document.querySelectorAll('h1').length,
+    foreign: document.querySelectorAll('main :is(img, script, iframe)').length,
+})"""
+
+#: Pages that stand still: forms, and what is asked of what there was.
+STILL = ("sign-in", "tasks/matching", "new-", "edit-")
+
+SMALL = 360
+
+
+class Seen(NamedTuple):
+    """What one visit of a page tells: its facts, its width on a small screen, and with all open what axe-core says."""
+
+    status: int
+    facts: dict[str, Any]
+    width: int
+    barriers: list[Any]
+
+
+@pytest.fixture(scope="module")
+def seen(furnished_of_module: Site, browser: Browser) -> dict[str, Seen]:
+    """Each page by its address, once for all tests: an admin's, with something of everything, and very long names."""
+    site = furnished_of_module
+    paths = ("sign-in", *PAGES, *(filled(path, site.ids) for path in (*ONE, *FORMS)), *very_long(site))
+    with pytest.MonkeyPatch.context() as patch, admins(site, browser) as page:
+        forgetful(patch)
+        site.show()
+        return {path: visited(page, path) for path in paths}
+
+
+def very_long(site: Site) -> tuple[str, ...]:
+    """The pages of what has a name of 200 letters."""
+    long = task(site, "failed", "r" * 200, account="a" * 200, lock_key="k" * 200)
+    site.rows("UPDATE celeriac.history SET error_message = repeat('e', 300) WHERE id = :id", id=long)
+    worker(site, "w" * 200)
+    return f"tasks/{long}", f"accounts/{'a' * 200}"
+
+
+@contextmanager
+def admins(site: Site, browser: Browser) -> Iterator[Page]:
+    """A page with axe-core in it."""
     with browser.new_context(base_url=site.url + "/", bypass_csp=True) as context:
         context.add_cookies([{"name": "celeriac", "value": site.session("admin"), "url": site.url}])
         context.add_init_script(AXE.read_text())
-        yield context.new_page()
+        page = context.new_page()
+        page.on("dialog", lambda dialog: pytest.fail(f"{page.url} runs what others wrote: {dialog.message}"))
+        yield page
+
+
+def visited(page: Page, path: str) -> Seen:
+    look(page, *LOOKS["light"][:2])
+    answer = page.goto(path)
+    assert answer is not None
+    if not path.startswith(STILL):
+        expect(page.locator("#light"), path).to_have_text("live")
+    facts = page.evaluate(FACTS)
+    page.set_viewport_size({"width": SMALL, "height": 700})
+    width = page.evaluate("document.documentElement.scrollWidth")
+    look(page, *LOOKS["light"][:2])
+    page.evaluate(OPEN)
+    return Seen(answer.status, facts, width, page.evaluate(RUN, RULES))
+
+
+@pytest.fixture
+def page(site: Site, browser: Browser) -> Iterator[Page]:
+    with admins(site, browser) as page:
+        yield page
 
 
 def look(page: Page, media: dict[str, Any], size: tuple[int, int]) -> None:
@@ -84,17 +150,30 @@ def test_all_rules_are_tried(page: Page) -> None:
 
 
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize(
-    "looks",
-    [
-        pytest.param((), id="open"),
-        pytest.param(tuple(LOOKS), id="all", marks=pytest.mark.nightly("five more looks at each of forty pages")),
-    ],
-)
-def test_no_page_has_a_barrier(page: Page, furnished: dict[str, int], looks: tuple[str, ...]) -> None:
+def test_each_page_opens_by_its_address(seen: dict[str, Seen]) -> None:
+    """One heading, a title, alive, and nothing that others wrote has become markup."""
+    for path, one in seen.items():
+        assert (one.status, one.facts["headings"], one.facts["foreign"]) == (200, 1, 0), path
+        assert re.fullmatch(".+ · Celeriac", one.facts["title"]), path
+
+
+@pytest.mark.timeout(900)
+def test_no_page_is_wider_than_a_small_screen(seen: dict[str, Seen]) -> None:
+    assert {path: one.width for path, one in seen.items() if one.width > SMALL} == {}
+
+
+@pytest.mark.timeout(900)
+def test_no_page_has_a_barrier(seen: dict[str, Seen]) -> None:
+    """Wide, light and with all that opens open."""
+    assert {path: one.barriers for path, one in seen.items() if one.barriers} == {}
+
+
+@pytest.mark.nightly("five more looks at each of forty pages")
+@pytest.mark.timeout(900)
+def test_no_page_has_a_barrier_however_it_is_looked_at(page: Page, furnished: dict[str, int]) -> None:
     paths = ("sign-in", *PAGES, *(filled(path, furnished) for path in (*ONE, *FORMS)))
     found = {}
     for path in paths:
         page.goto(path)
-        found[path] = barriers(page, looks)
+        found[path] = barriers(page, LOOKS)
     assert {path: by_look for path, by_look in found.items() if by_look} == {}

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from pathlib import Path
 
 import psutil
 import pytest
@@ -30,16 +29,16 @@ LINK = re.compile(r"http://127\.0\.0\.1:\d+/admin/sign-in\?code=([\w-]{43})")
 API = f"{sys.executable} -m celery -A tasks celeriac serve"
 
 
-@pytest.fixture
-def up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> Iterator[Running]:
-    """Of a new project, on servers of its own; with what is given, on a port of its own."""
-    more, port = (f" --with '{request.param}'", str(free_port())) if hasattr(request, "param") else ("", "6002")
-    monkeypatch.chdir(tmp_path)
-    done = CliRunner().invoke(main, ["init", "shop"])
+@pytest.fixture(scope="module")
+def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
+    """Of a new project, on servers of its own, beside an API: both on ports of their own."""
+    folder = tmp_path_factory.mktemp("up")
+    done = CliRunner().invoke(main, ["init", str(folder / "shop")])
     assert done.exit_code == 0, done.output
-    up = f"cd {tmp_path / 'shop'} && exec {sys.executable} -c 'from celeriac.cli import main; main()' up{more}"
-    environ = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "CELERIAC_API_PORT": port}
-    with process(["bash", "-c", up], environ, tmp_path / "up.log", alone=True) as running:
+    celeriac = f"exec {sys.executable} -c 'from celeriac.cli import main; main()'"
+    up = f"cd {folder / 'shop'} && {celeriac} up --with 'api={API}'"
+    environ = {"PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", "CELERIAC_API_PORT": str(free_port())}
+    with process(["bash", "-c", up], environ, folder / "up.log", alone=True) as running:
         yield running
         running.process.send_signal(signal.SIGINT)
         until(lambda: running.process.poll() is not None, "the stack to end")
@@ -64,9 +63,8 @@ def test_the_link_that_celeriac_up_prints_signs_in_once(up: Running, browser: Br
     assert up.printed().count(link[1]) == 1, "no log has it"
 
 
-@pytest.mark.parametrize("up", [f"api={API}"], indirect=True)
 def test_beside_an_api_the_dashboard_has_another_port_and_ends_alone(up: Running) -> None:
-    """The command that `make up` had in 0.1.0."""
+    """The command that `make up` had in 0.1.0. Last of those that look at this stack: it ends its dashboard."""
     until(lambda: (LINK.search(up.printed()) and len(serving(up)) == 2) or up.process.poll() is not None, "both", 120)
     link = LINK.search(up.printed())
     assert link, up.printed()

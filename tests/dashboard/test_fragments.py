@@ -112,14 +112,12 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.mark.parametrize("path", ["tasks", "workers", "decisions", "roles/crawl"])
-def test_figures_read_anew_that_are_the_same_make_nothing_anew(
-    site: Site, furnished: dict[str, int], made: list[str], path: str
-) -> None:
-    looks(site, path, KNOWN)
+def test_figures_read_anew_that_are_the_same_make_nothing_anew(full: Site, made: list[str], path: str) -> None:
+    looks(full, path, KNOWN)
     first = len(made)
     assert first
-    site.reading.forget()
-    looks(site, path, KNOWN)
+    full.reading.forget()
+    looks(full, path, KNOWN)
     assert made[first:] == []
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
+import celeriac
 from celeriac.dashboard import app as dashboard
 from celeriac.dashboard.guard import PERMISSIONS, May
 from celeriac.operate.tokens import IMPLIED, READ
@@ -62,19 +63,20 @@ def test_every_route_declares_a_permission() -> None:
     assert len(posts()) > 20
 
 
-def test_a_viewer_may_do_nothing(site: Site) -> None:
+def test_a_viewer_may_do_nothing(still: Site) -> None:
     for path, needed in posts():
         if PERMISSIONS[needed] not in IMPLIED[READ]:
-            answer = site.post(path, "read")
+            answer = still.post(path, "read")
             assert answer.status_code == 403, path
             assert f"the permission {needed}" in answer.text
 
 
-def test_a_viewer_is_offered_nothing(site: Site, furnished: dict[str, int]) -> None:
-    for path in (*PAGES, *(filled(path, furnished) for path in ONE if "matching" not in path)):
-        forms = re.findall(r'<form method="post"[^>]*action="([^"]*)"', site.html(path, "read"))
+def test_a_viewer_is_offered_nothing(full: Site) -> None:
+    for path in (*PAGES, *(filled(path, full.ids) for path in ONE if "matching" not in path)):
+        text = full.html(path, "read")
+        forms = re.findall(r'<form method="post"[^>]*action="([^"]*)"', text)
         assert {form.rpartition("/")[2] for form in forms} <= {"looks", "sign-out", "retry", "mine"}, path
-        assert "<button formaction" not in site.html(path, "read")
+        assert "<button formaction" not in text
 
 
 @pytest.mark.parametrize(
@@ -85,25 +87,25 @@ def test_a_viewer_is_offered_nothing(site: Site, furnished: dict[str, int]) -> N
         {"Sec-Fetch-Site": "cross-site", "Origin": "http://127.0.0.1"},
     ],
 )  # fmt: skip
-def test_a_form_of_another_site_does_nothing(site: Site, headers: dict[str, str]) -> None:
+def test_a_form_of_another_site_does_nothing(still: Site, headers: dict[str, str]) -> None:
     for path, _ in [*posts(), ("sign-in", "")]:
-        assert site.ask("POST", path, "admin", headers=headers).status_code == 403, path
+        assert still.ask("POST", path, "admin", headers=headers).status_code == 403, path
 
 
-def test_on_plain_http_the_origin_tells(site: Site) -> None:
-    headers = {"Origin": f"http://{site.host}"}
-    assert site.ask("POST", "looks", data={"theme": "dark"}, headers=headers).status_code == 303
+def test_on_plain_http_the_origin_tells(still: Site) -> None:
+    headers = {"Origin": f"http://{still.host}"}
+    assert still.ask("POST", "looks", data={"theme": "dark"}, headers=headers).status_code == 303
 
 
-def test_without_a_session_one_is_sent_to_sign_in(site: Site) -> None:
+def test_without_a_session_one_is_sent_to_sign_in(still: Site) -> None:
     for method, route in routes():
         if permission(route) is None:
             continue
-        answer = site.ask(method, address(route), None, headers={"Sec-Fetch-Site": "same-origin"})
+        answer = still.ask(method, address(route), None, headers={"Sec-Fetch-Site": "same-origin"})
         assert answer.status_code == 303, route.path
         assert "sign-in" in answer.headers["location"], route.path
-    assert site.get("tasks.json", None).status_code == 401
-    assert site.get("tasks", None, headers={"Live": "1"}).status_code == 401
+    assert still.get("tasks.json", None).status_code == 401
+    assert still.get("tasks", None, headers={"Live": "1"}).status_code == 401
 
 
 def test_a_token_opens_a_session_and_its_revocation_ends_it(site: Site) -> None:
@@ -138,16 +140,16 @@ def test_a_session_is_not_the_token_and_ends_as_one_signs_out_or_after_its_time(
     assert site.rows.one(opened) == 1, "those that are over are gone"
 
 
-def test_a_token_that_only_enqueues_opens_no_page(site: Site) -> None:
-    answer = site.post("sign-in", None, token=site.token("submits", "submit"))
+def test_a_token_that_only_enqueues_opens_no_page(still: Site) -> None:
+    answer = still.post("sign-in", None, token=still.token("submits", "submit"))
     assert (answer.status_code, "only enqueues" in answer.text) == (403, True)
     assert "set-cookie" not in answer.headers
 
 
 @pytest.mark.parametrize("to", ["//evil.example", "https://evil.example/", "/\\evil.example", "javascript:alert(1)"])
-def test_signing_in_leads_nowhere_else(site: Site, to: str) -> None:
-    answer = site.post("sign-in", None, token=site.tokens["read"], to=to)
-    following = httpx.URL(f"{site.url}/sign-in").join(answer.headers["location"])
+def test_signing_in_leads_nowhere_else(still: Site, to: str) -> None:
+    answer = still.post("sign-in", None, token=still.tokens["read"], to=to)
+    following = httpx.URL(f"{still.url}/sign-in").join(answer.headers["location"])
     assert (following.host, following.path.startswith("/admin/")) == ("127.0.0.1", True)
 
 
@@ -177,28 +179,33 @@ def test_a_token_may_ask_so_often(site: Site, served: Served, monkeypatch: pytes
     assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
 
 
-def test_behind_a_proxy_that_ends_tls_the_session_is_of_tls(site: Site) -> None:
-    headers = {"Origin": f"https://{site.host}"}
-    answer = site.ask("POST", "sign-in", None, data={"token": site.tokens["read"]}, headers=headers)
+def test_behind_a_proxy_that_ends_tls_the_session_is_of_tls(still: Site) -> None:
+    headers = {"Origin": f"https://{still.host}"}
+    answer = still.ask("POST", "sign-in", None, data={"token": still.tokens["read"]}, headers=headers)
     cookie = answer.headers["set-cookie"]
     assert (cookie.startswith("__Host-celeriac="), "Secure" in cookie) == (True, True)
     both = cookie.partition(";")[0] + "; celeriac=old"
-    assert site.get("tasks", None, headers={"Cookie": both}).status_code == 200
-    gone = site.ask("POST", "sign-out", None, headers=headers | {"Cookie": both}).headers.get_list("set-cookie")
+    assert still.get("tasks", None, headers={"Cookie": both}).status_code == 200
+    gone = still.ask("POST", "sign-out", None, headers=headers | {"Cookie": both}).headers.get_list("set-cookie")
     assert sorted(one.partition("=")[0] for one in gone) == ["__Host-celeriac", "celeriac"]
     assert all("Max-Age=0" in one for one in gone)
 
 
-def test_a_form_is_bounded_most_of_all_that_of_signing_in(site: Site) -> None:
-    assert site.post("sign-in", None, token="x" * 5000).status_code == 413
-    assert site.post("looks", theme="x" * 5000).status_code == 303
-    assert site.post("looks", "read", theme="x" * 2**21).status_code == 413
-    many = site.post("looks", **{f"field{n}": "1" for n in range(1001)})
+def test_a_form_is_bounded_most_of_all_that_of_signing_in(still: Site) -> None:
+    assert still.post("sign-in", None, token="x" * 5000).status_code == 413
+    assert still.post("looks", theme="x" * 5000).status_code == 303
+    assert still.post("looks", "read", theme="x" * 2**21).status_code == 413
+    many = still.post("looks", **{f"field{n}": "1" for n in range(1001)})
     assert (many.status_code, "1,000 fields" in many.text) == (422, True)
 
 
-def test_what_is_answered_is_sealed(site: Site) -> None:
-    for answer in (site.get("tasks"), site.get("tasks", None), site.get("nothing"), site.post("tasks/1/retry", "read")):
+def test_what_is_answered_is_sealed(still: Site) -> None:
+    for answer in (
+        still.get("tasks"),
+        still.get("tasks", None),
+        still.get("nothing"),
+        still.post("tasks/1/retry", "read"),
+    ):
         policy = answer.headers["content-security-policy"]
         assert "default-src 'none'; script-src 'self'; style-src 'self'" in policy
         assert "frame-ancestors 'none'" in policy
@@ -227,10 +234,11 @@ def contents(site: Site) -> str:
     return hashlib.sha256(repr(found).encode()).hexdigest()
 
 
-def test_no_look_changes_anything(site: Site, furnished: dict[str, int]) -> None:
+def test_no_look_changes_anything(full: Site) -> None:
+    site = full
     site.session("admin")
     before = contents(site)
-    for path in (*PAGES, *(filled(path, furnished) for path in ONE)):
+    for path in (*PAGES, *(filled(path, site.ids) for path in ONE)):
         site.html(path)
     for method, route in routes():
         site.ask("GET", address(route))
@@ -246,6 +254,7 @@ def test_without_jinja2_the_api_serves_and_the_dashboard_says_what_to_install(
 
     from celeriac.api.server import create
 
+    monkeypatch.setattr(celeriac, "dashboard", celeriac.dashboard)  # what is imported anew is forgotten
     for name in [name for name in sys.modules if name.startswith(("celeriac.dashboard", "jinja2"))]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "jinja2", None)

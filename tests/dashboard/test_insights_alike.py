@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from celeriac.cli import within_celery
-from tests.dashboard.site import EVIL, Site, furnish
+from tests.dashboard.site import EVIL, Site
 
 Take = Callable[[Any], Any]
 
@@ -131,9 +131,9 @@ MOVES = {
 }  # fmt: skip
 
 
-@pytest.fixture
-def named(site: Site) -> Mapping[str, Any]:
-    made = furnish(site)
+@pytest.fixture(scope="module")
+def named(furnished_of_module: Site) -> Mapping[str, Any]:
+    site, made = furnished_of_module, furnished_of_module.ids
     behind = site.rows("""INSERT INTO worker_tasks (task_id, role, lock_key) VALUES ('behind', 'crawl', :key)
         RETURNING id""", key=LOCK)  # fmt: skip
     assert behind
@@ -144,8 +144,8 @@ def named(site: Site) -> Mapping[str, Any]:
 
 
 @pytest.mark.parametrize("insight", ALIKE)
-def test_page_api_and_command_line_tell_the_same(site: Site, named: Mapping[str, Any], insight: str) -> None:
-    told = ALIKE[insight]
+def test_page_api_and_command_line_tell_the_same(full: Site, named: Mapping[str, Any], insight: str) -> None:
+    site, told = full, ALIKE[insight]
     (page, of_page), (path, of_api) = told.page, told.api
     head, mark, query = page.format(**named).partition("?")
     shown = of_page(site.get(f"{head}.json{mark}{query}", "admin").json())

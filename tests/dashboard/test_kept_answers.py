@@ -31,9 +31,9 @@ def is_told_once(site: Site, path: str) -> bool:
     return (again.status_code, again.content) == (304, b"")
 
 
-def test_what_has_not_changed_is_not_sent_again(site: Site, furnished: dict[str, int]) -> None:
-    for path in (*PAGES, *(filled(path, furnished) for path in ONE)):
-        until(lambda: is_told_once(site, path), f"{path} to stay as it is", 10)  # noqa: B023
+def test_what_has_not_changed_is_not_sent_again(full: Site) -> None:
+    for path in (*PAGES, *(filled(path, full.ids) for path in ONE)):
+        until(lambda: is_told_once(full, path), f"{path} to stay as it is", 10)  # noqa: B023
 
 
 def test_all_who_look_at_once_cost_one_query(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -57,7 +57,7 @@ def test_fifty_who_look_at_the_same_second_cost_one_query(site: Site, monkeypatc
     monkeypatch.setattr(insights, "list_tasks", counted)
     headers = {"Cookie": f"celeriac={site.session('read')}", "Live": "1"}
     with ThreadPoolExecutor(50) as viewers:
-        answers = list(viewers.map(lambda _: httpx.get(f"{site.url}/tasks", headers=headers, timeout=30), range(50)))
+        answers = list(viewers.map(lambda _: site.http.get("tasks", headers=headers), range(50)))
     assert {answer.status_code for answer in answers} == {200}
     assert len(asked) == 1
 
@@ -77,7 +77,7 @@ def test_fifty_who_look_at_the_same_second_cost_one_rendering(site: Site, monkey
 
     def look(token: str, **headers: str) -> httpx.Response:
         given = {"Cookie": f"celeriac={token}", "Live": "1"} | headers
-        return httpx.get(f"{site.url}/tasks", headers=given, timeout=30)
+        return site.http.get("tasks", headers=given)
 
     first = look(site.session("read"))
     again = [look(site.session("read")) for _ in range(10)]
@@ -110,7 +110,7 @@ def test_who_looks_again_in_the_same_moment_is_answered_before_the_handler(
 
     def look(token: str, **headers: str) -> httpx.Response:
         given = {"Cookie": f"celeriac={token}", "Live": "1"} | headers
-        return httpx.get(f"{site.url}/tasks", headers=given, timeout=30)
+        return site.http.get("tasks", headers=given)
 
     first = look(site.session("admin"))
     packed, plain = (look(site.session("admin"), **{"Accept-Encoding": how}) for how in ("gzip", "identity"))
@@ -134,8 +134,8 @@ def test_nobody_is_shown_the_address_that_another_came_by(site: Site, monkeypatc
     monkeypatch.setattr(reading, "SERVES", 1e9)
     made = task(site, "pending", "crawl")
     headers = {"Cookie": f"celeriac={site.session('admin')}", "Live": "1"}
-    strange = httpx.get(f"{site.url}/tasks/{made}", headers=headers | {"Host": "elsewhere.example"}, timeout=30)
-    usual = httpx.get(f"{site.url}/tasks/{made}", headers=headers, timeout=30)
+    strange = site.http.get(f"tasks/{made}", headers=headers | {"Host": "elsewhere.example"})
+    usual = site.http.get(f"tasks/{made}", headers=headers)
     assert "elsewhere.example/api/" in strange.text
     assert "elsewhere.example" not in usual.text
     assert f"{site.host}/api/" in usual.text

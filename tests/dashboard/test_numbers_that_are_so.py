@@ -158,7 +158,12 @@ def as_number(value: Any) -> Any:
     return len(value) if isinstance(value, list) else value
 
 
-@pytest.mark.parametrize("system", SYSTEMS, ids=lambda system: system.__name__)
+NIGHTLY = pytest.mark.nightly("broken is busy with silent workers; the others have fewer rows, or older ones")
+
+
+@pytest.mark.parametrize(
+    "system", [pytest.param(one, id=one.__name__, marks=() if one is broken else NIGHTLY) for one in SYSTEMS]
+)
 def test_what_is_counted_is_what_sql_counts(site: Site, system: Any) -> None:
     system(site)
     site.reading.forget()
@@ -178,6 +183,10 @@ def test_what_is_counted_is_what_sql_counts(site: Site, system: Any) -> None:
         assert {"waiting", "task_ids", "busy", "completed_last_hour"} <= compared.keys()
 
 
+#: Else a session that is idle tells what it changed after ten seconds.
+FLUSH = "SELECT pg_stat_force_next_flush()"
+
+
 def test_a_tables_rows_follow_inserts_and_deletes(site: Site) -> None:
     """They stayed at what the last ANALYZE had found: at none, of a table that had never seen one."""
 
@@ -187,6 +196,8 @@ def test_a_tables_rows_follow_inserts_and_deletes(site: Site) -> None:
 
     insert = "INSERT INTO worker_tasks (task_id, role) SELECT gen_random_uuid(), 'resync' FROM generate_series(1, 300)"
     site.rows(insert)
+    site.rows(FLUSH)
     until(lambda: shown() == 300, "300 rows to be shown")
     site.rows("DELETE FROM worker_tasks WHERE id IN (SELECT id FROM worker_tasks LIMIT 200)")
+    site.rows(FLUSH)
     until(lambda: shown() == 100, "100 rows to be shown")

@@ -27,32 +27,39 @@ def test_each_page_of_the_navigation_is_tried() -> None:
     assert [path for pages in TABS.values() for path, _, _ in pages] == list(PAGES)
 
 
-def test_each_page_is_under_one_of_five_tabs(site: Site, furnished: dict[str, int]) -> None:
+@pytest.fixture(scope="module")
+def texts(furnished_of_module: Site) -> dict[str, str]:
+    """Each page with data, as an admin sees it, read once for all tests."""
+    site = furnished_of_module
+    site.show()
+    return {path: site.html(path) for path in (*PAGES, *(filled(path, site.ids) for path in (*ONE, *FORMS)))}
+
+
+def test_each_page_is_under_one_of_five_tabs(texts: dict[str, str]) -> None:
     assert list(TABS) == ["Now", "Tasks", "Who", "Fleet", "Record"]
-    for path in (*PAGES, *(filled(path, furnished) for path in (*ONE, *FORMS))):
-        header = site.html(path).partition("<header>")[2].partition("</header>")[0]
+    for path, text in texts.items():
+        header = text.partition("<header>")[2].partition("</header>")[0]
         tabs, _, within = header.partition('<nav class="within"')
         assert tabs.count("aria-current") == 1, path
         assert ('aria-current="page"' in within) is (path != "overview"), path
 
 
-def test_the_former_address_of_unique_keys_leads_to_them(site: Site) -> None:
+def test_the_former_address_of_unique_keys_leads_to_them(still: Site) -> None:
     for suffix in ("", ".json"):
-        answer = site.get(f"locks{suffix}?tab=unique&role=crawl")
+        answer = still.get(f"locks{suffix}?tab=unique&role=crawl")
         assert (answer.status_code, answer.headers["location"]) == (303, f"./unique-keys{suffix}?role=crawl")
 
 
 @pytest.mark.parametrize("path", PAGES)
-def test_a_page_without_data_says_so(site: Site, path: str) -> None:
-    text = site.html(path)
+def test_a_page_without_data_says_so(still: Site, path: str) -> None:
+    text = still.html(path)
     assert PAGES[path][0] in text
     assert len(headings(text)) == 1
     assert re.search(r"<title>[^<]+ · Celeriac</title>", text)
 
 
-def test_pages_with_data_show_what_others_wrote_as_text(site: Site, furnished: dict[str, int]) -> None:
-    for path in (*PAGES, *(filled(path, furnished) for path in (*ONE, *FORMS))):
-        text = site.html(path)
+def test_pages_with_data_show_what_others_wrote_as_text(texts: dict[str, str]) -> None:
+    for path, text in texts.items():
         assert "<img" not in text, path
         assert len(headings(text)) == 1, path
         assert not re.search(r' (?:style|on\w+)="', text), path
@@ -67,27 +74,27 @@ def test_pages_with_data_show_what_others_wrote_as_text(site: Site, furnished: d
             assert html.escape(EVIL).replace("&quot;", "&#34;") in text, path
 
 
-def test_a_page_as_json_is_its_insights(site: Site, furnished: dict[str, int]) -> None:
-    for path in (*PAGES, *(filled(path, furnished) for path in ONE)):
+def test_a_page_as_json_is_its_insights(full: Site) -> None:
+    for path in (*PAGES, *(filled(path, full.ids) for path in ONE)):
         head, mark, query = path.partition("?")
-        answer = site.get(f"{head}.json{mark}{query}")
+        answer = full.get(f"{head}.json{mark}{query}")
         assert answer.status_code == 200, f"{path} {answer.text[:500]}"
         assert isinstance(answer.json(), dict), path
-    tasks = site.get("tasks.json?state=failed").json()["tasks"]["items"]
-    assert [row["id"] for row in tasks] == [furnished["failed"]]
-    assert site.get("tasks", headers={"Accept": "application/json"}).json()["counts"]["failed"] == {
+    tasks = full.get("tasks.json?state=failed").json()["tasks"]["items"]
+    assert [row["id"] for row in tasks] == [full.ids["failed"]]
+    assert full.get("tasks", headers={"Accept": "application/json"}).json()["counts"]["failed"] == {
         "n": 1, "exact": True
     }  # fmt: skip
 
 
 @pytest.mark.parametrize("path", [path for path, (_, tables) in PAGES.items() if tables])
 def test_an_insight_that_takes_too_long_leaves_its_place_to_a_sentence(
-    site: Site, path: str, monkeypatch: pytest.MonkeyPatch
+    still: Site, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    site.html(path)
+    still.html(path)
     monkeypatch.setattr(reading, "TIMEOUT", 0.05)
-    with site.locked(*PAGES[path][1]):
-        text = site.html(path)
+    with still.locked(*PAGES[path][1]):
+        text = still.html(path)
     assert "was stopped. Narrow it by role or time." in text
     assert "All is well" not in text
     assert len(headings(text)) == 1
@@ -122,7 +129,8 @@ def test_times_are_told_in_one_zone_that_is_named(site: Site) -> None:
     assert "01 Jul 2026 10:00:00" in site.html(f"tasks/{made}")
 
 
-def test_files_are_kept_for_ever_and_named_by_what_is_in_them(site: Site) -> None:
+def test_files_are_kept_for_ever_and_named_by_what_is_in_them(still: Site) -> None:
+    site = still
     found = re.findall(r'(static/[\w.]+)"', site.html("tasks"))
     assert len(found) == 2
     for path in found:
@@ -139,7 +147,8 @@ def test_a_page_is_light(site: Site) -> None:
     assert int(answer.headers["content-length"]) < 15_000
 
 
-def test_what_a_page_says_of_other_surfaces_is_there(site: Site) -> None:
+def test_what_a_page_says_of_other_surfaces_is_there(still: Site) -> None:
+    site = still
     told = [one for pair in ALSO.values() for one in pair if one is not None]
     documented = httpx.get(
         f"http://{site.host}/openapi.json", headers={"Authorization": f"Bearer {site.tokens['read']}"}
@@ -149,7 +158,8 @@ def test_what_a_page_says_of_other_surfaces_is_there(site: Site) -> None:
         assert one in documented if one.startswith("/") else one in commands, one
 
 
-def test_head_is_a_page_without_its_body(site: Site) -> None:
+def test_head_is_a_page_without_its_body(still: Site) -> None:
+    site = still
     asked, whole = site.ask("HEAD", "tasks"), site.get("tasks", "admin")
     assert (asked.status_code, asked.content) == (200, b"")
     assert asked.headers["content-type"] == whole.headers["content-type"]
@@ -170,14 +180,14 @@ def test_head_is_a_page_without_its_body(site: Site) -> None:
         "failures?newer=" + "9" * 400, "audit?before=" + "9" * 30, "workflows?of=" + "9" * 30, "accounts?after=%00",
     ],
 )  # fmt: skip
-def test_what_is_nonsense_is_no_failure(site: Site, path: str) -> None:
-    answer = site.get(path)
+def test_what_is_nonsense_is_no_failure(still: Site, path: str) -> None:
+    answer = still.get(path)
     assert answer.status_code < 500, answer.text
 
 
 @pytest.mark.parametrize("task", ["9" * 30, "9" * 5000])
-def test_a_task_of_very_many_digits_is_none(site: Site, task: str) -> None:
-    assert site.get(f"tasks/{task}").status_code == 404
+def test_a_task_of_very_many_digits_is_none(still: Site, task: str) -> None:
+    assert still.get(f"tasks/{task}").status_code == 404
 
 
 def test_what_postgres_does_not_take_is_a_slip_of_who_gave_it() -> None:

@@ -91,11 +91,11 @@ def each(path: str, filled: dict[str, list[str]]) -> Iterator[str]:
 
 
 def kinds(path: str) -> tuple[str, ...]:
-    return ("", "") if "export" in path else ("", ".json")
+    return ("",) if "export" in path else ("", ".json")
 
 
-def shown(api: Api, path: str) -> str:
-    headers = {"Cookie": f"celeriac={api.session()}"} if path.startswith("/admin") else {}
+def shown(api: Api, session: str, path: str) -> str:
+    headers = {"Cookie": f"celeriac={session}"} if path.startswith("/admin") else {}
     answer = api.ask("GET", path, headers=headers, follow_redirects=True)
     assert answer.status_code in (200, 404, 422), f"{path}: {answer.status_code} {answer.text[:500]}"
     return answer.text
@@ -135,8 +135,9 @@ def test_a_secret_is_nowhere_but_in_its_row(stack: Stack, redis_url: str, listen
     worker = stack.worker("login", "celery", options=("-E",))
     tasks = enqueue(stack)
     until(lambda: len([e for e in listener.heard if e["type"] == "task-failed"]) == 4, "the failures to be told")
+    session = stack.api.session()
     for path in addresses(stack):
-        assert not is_told(shown(stack.api, path)), path
+        assert not is_told(shown(stack.api, session, path)), path
     for command in commands(stack, tasks["nobody"]):
         told = CliRunner().invoke(main, ["-A", "tests.dashboard.vault", *command])
         assert told.exit_code != 2, told.output

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import sys
 from pathlib import Path
 
@@ -17,6 +19,12 @@ PROGRAMS = {
     "celery": "-m celery",
     "docker": "-m tests.deploy.docker",
 }
+
+#: What a shell takes otherwise than as a part of a word.
+OF_SHELL = re.compile(r"[|&;<>$`\n]")
+
+#: A file as Python runs it that is given one: its folder is where modules are looked for first.
+FILE = "import runpy, sys; sys.path.insert(0, {folder!r}); runpy.run_path({file!r}, run_name='__main__')"
 
 #: Of the surroundings, what has nothing to do with what is run.
 KEPT = ("HOME", "LANG", "TMPDIR", "CI", "CHROMIUM_PATH")
@@ -44,3 +52,23 @@ def make_venv(folder: Path) -> Path:
         (programs / name).chmod(0o755)
     (programs.parent / ".ready").touch()
     return programs.parent
+
+
+def as_python(command: str) -> tuple[list[str], dict[str, str]] | None:
+    """The one Python that a shell would start by a command, as `tests.forked` takes it, and the variables set for it.
+
+    None where the command starts anything else.
+    """
+    if OF_SHELL.search(command):
+        return None
+    words, given = shlex.split(command), dict[str, str]()
+    while words and (set_first := re.fullmatch(r"([A-Z_]+)=(.*)", words[0])):
+        given[set_first[1]] = set_first[2]
+        del words[0]
+    program, *arguments = words or [""]
+    if program not in PROGRAMS or program == "docker":
+        return None
+    arguments = [*shlex.split(PROGRAMS[program]), *arguments]
+    if arguments and arguments[0].endswith(".py"):
+        arguments[:1] = ["-c", FILE.format(folder=os.path.dirname(arguments[0]), file=arguments[0])]
+    return ([sys.executable, *arguments], given) if arguments and arguments[0] in ("-m", "-c") else None

@@ -45,7 +45,8 @@ def veiled(shown: Any, name: str | None = None) -> Any:
             shown, **{one.name: _field(one.name, getattr(shown, one.name)) for one in fields(shown) if one.init}
         )
     if isinstance(shown, tuple) and hasattr(shown, "_make"):
-        return shown._make(_field(*field) for field in zip(type(shown).__match_args__, shown, strict=True))
+        row: Any = shown
+        return row._make(_field(*field) for field in zip(row.__match_args__, shown, strict=True))
     if isinstance(shown, list | tuple):
         return [veiled(one, name) for one in shown]
     return _call(shown) if isinstance(shown, bytes | bytearray | memoryview) else shown
