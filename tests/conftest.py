@@ -28,7 +28,7 @@ from celeriac.store.migrate import migrate
 from celeriac.testing.servers import Servers, memory
 from celeriac.testing.servers import servers as testing_servers
 from tests import tiers
-from tests.databases import Kept, Stock
+from tests.databases import Clean, Stock
 from tests.matrix.pooled import through
 from tests.processes import Rows
 
@@ -186,14 +186,14 @@ def stock(servers: Servers, template: str) -> Iterator[Stock]:
 
 
 @pytest.fixture
-def clean(stock: Stock) -> Iterator[Kept]:
+def clean(stock: Stock) -> Iterator[Clean]:
     """The test's database, and what puts it right afterwards."""
     with stock.taken() as kept:
         yield kept
 
 
 @pytest.fixture
-def database_url(clean: Kept) -> str:
+def database_url(clean: Clean) -> str:
     return through(clean.url)
 
 

@@ -47,7 +47,7 @@ WITH written AS (
     UNION ALL SELECT 15, xmin FROM pg_statistic WHERE starelid >= 16384
     UNION ALL SELECT 16, s.xmin FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase
     WHERE d.datname = current_database()
-), kept AS (
+), clean AS (
     SELECT row(oid, relname, relacl, reloptions, relowner, relpersistence, relhastriggers, relhasrules)::text AS said
     FROM pg_class WHERE oid >= 16384
     UNION ALL SELECT row(oid, relpages)::text FROM pg_class WHERE relkind = 'm'
@@ -57,7 +57,7 @@ WITH written AS (
     UNION ALL SELECT slot_name FROM pg_replication_slots WHERE database = current_database()
 )
 SELECT place, count(*), sum(CAST(CAST(xmin AS text) AS bigint)) FROM written GROUP BY place
-UNION ALL SELECT 0, count(*), sum(CAST(hashtext(said) AS bigint)) FROM kept ORDER BY 1
+UNION ALL SELECT 0, count(*), sum(CAST(hashtext(said) AS bigint)) FROM clean ORDER BY 1
 """
 
 #: Connections besides the one that asks.
@@ -81,7 +81,7 @@ def running() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if not thread.name.startswith(OURS)}
 
 
-class Kept:
+class Clean:
     """A database and the connection that puts it right: a superuser's, as triggers are off then."""
 
     def __init__(self, servers: Servers, template: str) -> None:
@@ -172,27 +172,27 @@ class Stock:
     def __init__(self, servers: Servers, template: str) -> None:
         self.servers, self.template = servers, template
         self.threads = ThreadPoolExecutor(2, thread_name_prefix=OURS)
-        self.kept: Kept | None = None
+        self.clean: Clean | None = None
         self.spare = self._make()
 
-    def _make(self) -> Future[Kept]:
-        return self.threads.submit(Kept, self.servers, self.template)
+    def _make(self) -> Future[Clean]:
+        return self.threads.submit(Clean, self.servers, self.template)
 
     @contextmanager
-    def taken(self) -> Iterator[Kept]:
+    def taken(self) -> Iterator[Clean]:
         """Yield a database as it was made, for one test."""
-        kept, self.kept = self.kept, None
-        if kept is None:
-            kept, self.spare = self.spare.result(), self._make()
-        kept.begin()
-        yield kept
-        if kept.put_right():
-            self.kept = kept
+        clean, self.clean = self.clean, None
+        if clean is None:
+            clean, self.spare = self.spare.result(), self._make()
+        clean.begin()
+        yield clean
+        if clean.put_right():
+            self.clean = clean
         else:
-            self.threads.submit(kept.life.close)
+            self.threads.submit(clean.life.close)
 
     def close(self) -> None:
-        for kept in (self.kept, self.spare.result()):
-            if kept is not None:
-                kept.life.close()
+        for clean in (self.clean, self.spare.result()):
+            if clean is not None:
+                clean.life.close()
         self.threads.shutdown()

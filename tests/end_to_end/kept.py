@@ -56,7 +56,7 @@ class Kept:
     def _begin(self) -> None:
         with redis.Redis.from_url(self.redis_url) as client:
             client.flushdb()
-        self.url = through(self._life.enter_context(self._stock.taken()))
+        self.url = through(self._life.enter_context(self._stock.taken()).url)
         self.rows = Rows(self.url)
         self._life.callback(self.rows.close)
         self.rows(RAN)
