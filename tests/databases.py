@@ -45,12 +45,19 @@ WITH written AS (
     UNION ALL SELECT 13, xmin FROM pg_event_trigger
     UNION ALL SELECT 14, xmin FROM pg_statistic_ext
     UNION ALL SELECT 15, xmin FROM pg_statistic WHERE starelid >= 16384
+    UNION ALL SELECT 17, xmin FROM pg_sequence
+    UNION ALL SELECT 18, xmin FROM pg_inherits
+    UNION ALL SELECT 19, xmin FROM pg_description WHERE objoid >= 16384
+    UNION ALL SELECT 20, xmin FROM pg_largeobject_metadata
+    UNION ALL SELECT 21, xmin FROM pg_publication
+    UNION ALL SELECT 22, xmin FROM pg_subscription
     UNION ALL SELECT 16, s.xmin FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase
     WHERE d.datname = current_database()
 ), clean AS (
     SELECT row(oid, relname, relacl, reloptions, relowner, relpersistence, relhastriggers, relhasrules)::text AS said
     FROM pg_class WHERE oid >= 16384
-    UNION ALL SELECT row(oid, relpages)::text FROM pg_class WHERE relkind = 'm'
+    UNION ALL SELECT row(oid, relfilenode, pg_relation_size(oid))::text FROM pg_class WHERE relkind = 'm'
+    UNION ALL SELECT row(oid, reltuples)::text FROM pg_class WHERE oid >= 16384 AND relkind = 'p'
     UNION ALL SELECT row(datacl, datconnlimit, datallowconn, datdba)::text
     FROM pg_database WHERE datname = current_database()
     UNION ALL SELECT gid FROM pg_prepared_xacts WHERE database = current_database()
@@ -63,10 +70,10 @@ UNION ALL SELECT 0, count(*), sum(CAST(hashtext(said) AS bigint)) FROM clean ORD
 #: Connections besides the one that asks.
 OTHERS = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
 
-#: Tables that hold anything, or did.
+#: Tables that hold anything, or did, or of which the planner believes so.
 USED = """
 SELECT CAST(oid AS regclass)::text FROM pg_class
-WHERE oid >= 16384 AND relkind = 'r' AND pg_relation_size(oid) > 0
+WHERE oid >= 16384 AND relkind = 'r' AND (pg_relation_size(oid) > 0 OR reltuples >= 0)
 """
 
 SEQUENCES = "SELECT format('%I.%I', schemaname, sequencename), start_value, last_value FROM pg_sequences"
@@ -139,13 +146,14 @@ class Clean:
             if self._is_used() or self._ask(LAYOUT) != self.layout:
                 return False
             self.cursor.execute("SET session_replication_role = replica")
-            if used := [str(table) for (table,) in self._ask(USED) if table not in self.seeds]:
-                self.cursor.execute(f"TRUNCATE {', '.join(used)} CASCADE")
-            for table, rows in self.seeds.items():
-                if self._rows(table) != rows:
-                    self.cursor.execute(f"TRUNCATE {table} CASCADE")
-                    self.cursor.copy_expert(f"COPY {table} FROM STDIN", StringIO(rows))
+            changed = [table for table, rows in self.seeds.items() if self._rows(table) != rows]
+            if used := [str(table) for (table,) in self._ask(USED) if table not in self.seeds or table in changed]:
+                self.cursor.execute(f"TRUNCATE {', '.join(used)}")  # by itself it refuses what a seed refers to
+            for table in changed:
+                self.cursor.copy_expert(f"COPY {table} FROM STDIN", StringIO(self.seeds[table]))
             self.cursor.execute(self.sequences)
+            # What this connection has done is told now, and not in the middle of the next test.
+            self.cursor.execute("SELECT pg_stat_force_next_flush()")
             self.cursor.execute("SELECT pg_stat_reset()")
         except psycopg2.Error:
             return False
@@ -172,7 +180,7 @@ class Stock:
     def __init__(self, servers: Servers, template: str) -> None:
         self.servers, self.template = servers, template
         self.threads = ThreadPoolExecutor(2, thread_name_prefix=OURS)
-        self.clean: Clean | None = None
+        self.kept: list[Clean] = []
         self.spare = self._make()
 
     def _make(self) -> Future[Clean]:
@@ -181,18 +189,30 @@ class Stock:
     @contextmanager
     def taken(self) -> Iterator[Clean]:
         """Yield a database as it was made, for one test."""
-        clean, self.clean = self.clean, None
-        if clean is None:
-            clean, self.spare = self.spare.result(), self._make()
+        clean = self._fresh()
         clean.begin()
-        yield clean
-        if clean.put_right():
-            self.clean = clean
-        else:
+        is_right = False
+        try:
+            yield clean
+            is_right = clean.put_right()
+        finally:
+            if is_right:
+                self.kept.append(clean)
+            else:
+                self.threads.submit(clean.life.close)
+
+    def _fresh(self) -> Clean:
+        while self.kept:
+            if (clean := self.kept.pop()).day == today():
+                return clean
             self.threads.submit(clean.life.close)
+        clean, self.spare = self.spare.result(), self._make()
+        if clean.day == today():
+            return clean
+        self.threads.submit(clean.life.close)
+        return Clean(self.servers, self.template)
 
     def close(self) -> None:
-        for clean in (self.clean, self.spare.result()):
-            if clean is not None:
-                clean.life.close()
+        for clean in (*self.kept, self.spare.result()):
+            clean.life.close()
         self.threads.shutdown()
