@@ -62,7 +62,12 @@ def test_two_releases_at_once_forwards_and_back(
     def start(release: str) -> Running:
         after = rows.one(NEWEST)
         started = worker("-c", "1", module=MODULE, RELEASE=release)
-        until(lambda: (release,) in rows(RELEASES, after=after), f"the {release} release to run something")
+
+        def has_run() -> bool:
+            old.burst()
+            return (release,) in rows(RELEASES, after=after)
+
+        until(has_run, f"the {release} release to run something")
         return started
 
     old.app.register_roles()
