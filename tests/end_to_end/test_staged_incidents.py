@@ -272,7 +272,8 @@ def test_a_worker_that_leaks(staged: Staged) -> None:
         staged.mended()
         with staged.another_worker("leaks", "-Q", "leaks", "-c", "1", **limits):
             staged.is_over("short_of_memory")
-            until(lambda: not staged.rows("SELECT FROM worker_tasks WHERE status = 'running'"), "its task to run again")
+            ended = "SELECT FROM celeriac.history WHERE role = 'leaks' AND status = 'completed'"
+            until(lambda: staged.rows(ended), "its task to run again")
 
 
 def test_a_worker_that_is_too_old(staged: Staged) -> None:
