@@ -340,7 +340,7 @@ class GreenletPool:
             try:
                 value = await awaitable
             except BaseException as error:
-                flying.is_dropped = isinstance(error, GeneratorExit)
+                flying.is_dropped = isinstance(error, GeneratorExit) and not loop_runs_here()
                 awaitable = flying.throw(error)
             else:
                 awaitable = flying.switch(value)
