@@ -27,7 +27,6 @@ from celeriac.roles.attributes import said_by
 from celeriac.roles.declare import Roles, declare
 from celeriac.roles.priorities import Order, Priorities
 from celeriac.roles.role import Role
-from celeriac.roles.routes import queue_of_key
 from celeriac.roles.rules import TICKET
 from celeriac.roles.signature import Signature
 from celeriac.run import coroutines, originals
@@ -328,12 +327,12 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         return sent
 
     def _queue_of_key(self, name: str, options: Mapping[str, Any]) -> dict[str, Any]:
-        """The queue that a call means by its routing key alone: a topic's, or the one of that name."""
+        """Return the queue that a call means by its routing key alone."""
         key, exchange = options.get("routing_key"), options.get("exchange")
         said = getattr(self.tasks.get(name), "routing_key", None)
         if not key or key in (said, self.conf.task_default_routing_key) or options.get("queue") is not None:
             return {}
-        return {"queue": queue_of_key(self.conf, key, exchange) or key}
+        return {"queue": producer.queue_of_call(self.conf, key, exchange)}
 
     def sends_straight(self) -> bool:
         """Return whether nobody has replaced or overrides a function that a call goes through on its way to its row."""

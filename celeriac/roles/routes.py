@@ -47,14 +47,15 @@ def routed(task: Task, *, by_call: bool = False) -> Route:
 def queue_of_key(conf: Any, key: Any, exchange: Any = None) -> str:
     """Return the queue of `task_queues` that a routing key leads to; nothing if it leads to none of them.
 
-    Raises ConfigurationError if it leads to several: on Celery each of them gets the message.
+    Raises ConfigurationError if it leads to several. On Celery each of them gets the message if they have one exchange;
+    if they have different ones, the exchange says which is meant.
     """
     queues = Queues(conf.task_queues).values() if key else ()
     names = {str(queue.name) for queue in queues if any(_leads(bound, key, exchange) for bound in _bindings(queue))}
     if len(names) > 1:
         raise ConfigurationError(
-            f"routing_key={key!r} leads to the queues {', '.join(sorted(names))} of task_queues, each of which "
-            "would get the message: a row is in one queue; name that, or declare a task for each"
+            f"routing_key={key!r} leads to the queues {', '.join(sorted(names))} of task_queues, and a row is in one "
+            "queue: name that (queue=…), or its exchange if they have different ones, or declare a task for each"
         )
     return next(iter(names), "")
 

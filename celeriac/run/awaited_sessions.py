@@ -44,6 +44,7 @@ def session(run: Run) -> AsyncSession:
 
         run.session_of_coroutine = AsyncSession(engine, sync_session_class=AwaitedSession)
         opened = run.opened = run.session_of_coroutine.sync_session
+        opened.task = run.task.id
         if not run.on_loop:
             opened.loop = None  # it runs for one handler at a time, and stands still in between
     return run.session_of_coroutine

@@ -15,19 +15,14 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from billiard.common import terminate_handler_fired
-
-from celeriac.errors import HandlerEnded, LeaseLost, TaskCancelled
+from celeriac.errors import HandlerEnded
 from celeriac.run import outlets
 from celeriac.run import run as running
-from celeriac.run.coroutines import GreenletExit, in_flight
+from celeriac.run.outside import is_from_outside, is_the_workers
 from celeriac.store import forks
 
 #: Signals that Celery's worker or its pool handles.
 SIGNALS = ("SIGTERM", "SIGQUIT", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
-
-#: Packages whose signal handlers are the worker's.
-WORKERS = ("billiard", "celery", "celeriac")
 
 _mask = threading.local()
 _is_registered = False
@@ -61,23 +56,6 @@ def contained(handler: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return run
-
-
-def is_from_outside(error: BaseException) -> bool:
-    """Return whether the error means more than the attempt: the process is to end, or the attempt was interrupted."""
-    if isinstance(error, SystemExit):
-        return terminate_handler_fired()
-    if isinstance(error, KeyboardInterrupt):
-        return _may_be_interrupted()
-    return isinstance(error, TaskCancelled | LeaseLost) or (isinstance(error, GreenletExit) and in_flight())
-
-
-def _may_be_interrupted() -> bool:
-    """Return whether Ctrl-C raises KeyboardInterrupt here: in no thread but the main one, and in no worker."""
-    if threading.current_thread() is not threading.main_thread():
-        return False
-    handler = signal.getsignal(signal.SIGINT)
-    return callable(handler) and not _is_the_workers(handler)
 
 
 def end(error: BaseException | None) -> None:
@@ -121,14 +99,10 @@ def _let() -> None:
 
 def _hear() -> None:
     for number in map(_number, SIGNALS):
-        if _is_the_workers(signal.getsignal(number)):
+        if is_the_workers(signal.getsignal(number)):
             signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     _let()
 
 
 def _number(name: str) -> signal.Signals:
     return signal.Signals[name]
-
-
-def _is_the_workers(handler: object) -> bool:
-    return callable(handler) and str(getattr(handler, "__module__", "")).split(".")[0] in WORKERS

@@ -22,23 +22,9 @@ from celery._state import _task_stack
 
 from celeriac.errors import ConfigurationError
 from celeriac.run import run as running
+from celeriac.run.outside import GreenletExit, greenlet, is_dropped
+from celeriac.run.outside import getcurrent as getcurrent
 from celeriac.run.run import Run
-
-try:
-    from greenlet import GreenletExit as GreenletExit
-    from greenlet import getcurrent as getcurrent
-    from greenlet import greenlet
-except ImportError:  # without the extra `asyncio` there is no asyncio pool
-
-    class greenlet:  # type: ignore[no-redef] # noqa: N801
-        """A stand-in that has no instances."""
-
-    class GreenletExit(BaseException):  # type: ignore[no-redef]
-        """A stand-in that nobody raises."""
-
-    def getcurrent() -> Any:
-        return None
-
 
 T = TypeVar("T")
 
@@ -208,10 +194,16 @@ class Awaited:
 
 
 def why_cancelled(run: Run | None, error: asyncio.CancelledError) -> BaseException:
-    """Return the error that a CancelledError leaving a handler stands for: itself, if the worker cancelled nothing."""
-    if run is not None and run.stopping is not None:
+    """Return the error that a CancelledError leaving a handler stands for: itself, if the worker cancelled nothing.
+
+    Without a run it is an error: to a caller's own loop CancelledError would say that the caller is cancelled.
+    """
+    why = "the handler's coroutine was cancelled, and not by the worker"
+    if run is None:
+        return RuntimeError(why)
+    if run.stopping is not None:
         return run.stopping
-    error.args = error.args or ("the handler's coroutine was cancelled, and not by the worker",)
+    error.args = error.args or (why,)
     return error
 
 
@@ -300,7 +292,12 @@ _RETURNED = _Ended()
 
 
 class Flying(greenlet):
-    """A greenlet for synchronous code around a coroutine. It serves one task after another."""
+    """A greenlet for synchronous code around a coroutine. It serves one task after another.
+
+    `is_dropped`: its loop has let go of it while it waited; GeneratorExit and GreenletExit are then no handler's.
+    """
+
+    is_dropped = False
 
     def run(self, job: list[Callable[[], object]]) -> None:
         """Serve jobs, lists of one function each, which is taken out: one that waits keeps nothing of the last."""
@@ -311,9 +308,9 @@ class Flying(greenlet):
 def _served(job: list[Callable[[], object]]) -> _Ended:
     try:
         job.pop()()
-    except GreenletExit:
-        raise  # it is never switched to again
     except BaseException as error:
+        if isinstance(error, GreenletExit) and is_dropped():
+            raise
         return _Ended(error)
     return _RETURNED
 
@@ -343,6 +340,7 @@ class GreenletPool:
             try:
                 value = await awaitable
             except BaseException as error:
+                flying.is_dropped = isinstance(error, GeneratorExit) and not loop_runs_here()
                 awaitable = flying.throw(error)
             else:
                 awaitable = flying.switch(value)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import time
+import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -31,13 +32,14 @@ from sqlalchemy.exc import DBAPIError
 
 from celeriac.canvas import join
 from celeriac.canvas.parts import stored_body
-from celeriac.errors import CeleriacError, LeaseLost, Snooze, TaskCancelled
+from celeriac.errors import CeleriacError, HandlerEnded, LeaseLost, Snooze, TaskCancelled
 from celeriac.roles.priorities import Priorities
 from celeriac.roles.role import Role
 from celeriac.run import children, coroutines, originals, redaction
 from celeriac.run.app import Backend, HandlerApp, TaskApp
 from celeriac.run.outcomes import described
 from celeriac.run.outlets import LINES
+from celeriac.run.outside import is_from_outside
 from celeriac.run.run import Run, enter, leave
 from celeriac.run.shared import node, worker_id
 from celeriac.store import forks
@@ -149,44 +151,71 @@ def execute(app: HandlerApp, run: Run, direct: Direct | None = None) -> None:
     if run.role.sensitive:
         run.secret = redaction.of_role(app.roles, run.role)
     try:
-        _end_attempt(app, run, direct)
-    except TaskCancelled:
-        run.cancel()
-    except LeaseLost as error:
+        ended = _attempt(app, run, direct)
+        if run.generation != forks.generation:
+            children.end(None)
         if run.outcome is None:
-            run.lose(error)
+            _conclude(app.backend, run, ended)
     except BaseException as error:
-        redaction.veil(run, error)
-        if children.is_from_outside(error):
-            raise
-        _end_for(run, error)
+        _end_attempt(app, run, error)
     finally:
         if run.logged is not None:
             coroutines.aside(run.logged.end)
         leave(run, token)
 
 
-def _end_attempt(app: HandlerApp, run: Run, direct: Direct | None) -> None:
-    """Run one attempt to its outcome. A process that a hook has forked ends here."""
-    try:
-        ended = _attempt(app, run, direct)
-    except BaseException as error:
-        if run.generation != forks.generation:
-            children.end(error)
-        raise
+def _end_attempt(app: HandlerApp, run: Run, error: BaseException) -> None:
+    """End an attempt that this has left. A process that a hook has forked ends here.
+
+    Raises it if it means more than the attempt. An interrupt may come at any time, also while another error is judged.
+    """
     if run.generation != forks.generation:
-        children.end(None)
-    if run.outcome is None:
-        _conclude(app.backend, run, ended)
+        children.end(error)
+    try:
+        if isinstance(error, TaskCancelled | LeaseLost):
+            raise error
+        redaction.veil(run, error)
+        if is_from_outside(error):
+            raise error
+        _end_for(app, run, error)
+    except TaskCancelled:
+        run.cancel()
+    except LeaseLost as lost:
+        if run.outcome is None:
+            run.lose(lost)
 
 
-def _end_for(run: Run, error: BaseException) -> None:
-    """End the attempt, if it has not ended, for what a hook, a signal's receiver or an error's own method raised."""
-    logger.error(
-        "A hook of task %s of %s, or a method of its error, raised %s", run.task.id, run.role.name, described(error)
-    )
-    if run.outcome is None:
+def _end_for(app: HandlerApp, run: Run, error: BaseException) -> None:
+    """End the attempt, if it has not ended, for what a hook, a signal's receiver or an error's own method raised.
+
+    A success whose session is open has not ended: to settle it without its writes would break what it means.
+    """
+    outcome = run.outcome
+    if outcome is not None and outcome.status == row_states.COMPLETED and not run.settled and run.opened is not None:
+        run.reopen()
+    lines, task, role = _traceback(run, error), run.task.id, run.role.name
+    if run.outcome is not None:
+        logger.error("Task %s of %s has ended, and a hook or a receiver of a signal raised:\n%s", task, role, lines)
+        return
+    logger.error("The attempt of task %s of %s was broken off before it had an outcome:\n%s", task, role, lines)
+    run.raised = run.raised or error
+    try:
+        ended = error if isinstance(error, Exception) else HandlerEnded(str(described(error)))
+        app.backend.store_result(run.task.task_id, ended, states.FAILURE, traceback=lines)
+    except BaseException as another:
+        if is_from_outside(another):
+            raise
         run.fail(error)
+
+
+def _traceback(run: Run, error: BaseException) -> str:
+    """Return the error's traceback without the secrets of its call; its own methods may raise, too."""
+    try:
+        return run.without_secrets("".join(traceback.format_exception(error)).rstrip())
+    except BaseException as unreadable:
+        if is_from_outside(unreadable):
+            raise
+        return str(described(error))
 
 
 def _attempt(app: HandlerApp, run: Run, direct: Direct | None) -> Any:

@@ -95,6 +95,14 @@ class Journal:
                     return
 
 
+def tells_of(tasks: Mapping[str, Any], role: str) -> bool:
+    """Return whether there are events of this role's tasks: not if its task has `send_events=False`."""
+    try:
+        return bool(getattr(tasks[role], "send_events", True))
+    except KeyError:
+        return True
+
+
 def ended(run: Run, seconds: float | None, secret: Sensitive | None = None) -> Event | None:
     """Return the event for a run's outcome, if that counted.
 

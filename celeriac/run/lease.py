@@ -77,6 +77,8 @@ WITH held AS MATERIALIZED (
 SELECT id FROM mine WHERE cancel_requested_at IS NOT NULL
 """)
 
+BOUNDS = text("SELECT unique_key, expires_at FROM celeriac.tasks WHERE id = :id")
+
 PROGRESS = text("""
 WITH mine AS (
     UPDATE celeriac.tickets SET heartbeat_at = clock_timestamp()
@@ -159,6 +161,12 @@ def progress(connection: Connection, task: int, token: str, value: Any) -> bool:
     """
     wanted = {"id": task, "token": token, "progress": json.dumps(value)}
     return any(connection.execute(PROGRESS, wanted).scalar_one_or_none() for _ in range(2))
+
+
+def bounds(connection: Connection, task: int) -> tuple[str | None, str | None]:
+    """Return the task's unique key and when it expires, as its row has them."""
+    row = connection.execute(BOUNDS, {"id": task}).one_or_none()
+    return (None, None) if row is None else (row.unique_key, row.expires_at and row.expires_at.isoformat())
 
 
 def running(connection: Connection, task: int, worker_id: str, pid: int) -> Started | None:

@@ -7,8 +7,9 @@ from typing import Any
 
 from celery.exceptions import TimeLimitExceeded
 
-from celeriac.errors import LeaseLost, Permanent, TaskCancelled
+from celeriac.errors import LeaseLost, Permanent
 from celeriac.roles.role import Role
+from celeriac.run.outside import is_from_outside
 from celeriac.settle.outcome import LOST, REPLACED, Outcome, Success
 from celeriac.settle.retries import Again, Attempt, Failed, after_failure, after_timeout
 from celeriac.store import states
@@ -139,9 +140,9 @@ def described(error: BaseException | None) -> str | None:
         return None
     try:
         message = str(error)
-    except (TaskCancelled, LeaseLost):
-        raise
     except BaseException as unreadable:
+        if is_from_outside(unreadable):
+            raise
         message = f"(its message cannot be read: {type(unreadable).__name__})"
     return _stored(f"{type(error).__name__}: {message}")
 

@@ -25,7 +25,6 @@ class Process:
     if TYPE_CHECKING:
         settings: Settings
         conf: Any
-        tasks: Any
 
         @property
         def database(self) -> Database: ...
@@ -81,11 +80,8 @@ class Process:
         return Journal(self._broadcast, self.settings.events_per_second)
 
     def _broadcast(self, some: Sequence[Event]) -> bool:
-        """Send events to whoever listens, but of tasks with `send_events=False`; return whether Redis took them."""
+        """Send events to whoever listens; return whether Redis took them."""
         publisher, exchange = self.publisher, self.conf.event_exchange
-        some = [one for one in some if getattr(self.tasks.get(one.get("name")), "send_events", True)]
-        if not some:
-            return True
         return publisher.is_open and publisher.broadcast(exchange, BATCH, message(some, exchange))
 
     @cached_property

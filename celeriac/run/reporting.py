@@ -106,7 +106,8 @@ def _lets_together(*loggers: logging.Logger) -> bool:
 
 def reporter(app: ReporterApp, role: Role) -> Reporter | None:
     """Return a reporter; None while nobody listens, so that a run costs nothing more."""
-    listened, logs = shared.telling(), lines.logger.isEnabledFor(logging.INFO)
+    listened = shared.telling() and journal.tells_of(app.tasks, role.name)
+    logs = lines.logger.isEnabledFor(logging.INFO)
     if listened or logs or signals.task_revoked.receivers or witnesses or signals.task_received.receivers:
         return Reporter(app, role, listened=listened, logs=logs)
     return None

@@ -172,6 +172,7 @@ class Run:
         self.refuse_session()
         if self.opened is None:
             self.opened = HandlersSession(self.database.engine)
+            self.opened.task = self.task.id
         return self.opened
 
     def refuse_session(self) -> None:

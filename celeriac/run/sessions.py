@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -9,12 +10,15 @@ from typing import Any, TypeVar
 
 from psycopg2.extensions import TRANSACTION_STATUS_IDLE, TRANSACTION_STATUS_INERROR
 from sqlalchemy import Connection, event
-from sqlalchemy.exc import SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from celeriac.errors import CeleriacError
+from celeriac.store.failures import in_a_line
 
 T = TypeVar("T")
+
+logger = logging.getLogger(__name__)
 
 #: What ends or begins a transaction in SQL; a savepoint's `ROLLBACK TO` does not.
 _ENDS = re.compile(
@@ -31,10 +35,14 @@ _EARLY = (
 
 
 class HandlersSession(Session):
-    """`self.session`: the settle commits it. `said`: whether a statement has begun its transaction on the server."""
+    """`self.session`: the settle commits it. `said`: whether a statement has begun its transaction on the server.
+
+    `task`: the id of its handler's task.
+    """
 
     is_settling = False
     said = False
+    task: int | None = None
     watched: Connection | None = None
 
     #: How its handler enters a block.
@@ -48,9 +56,15 @@ class HandlersSession(Session):
         """Rolls back what is not committed."""
         try:
             self.close()
-        except SQLAlchemyError:  # also where another thread of the handler's still uses it
-            with suppress(SQLAlchemyError):
-                self.invalidate()  # the server has rolled back, or will
+        except DBAPIError:
+            self._let_go()  # the server has rolled back, or will
+        except SQLAlchemyError as error:  # another thread of the handler's still uses it
+            logger.warning("The session of task %s is not closed in good order: %s", self.task, in_a_line(error))
+            self._let_go()
+
+    def _let_go(self) -> None:
+        with suppress(SQLAlchemyError):
+            self.invalidate()
 
     @property
     def early(self) -> str:

@@ -10,20 +10,22 @@ from dataclasses import replace
 from functools import cached_property
 from typing import Any, TypeVar
 
+from celery import current_task
 from celery.app.task import Context
 from celery.backends.base import BaseBackend
 from celery.contrib.abortable import ABORTED
 from celery.exceptions import NotRegistered
 from celery.exceptions import TimeoutError as CeleryTimeoutError
 from celery.result import GroupResult, result_from_tuple
-from celery.states import PROPAGATE_STATES, READY_STATES
+from celery.states import ALL_STATES, PROPAGATE_STATES, READY_STATES
 from celery.utils.functional import _regen
 from kombu.exceptions import EncodeError
 from kombu.utils.encoding import safe_repr
 from redis import Redis
+from sqlalchemy.exc import DBAPIError
 
 from celeriac.canvas.parts import Part, barrier_of, flattened
-from celeriac.errors import EnqueueRefused, NotSupported
+from celeriac.errors import BadValue, EnqueueRefused, NotSupported
 from celeriac.run import coroutines
 from celeriac.run import run as running
 from celeriac.run.outcomes import LONGEST_ERROR, described, storable
@@ -33,7 +35,9 @@ from celeriac.seam.poller import PATIENCE, SHORTEST, Poller, Progress
 from celeriac.settle.tombstones import Tombstone
 from celeriac.store import states
 from celeriac.store.encoding import MOST_BYTES, Unfit, encoded
+from celeriac.store.failures import is_locked
 from celeriac.store.ids import fresh_id
+from celeriac.store.patience import patient
 from celeriac.store.redact import without
 
 logger = logging.getLogger(__name__)
@@ -70,6 +74,13 @@ async def _within(seconds: float | None, awaitable: Awaitable[T]) -> T:
         raise CeleryTimeoutError("the result did not come in time") from None
 
 
+def _is_eager(request: Any) -> bool:
+    """Return whether an eager call tells this, whose task has no row; without a request the current task's counts."""
+    if request is None and current_task:
+        request = current_task.request
+    return bool(getattr(request, "is_eager", False))
+
+
 def _is_a_hooks(run: running.Run, state: str) -> bool:
     """Return whether this is a failure of `on_failure` or `on_retry`, which does not change the attempt's outcome."""
     return state == "FAILURE" and run.outcome is not None and run.outcome.status != states.COMPLETED
@@ -99,7 +110,7 @@ class RowBackend(BaseBackend):
                 results.tell(connection, task_id, state)
             return result
         if run is None or run.task.task_id != task_id:
-            if not getattr(request, "is_eager", False):
+            if task_id is not None and not _is_eager(request):
                 self._tell_of(task_id, result, state)
             return result
         if state not in ENDS:
@@ -122,15 +133,27 @@ class RowBackend(BaseBackend):
         return result
 
     def _tell_of(self, task_id: str, meta: Any, state: str) -> None:
-        """Keep a state that is told of a task by somebody else than its handler; log the first that cannot be."""
-        if state not in READY_STATES and state not in ROW_STATES:
-            told = encoded({results.STATE: state, results.STATE_META: meta}, MOST_BYTES)
-            with self.app.database.statement() as connection:
-                if results.tell_of(connection, task_id, told):
-                    return
-            why = "it has no row that is committed and unfinished"
-        else:
+        """Keep a state that is told of a task by somebody else than its handler; log the first that cannot be.
+
+        Raises BadValue for a meta that cannot be stored. Skipped while the row is locked.
+        """
+        if state in ALL_STATES:
             why = "that follows from its row"
+        else:
+            try:
+                told = encoded({results.STATE: state, results.STATE_META: meta}, MOST_BYTES)
+            except Unfit as error:
+                raise BadValue(f"task {task_id}: the meta of {state} cannot be stored: {error}") from None
+            try:
+                with patient(running.PATIENCE), self.app.database.statement() as connection:
+                    if results.tell_of(connection, task_id, told):
+                        return
+            except DBAPIError as error:
+                if not is_locked(error):
+                    raise
+                logger.warning("The state %s of task %s is not written: somebody has locked its row", state, task_id)
+                return
+            why = "it has no row that is committed and unfinished"
         level = logging.DEBUG if self.has_warned else logging.WARNING
         self.has_warned = True
         logger.log(level, "The state %s of task %s is not kept: %s", state, task_id, why)

@@ -106,7 +106,9 @@ INSTEAD: Mapping[str, str] = {
     "worker_disable_rate_limits": "limits are kept in SQL",
     "worker_soft_shutdown_timeout": _STOPS,
     "worker_enable_soft_shutdown_on_idle": _STOPS,
-    "worker_direct": "a worker's own queue would get no task: a role's `queues` name its queues",
+    "worker_direct": (
+        "no task is sent to one worker's own queue; list a role's queues in `queues=` and start workers with `-Q`"
+    ),
     "beat_schedule_filename": _SCHEDULES,
     "beat_sync_every": _SCHEDULES,
     "beat_max_loop_interval": _SCHEDULES,

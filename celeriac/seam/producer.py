@@ -19,11 +19,11 @@ from celeriac.canvas.parts import RESULTS, Part, is_uuid, part_of
 from celeriac.enqueue.calls import said_beside
 from celeriac.enqueue.intake import arguments_of, moment, new_task, other_queue
 from celeriac.enqueue.rows import NewTask, Receipt
-from celeriac.errors import BadValue, EnqueueRefused, NotReady
+from celeriac.errors import BadArguments, BadValue, ConfigurationError, EnqueueRefused, NotReady
 from celeriac.roles.bounds import is_distance
 from celeriac.roles.role import Role
 from celeriac.roles.routes import queue_of_key
-from celeriac.run import originals
+from celeriac.run import lease, originals
 from celeriac.run import run as running
 from celeriac.run.outcomes import RetryAsked
 from celeriac.seam.app import SeamApp
@@ -169,7 +169,7 @@ class RowProducer(Producer):
             asked = _retry_asked(headers, clock, args, kwargs, self._limit_of(run, args, kwargs))
             run.retry_asked = replace(asked, queue=self._queue_of_retry(run, properties))
             if run.is_retried_apart:
-                self.tasks.append(self._apart(run, args, kwargs, headers, clock, properties))
+                self.tasks.append(self._apart(run, body, headers, clock, properties))
             return
         self.bound = self.bound if bound is None else bound
         self.label = self.label or _label(run) or headers["id"]
@@ -189,15 +189,25 @@ class RowProducer(Producer):
             self.tasks = []
 
     def _apart(
-        self, run: running.Run, args: Any, kwargs: Any, headers: Mapping[str, Any], clock: Mapping[str, float],
+        self, run: running.Run, body: Any, headers: Mapping[str, Any], clock: Mapping[str, float],
         properties: Mapping[str, Any],
     ) -> NewTask:  # fmt: skip
-        """Return the next attempt as a task of its own, beside the run, which ends by what its handler returns."""
+        """Return the next attempt as a task of its own, beside the run, which ends by what its handler returns.
+
+        It is of the run's workflow, with the run's errbacks, expiry and, where arguments give it none, unique key: the
+        run's row has gone when this one comes.
+        """
+        args, kwargs, embedded = body
+        self.label = self.label or _label(run)
         said = {**properties, "is_named": False}
-        task = self._task(args, kwargs, {**headers, "id": fresh_id()}, clock, said, None)
+        part = part_of({}, {"errbacks": embedded.get("errbacks")})
+        task = self._task(args, kwargs, {**headers, "id": fresh_id()}, clock, said, part)
+        with self.app.database.statement() as connection:
+            unique_key, expires_at = lease.bounds(connection, run.task.id)
         return replace(
             task, retry_count=run.task.retry_count + 1, max_retries=run.task.max_retries, priority=run.task.priority,
-            account=run.task.account or task.account, lock_key=run.task.lock_key or task.lock_key, unique_key=None,
+            account=run.task.account or task.account, lock_key=run.task.lock_key or task.lock_key,
+            unique_key=task.unique_key or unique_key, expires_at=expires_at,
         )  # fmt: skip
 
     def _queue_of(self, role: Role, properties: Mapping[str, Any]) -> str | None:
@@ -335,8 +345,18 @@ def _queue(conf: Any, properties: Mapping[str, Any]) -> str | None:
     """Return the queue to which Celery would send it; with a topic exchange the routing key is not the queue's name."""
     if declared := properties.get("declare"):
         return str(declared[0].name)
-    key = properties.get("routing_key")
-    return queue_of_key(conf, key, properties.get("exchange")) or key
+    return queue_of_call(conf, properties.get("routing_key"), properties.get("exchange"))
+
+
+def queue_of_call(conf: Any, key: Any, exchange: Any = None) -> Any:
+    """Return the queue that a call means by its routing key: a topic's, or the one of that name.
+
+    Raises BadArguments if the key leads to several.
+    """
+    try:
+        return queue_of_key(conf, key, exchange) or key
+    except ConfigurationError as error:
+        raise BadArguments(str(error)) from None
 
 
 def _retry_asked(

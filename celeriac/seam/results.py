@@ -24,10 +24,13 @@ WITH found AS MATERIALIZED (
     SELECT unnest(ids) AS id, worker_id FROM celeriac.tickets WHERE ids && ARRAY(SELECT id FROM found)
 )
 SELECT id, task_id, CASE WHEN h.id IS NULL THEN 'pending' WHEN worker_id IS NULL THEN 'claimed' ELSE 'running' END
-    AS status, NULL AS result, error_message, NULL AS completed_at, retry_count, progress, role, args, kwargs, worker_id
+    AS status, NULL AS result, error_message, NULL AS completed_at, retry_count, progress, role, args, kwargs,
+    worker_id,
+    progress -> 'waits' = jsonb_build_array(retry_count, tries, losses, extract(epoch FROM started_at)) AS still_waits
 FROM found LEFT JOIN held h USING (id)
 UNION ALL
-SELECT id, task_id, status, result, error_message, completed_at, retry_count, progress, role, args, kwargs, worker_id
+SELECT id, task_id, status, result, error_message, completed_at, retry_count, progress, role, args, kwargs, worker_id,
+    false
 FROM celeriac.history_named(CAST(:task_ids AS text[]))
 """)
 
@@ -81,11 +84,12 @@ SELECT count(*) FROM celeriac.forget(ARRAY(
 
 TELL = text("UPDATE celeriac.tasks SET progress = CAST(:progress AS jsonb) WHERE task_id = :task_id")
 
-# What is told of a task that no process runs holds until one does.
+# What is told of a task that no process runs holds until one does: each run changes one of these at least.
 TELL_OF = text("""
 UPDATE celeriac.tasks t SET progress = CAST(:progress AS jsonb) || CASE
     WHEN EXISTS (SELECT FROM celeriac.tickets WHERE ids && ARRAY[t.id] AND worker_id IS NOT NULL)
-    THEN '{}' ELSE jsonb_build_object('waits', true) END
+    THEN '{}' ELSE jsonb_build_object(
+        'waits', jsonb_build_array(retry_count, tries, losses, extract(epoch FROM started_at))) END
 WHERE task_id = :task_id
 """)
 
@@ -193,7 +197,7 @@ def _says_itself(row: Row[Any]) -> bool:
     if not isinstance(progress, dict) or STATE not in progress:
         return False
     if WAITS in progress:
-        return row.status in (states.PENDING, states.CLAIMED) and not row.retry_count
+        return bool(row.still_waits) and row.status in (states.PENDING, states.CLAIMED)
     return row.status == states.RUNNING or (row.status == states.COMPLETED and states.STAYS in progress)
 
 

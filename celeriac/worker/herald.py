@@ -69,7 +69,7 @@ class Herald(threading.Thread):
             rows = ended.since(connection, upto, lag=LAG, most=BATCH)
             secret = redaction.of_roles(connection, {row["role"] for row in rows if row["role"]}) if rows else {}
         for row in rows:
-            if row["task_id"] is not None:
+            if row["task_id"] is not None and journal.tells_of(self.app.tasks, row["role"]):
                 self.app.journal.write(event_of(row, secret.get(row["role"])))
         self.app.journal.flush()
         self._set_upto(rows[-1]["id"] if rows else upto)

@@ -36,7 +36,7 @@ from celeriac.settle import release
 from celeriac.settle.outcome import Outcome
 from celeriac.store import look
 from celeriac.store.connections import Database
-from celeriac.store.failures import in_a_line, is_down, is_gone, is_locked, is_passing
+from celeriac.store.failures import in_a_line, is_down, is_gone, is_locked, is_passing, log_error
 from celeriac.store.patience import patient
 from celeriac.store.states import GONE
 from celeriac.version import described
@@ -160,6 +160,8 @@ class Lifeline(threading.Thread):
 
     def look(self) -> None:
         """Poll once. A lock that delays one part of it does not delay another."""
+        if self.owns_process and self.is_stopping():
+            self.left_behind.look(self.processes())
         if self.owns_process:
             self.governor.lack(self.shortage.look())
             if not self.is_stopping() and self.shortage.is_leak():
@@ -169,8 +171,6 @@ class Lifeline(threading.Thread):
         self._beat_if_due()
         if self.drain_until is None and self.is_stopping():
             self.drain()
-        if self.drain_until is not None and self.owns_process:
-            self.left_behind.look(self.processes())
         if self.drain_until is not None and time.monotonic() >= self.drain_until:
             self.hand_back_running()
         elif not shared.closed():
@@ -266,7 +266,7 @@ class Lifeline(threading.Thread):
     def _tell(self, outcome: Outcome, became: str | None) -> None:
         """Report for a process that is stopped and cannot do so itself."""
         stops.tell(self.app.tasks, outcome, became)
-        if became is not None and shared.telling():
+        if became is not None and shared.telling() and journal.tells_of(self.app.tasks, outcome.task.role):
             secret = redaction.of_name(self.app.roles, outcome.task.role)
             self.app.journal.write(journal.received(outcome.task, secret))
             self.app.journal.write(journal.stopped(outcome, became, secret))
@@ -382,7 +382,7 @@ class Lifeline(threading.Thread):
     def hand_back_running(self) -> None:
         """End the grace period: free the rows first, then end the processes; their late finish is refused."""
         for _ in range(LOOKS):
-            if not stops.hand_back(self.database, self.app.journal, self.processes()):
+            if not stops.hand_back(self.database, self.app, self.processes()):
                 break
             time.sleep(LOOK_AGAIN)  # a child may be settling a locked row; one that stays locked is rescued
         self.drain_until = time.monotonic() + self.settings.drain_grace + 1
@@ -423,12 +423,26 @@ class Lifeline(threading.Thread):
         try:
             if self.is_alive():
                 self.join(LAST_LOOK)
-            self.left_behind.part(stops=self.parted)
-            self._report_end()
+            self._report_and_part()
         finally:
             traces.keep(on=False)
             forget(self.database.url, shared.worker_id())
             self.over.set()
+
+    def spare(self) -> None:
+        """Note what is below the worker before its first task, and is none of its tasks'."""
+        if self.owns_process:
+            self.left_behind.spare(self.processes())
+
+    def _report_and_part(self) -> None:
+        """Report the end, then part from what its tasks may have started; nothing of that keeps it from its end."""
+        try:
+            self._report_end()
+        finally:
+            try:
+                self.left_behind.part(stops=self.parted)
+            except Exception as error:
+                log_error(logger, error, "What the worker leaves behind could not be looked through")
 
     def _report_end(self) -> None:
         late.finish()

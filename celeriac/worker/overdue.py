@@ -92,8 +92,9 @@ def below(pid: int) -> list[psutil.Process]:
 
 
 class LeftBehind:
-    """The processes that handlers of a worker have started, as they were seen while it drained.
+    """The processes below a worker that its tasks may have started, as they were seen as it began to drain.
 
+    What was below the worker before it took its first task, its application's and its beat's, is none of them.
     What a child of the pool started is nobody's once that child has ended.
     """
 
@@ -101,19 +102,37 @@ class LeftBehind:
     OF_PYTHON = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 
     def __init__(self) -> None:
-        self._seen: set[psutil.Process] = set()
+        self._spared: set[psutil.Process] = set()
+        self._seen: set[psutil.Process] | None = None
+        self._shares_process = False
+
+    def spare(self, pool: Collection[int]) -> None:
+        """Note what is below the worker, beside its pool, before it takes its first task."""
+        self._spared.update(process for process in below(os.getpid()) if process.pid not in pool)
 
     def look(self, pool: Collection[int]) -> None:
-        self._seen.update(process for process in below(os.getpid()) if process.pid not in pool)
+        """Look once, while the pool's children are there. `pool`: where tasks run, which may be this process."""
+        if self._seen is None:
+            self._shares_process = os.getpid() in pool
+            seen = {process for process in below(os.getpid()) if process.pid not in pool}
+            self._seen = seen - self._others()
 
     def part(self, *, stops: bool) -> None:
-        """Part from those that go on: stop them, where the tasks that started them run again, or log them."""
-        left = [process for process in self._seen if self._goes_on(process)]
+        """Part from those that go on: log them. `stops`: tasks were handed back; where they shared this process, stop
+        what is below it, since the tasks that may have started that run again.
+        """
+        stops = stops and self._shares_process
+        seen = {*(self._seen or ()), *(below(os.getpid()) if stops else ())}
+        left = [process for process in seen - self._others() if self._goes_on(process)]
         if stops:
             stop_all(left)
             return
         for process in left:
-            logger.warning("The worker ends, and %s (%d), which a handler started, goes on", *_name(process))
+            logger.warning("The worker ends, and %s (%d), which its tasks may have started, goes on", *_name(process))
+
+    def _others(self) -> set[psutil.Process]:
+        """Return what was there before the tasks, and what is below that."""
+        return {one for process in self._spared if process.is_running() for one in (process, *below(process.pid))}
 
     def _goes_on(self, process: psutil.Process) -> bool:
         try:

@@ -100,6 +100,7 @@ class LifelineStep(bootsteps.StartStopStep):
         roles = ", ".join(_declared(lifeline.served())) or "none that is declared"
         extra = logged.of("worker.started", worker=shared.worker_id(), node=shared.node(), version=__version__)
         logger.info(message, shared.worker_id(), roles, extra=extra)
+        lifeline.spare()
         threads = [
             lifeline, lifeline.governor, Watchdog(lifeline), Repairs(worker.app, lifeline.ending),
             Adopter(worker.app, lifeline.queues, lifeline.ending), Herald(worker.app, lifeline.ending),
@@ -110,6 +111,7 @@ class LifelineStep(bootsteps.StartStopStep):
             thread.start()
         self.threads = [*port, *threads]
         descriptors.note_own()
+        self._on(signals.worker_ready, lambda **_: lifeline.spare())
         self._on(signals.worker_shutting_down, lambda how=WARM, **_: lifeline.drain(at_once=how == COLD))
         self._on(signals.worker_shutdown, lambda **_: stop(lifeline))
 

@@ -29,6 +29,7 @@ from sqlalchemy import Connection
 from celeriac.insights.fleet import held
 from celeriac.insights.fleet.held import Row
 from celeriac.run import journal, outlets, shared, traces
+from celeriac.run.app import ReporterApp
 from celeriac.run.journal import Journal
 from celeriac.settle import release
 from celeriac.settle.outcome import Outcome
@@ -154,7 +155,7 @@ WHY = "its worker stopped"
 MOST = 10_000
 
 
-def hand_back(database: Database, events: Journal, processes: Iterable[int]) -> bool:
+def hand_back(database: Database, app: ReporterApp, processes: Iterable[int]) -> bool:
     """Free the tasks of this worker's tickets; return whether somebody had some of them locked."""
     me = shared.worker_id()
     rows = _known(database) if shared.telling() else []
@@ -163,7 +164,8 @@ def hand_back(database: Database, events: Journal, processes: Iterable[int]) -> 
         freed = release.release(connection, tokens, started=True, kind="handed_back", why=WHY, by=me, loss=False)
         kept = release.still_held(connection, tokens)
     waits = {task.id for task in freed if task.becomes == PENDING}
-    _tell(events, [row for row in rows if row["id"] in waits], shared.current(processes))
+    told = [row for row in rows if row["id"] in waits and journal.tells_of(app.tasks, row["role"])]
+    _tell(app.journal, told, shared.current(processes))
     return bool(kept)
 
 

@@ -29,11 +29,11 @@ DEFECTS = [
     ),
     Defect(
         "what a hook raises ends its process", "celeriac/run/execute.py",
-        "        if children.is_from_outside(error):\n            raise\n", "        raise\n",
+        "        if is_from_outside(error):\n            raise error\n", "        raise error\n",
         f"{ENDS}::test_a_hook_that_exits_is_no_loss",
     ),
     Defect(
-        "Ctrl-C of nobody ends a process", "celeriac/run/children.py",
+        "Ctrl-C of nobody ends a process", "celeriac/run/outside.py",
         "        return _may_be_interrupted()\n", "        return True\n",
         f"{ENDS}::test_an_interrupt_that_nobody_sent_is_one_failure",
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -11,11 +12,13 @@ from typing import Any
 
 import pytest
 from sqlalchemy import text
-from sqlalchemy.exc import DBAPIError
+from sqlalchemy.exc import DBAPIError, IllegalStateChangeError
 
 from celeriac import Celeriac, Permanent
-from celeriac.errors import CeleriacError
+from celeriac.errors import CeleriacError, HandlerEnded, LeaseLost, TaskCancelled
 from celeriac.run.arrive import run_ticket
+from celeriac.run.sessions import HandlersSession
+from celeriac.run.settler import Settler
 from celeriac.store.connections import Database
 from tests.postgres.stages import claimed
 from tests.processes import Rows
@@ -261,3 +264,98 @@ def test_a_retrys_arguments_are_bounded_like_a_calls(app: Celeriac, ran: Ran) ->
     big = "x" * (int(app.settings.max_argument_bytes) + 1)
     status, _, _, message = ran(lambda self: self.retry(args=[big]), max_rounds=1)
     assert (status, message.partition(":")[0]) == ("failed", "ArgumentsTooLarge")
+
+
+# -- what is raised beside the handler ---------------------------------------------------------------------------------
+
+
+def test_a_success_is_not_settled_without_what_its_handler_wrote(
+    rows: Rows, ran: Ran, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever breaks off between the handler's end and its commit."""
+    rows("CREATE TABLE mine (n int)")
+
+    def leave(*_: object) -> None:
+        sys.exit("left")
+
+    monkeypatch.setattr(Settler, "settle_with_session", leave)
+    status, losses, _, message = ran(
+        lambda self: self.session.execute(text("INSERT INTO mine VALUES (1)")) and None, max_rounds=1
+    )
+    assert (status, losses, message) == ("failed", 0, "SystemExit: left")
+    assert rows("SELECT FROM mine") == []
+
+
+@pytest.mark.parametrize(
+    ("hook", "line"),
+    [
+        ("before_start", "was broken off before it had an outcome"),
+        ("on_success", "has ended, and a hook or"),
+    ],
+)
+def test_what_a_hook_raises_is_told_with_its_traceback_and_without_secrets(
+    app: Celeriac, database: Database, rows: Rows, caplog: pytest.LogCaptureFixture, hook: str, line: str
+) -> None:
+    def leave_by_hand(*_: object) -> None:
+        sys.exit("left hunter2")
+
+    base = type("Base", (app.Task,), {hook: leave_by_hand})
+
+    @app.task(role="work", shared=False, base=base, max_rounds=1, sensitive=("password",))
+    def work(password: str) -> None: ...
+
+    app.register_roles()
+    called = work.delay("hunter2")
+    run_ticket(app, "work", *claimed(database, "work"))
+    (told,) = (message for message in caplog.messages if line in message)
+    assert ("in leave_by_hand" in told, "hunter2" in told) == (True, False)
+    if hook == "before_start":
+        kept = rows.one("SELECT result ->> 'traceback' FROM celeriac.history")
+        assert ("in leave_by_hand" in kept, "hunter2" in kept) == (True, False)
+        with pytest.raises(HandlerEnded):
+            called.get(timeout=5)
+
+
+@pytest.mark.parametrize(("interrupt", "ended"), [(TaskCancelled, (True, 0)), (LeaseLost, (False, 1))])
+def test_an_interrupt_while_a_hooks_error_is_judged_is_an_interrupt(
+    app: Celeriac, database: Database, rows: Rows, interrupt: type[BaseException], ended: tuple[bool, int]
+) -> None:
+    class Late(BaseException):
+        def __str__(self) -> str:
+            raise interrupt("meanwhile")
+
+    def leave(*_: object) -> None:
+        raise Late
+
+    @app.task(role="work", shared=False, base=type("Base", (app.Task,), {"before_start": leave}), max_rounds=1)
+    def work() -> None: ...
+
+    app.register_roles()
+    work.delay()
+    run_ticket(app, "work", *claimed(database, "work"))
+    assert rows("SELECT status = 'cancelled', losses FROM worker_tasks") == [ended]
+
+
+def test_ctrl_c_while_an_error_is_read_ends_who_runs_a_handler_outside_of_a_worker(ran: Ran) -> None:
+    def interrupted(_: object) -> str:
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        ran(raising(type("Odd", (Exception,), {"__str__": interrupted})()), max_rounds=1)
+
+
+def test_a_session_that_cannot_be_closed_is_named(
+    ran: Ran, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As where another thread of the handler's still uses it."""
+
+    def close(_: object) -> None:
+        raise IllegalStateChangeError("Method 'close()' can't be called here")
+
+    def body(self: Any) -> None:
+        self.session.execute(text("SELECT 1"))
+        raise ValueError("its own")
+
+    monkeypatch.setattr(HandlersSession, "close", close)
+    assert ran(body, max_rounds=1)[0::3] == ("failed", "ValueError: its own")
+    assert re.search(r"The session of task \d+ is not closed in good order: IllegalStateChangeError", caplog.text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -11,9 +12,12 @@ import pytest
 
 from celeriac import Celeriac
 from celeriac.enqueue.rows import Receipt
-from celeriac.run import shared
-from celeriac.worker import herald
+from celeriac.run import shared, start
+from celeriac.run.arrive import run_ticket
+from celeriac.store.connections import Database
+from celeriac.worker import herald, stops
 from celeriac.worker.herald import Herald
+from tests.postgres.stages import claimed
 from tests.processes import Rows
 
 Put = Callable[..., Receipt]
@@ -71,3 +75,32 @@ def test_a_backlog_is_told_batch_by_batch_however_long_it_is(
     rows("SELECT count(*) FROM celeriac.cancel(ARRAY(SELECT id FROM tasks), 'cancel', 'no', 'dba')")
     teller.look()
     assert len(heard) == 1200
+
+
+@pytest.mark.parametrize("name", ["silent", "mute"])
+@pytest.mark.parametrize("shadow", [None, "shown"])
+def test_nothing_is_told_of_tasks_that_send_no_events(
+    app: Celeriac, teller: Herald, heard: list[dict[str, Any]], database: Database, name: str, shadow: str | None
+) -> None:
+    """By their run, by the herald, by a worker that stops them or hands them back; under whichever name."""
+
+    @app.task(role="silent", aliases=("mute",), send_events=False, prompt=False, shared=False)
+    def silent() -> None: ...
+
+    @app.task(role="loud", prompt=False, shared=False)
+    def loud() -> None: ...
+
+    app.register_roles()
+    shown = {"shadow": shadow} if shadow else {}
+    for role in ("loud", name):
+        app.send_task(role, **shown)
+        run_ticket(app, role, *claimed(database, role))
+        app.cancel(app.send_task(role, **shown).id)
+        app.send_task(role, **shown)
+        with database.statement() as connection:
+            start.start(connection, role, *claimed(database, role), worker_id=shared.worker_id(), pid=os.getpid())
+        stops.hand_back(app.database, app, [os.getpid()])
+    teller.look()
+    assert {event["name"] for event in heard} == {shadow or "loud"}
+    kinds = ["task-received", "task-rejected", "task-revoked", "task-started", "task-succeeded"]
+    assert sorted(event["type"] for event in heard) == kinds

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -175,3 +176,63 @@ def test_a_retry_that_is_not_thrown_is_forgotten_where_its_handler_does_not_retu
     run_all(app)
     ((status, retries),) = rows("SELECT status, retry_count FROM worker_tasks")
     assert (status, retries) == (("completed", 1) if how == "thrown after all" else ("failed", 0))
+
+
+def test_a_retry_that_is_not_thrown_stays_in_its_workflow(app: Celeriac, rows: Rows) -> None:
+    """With the workflow's errbacks; what comes after its task came by that task's result."""
+    blamed: list[Any] = []
+
+    @app.task(name="mailing", bind=True, max_retries=1, shared=False, prompt=False)
+    def mailing(self: Any) -> str:
+        self.retry(exc=OSError("no"), countdown=0, throw=False)
+        return "went on"
+
+    @app.task(name="after", shared=False, prompt=False)
+    def after(result: str) -> str:
+        return result
+
+    @app.task(name="blame", shared=False, prompt=False)
+    def blame(task_id: str) -> None:
+        blamed.append(task_id)
+
+    (mailing.s().on_error(blame.si("it")) | after.s()).delay()
+    run_all(app)
+    assert rows("SELECT role, status FROM celeriac.history ORDER BY role, status") == [
+        ("after", "completed"), ("blame", "completed"), ("mailing", "completed"), ("mailing", "failed"),
+    ]  # fmt: skip
+    assert blamed == ["it"]
+    assert rows("SELECT count(DISTINCT workflow), count(workflow) FROM celeriac.history") == [(1, 4)]
+
+
+@pytest.mark.parametrize("how", ["by its role", "by its call"])
+def test_a_retry_that_is_not_thrown_keeps_the_unique_key_and_the_expiry(app: Celeriac, rows: Rows, how: str) -> None:
+    @app.task(
+        name="mailing", bind=True, max_retries=3, shared=False, prompt=False,
+        unique_by="x" if how == "by its role" else None,
+    )  # fmt: skip
+    def mailing(self: Any, x: int) -> None:
+        for _ in range(2):
+            self.retry(countdown=3600, throw=False)
+
+    def call() -> Any:
+        given = {} if how == "by its role" else {"unique_key": "x"}
+        return mailing.using(expires=7200, **given).delay(x=7)
+
+    first = call()
+    before = rows.one("SELECT expires_at FROM celeriac.tasks")
+    run_all(app)
+    ((again, expires_at),) = rows("SELECT task_id, expires_at FROM celeriac.tasks")
+    assert (again != first.id, expires_at) == (True, before)
+    assert call().id == again
+
+
+def test_a_task_s_times_are_its_row_s_and_not_its_request_s(app: Celeriac) -> None:
+    seen: list[Any] = []
+
+    @app.task(name="timed", bind=True, shared=False, prompt=False)
+    def timed(self: Any) -> None:
+        seen.append((self.request.eta, self.request.expires, self.request.stamps))
+
+    timed.apply_async(eta=datetime.now(UTC), expires=100)
+    run_all(app)
+    assert seen == [(None, None, None)]

@@ -8,16 +8,18 @@ from typing import Any
 import pytest
 from celery import chain, chord, group
 from celery.contrib.abortable import AbortableAsyncResult, AbortableTask
-from celery.exceptions import Ignore, TaskRevokedError
+from celery.exceptions import Ignore, Reject, TaskRevokedError
 from celery.exceptions import TimeoutError as CeleryTimeoutError
 from celery.result import AsyncResult, GroupResult, result_from_tuple
 from sqlalchemy import event
 
 from celeriac import Celeriac
+from celeriac.errors import BadValue
 from celeriac.run.arrive import run_ticket
 from celeriac.seam import backend, results
 from celeriac.seam.result import RowResult
-from tests.postgres.workflows import declare, run_all
+from celeriac.store.connections import Database
+from tests.postgres.workflows import declare, run_all, run_once
 from tests.processes import Rows
 
 
@@ -99,7 +101,10 @@ def test_a_state_that_somebody_else_tells_is_seen(app: Celeriac, rows: Rows) -> 
     assert result_of(app, later.id).info == [1]
 
 
-@pytest.mark.parametrize(("state", "why"), [("SENT", "it has no row"), ("SUCCESS", "that follows from its row")])
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [("SENT", "it has no row"), ("SUCCESS", "that follows"), ("RETRY", "that follows")],
+)
 def test_a_state_that_cannot_be_kept_is_named_once(
     app: Celeriac, caplog: pytest.LogCaptureFixture, state: str, why: str
 ) -> None:
@@ -348,3 +353,39 @@ def test_whoever_waits_for_a_body_hears_of_the_first_member_that_failed(app: Cel
     for awaited in (result, again):
         with pytest.raises(ValueError, match="on purpose"):
             awaited.get(timeout=1)
+
+
+def test_what_is_told_of_a_locked_task_fails_nobody(
+    app: Celeriac, rows: Rows, database: Database, caplog: pytest.LogCaptureFixture
+) -> None:
+    waiting = declare(app)["add"].delay(1, 2)
+    with database.transaction() as connection:
+        connection.exec_driver_sql("SELECT FROM celeriac.tasks FOR UPDATE")
+        app.backend.store_result(waiting.id, None, "SENT")
+    assert f"The state SENT of task {waiting.id} is not written: somebody has locked its row" in caplog.text
+    assert rows.one("SELECT progress FROM celeriac.tasks") is None
+
+
+def test_a_meta_that_cannot_be_stored_is_refused_by_its_tasks_id(app: Celeriac) -> None:
+    with pytest.raises(BadValue, match=r"task of 7: the meta of SENT cannot be stored"):
+        app.backend.store_result("of 7", float("nan"), "SENT")
+
+
+@pytest.mark.parametrize("how", ["snooze", "loss", "round", "retry"])
+def test_what_was_told_before_lasts_until_it_starts_whatever_comes_then(app: Celeriac, how: str) -> None:
+    @app.task(role="told", bind=True, shared=False, prompt=False, max_rounds=2, round_delay=100)
+    def told(self: Any) -> None:
+        if how == "snooze":
+            raise self.snooze(100)
+        if how == "retry":
+            raise self.retry(countdown=100)
+        raise Reject("again", requeue=True) if how == "loss" else ValueError("a round")
+
+    app.register_roles()
+    waiting = told.delay()
+    app.backend.store_result(waiting.id, None, "SENT")
+    assert result_of(app, waiting.id).state == "SENT"
+    run_once(app)
+    assert result_of(app, waiting.id).state == ("RETRY" if how == "retry" else "PENDING")
+    app.backend.store_result(waiting.id, None, "SENT AGAIN")
+    assert result_of(app, waiting.id).state == "SENT AGAIN"

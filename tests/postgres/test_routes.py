@@ -215,8 +215,22 @@ def test_a_key_that_leads_to_several_queues_is_refused(app: Celeriac) -> None:
     ]
     with pytest.raises(ConfigurationError, match=r"'work.high.now' leads to the queues all, high of task_queues"):
         _ = declares(app, routing_key="work.high.now").role
-    with pytest.raises(ConfigurationError, match=r"leads to the queues all, high"):
+    with pytest.raises(BadArguments, match=r"leads to the queues all, high"):
         declares(app, "called").apply_async((1,), routing_key="work.high.now")
+    with pytest.raises(BadArguments, match=r"leads to the queues all, high"):
+        app.send_task("elsewhere", (1,), routing_key="work.high.now")
+
+
+def test_a_key_of_several_exchanges_leads_to_a_queue_once_the_exchange_is_named(app: Celeriac) -> None:
+    """On Celery only the queue of that exchange gets the message."""
+    one, other = (Queue(name, Exchange(name), routing_key="new") for name in ("mails", "sms"))
+    app.conf.task_queues = [one, other, Queue("celery")]
+    with pytest.raises(BadArguments, match=r"name that .*, or its exchange if they have different ones"):
+        declares(app, "named", queues=("celery", "mails", "sms")).apply_async((1,), routing_key="new")
+    app.register_roles()
+    app.tasks["named"].apply_async((1,), routing_key="new", exchange="sms")
+    with app.database.reading() as connection:
+        assert connection.exec_driver_sql("SELECT queue FROM celeriac.tasks").scalars().all() == ["sms"]
 
 
 @pytest.mark.parametrize("queue", [Broadcast("reload"), Broadcast("reload", queue="reload", unique=True)])

@@ -103,7 +103,8 @@ def test_what_cannot_mean_anything_is_named_with_what_happens_instead(make: Make
         "max_losses",
         "task_send_sent_event=True is not used: a row says when it was enqueued, and by whom",
         "task_store_eager_result=True is not used: the result of an eager call is its caller's alone",
-        "worker_direct=True is not used: a worker's own queue would get no task: a role's `queues` name its queues",
+        "worker_direct=True is not used: no task is sent to one worker's own queue; list a role's queues in `queues=` "
+        "and start workers with `-Q`",
         "worker_max_tasks_per_child=100 counts tickets, each of which carries up to its role's chunk of tasks",
         "worker_soft_shutdown_timeout=30 is not used: every stop lets tasks end for CELERIAC_DRAIN_GRACE_MS, and hands "
         "back the rest",

@@ -71,3 +71,28 @@ def test_the_role_has_the_handlers_parameters(app: Celeriac, double: Any) -> Non
     assert declared is not None
     assert declared.signature.names == ["n"]
     assert list(inspect.signature(double.run).parameters) == ["n"]
+
+
+# -- without a row -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["directly", "eagerly"])
+def test_who_is_called_without_a_row_tells_no_database_of_its_state(app: Celeriac, how: str) -> None:
+    @app.task(role="telling", shared=False, bind=True)
+    def telling(self: Any, n: int) -> int:
+        self.update_state(state="PROGRESS", meta={"n": n})
+        if how == "eagerly":
+            self.app.backend.store_result(self.request.id, None, "SENT")
+        return n
+
+    assert (telling(7) if how == "directly" else telling.apply((7,)).get()) == 7
+
+
+@pytest.mark.parametrize("how", ["directly", "eagerly"])
+def test_a_coroutine_that_cancels_itself_does_not_cancel_its_caller(app: Celeriac, how: str) -> None:
+    @app.task(role="cancelling", shared=False)
+    async def cancelling() -> None:
+        raise asyncio.CancelledError
+
+    with pytest.raises(RuntimeError, match="the handler's coroutine was cancelled, and not by the worker"):
+        cancelling() if how == "directly" else cancelling.apply(throw=True)

@@ -12,6 +12,7 @@ import pytest
 
 from celeriac.run.coroutines import GreenletPool, _await_here, in_flight
 from celeriac.run.filler import OF_LATE, Throughput
+from celeriac.run.outside import GreenletExit, is_from_outside
 
 whose: ContextVar[int] = ContextVar("whose", default=0)
 
@@ -88,3 +89,42 @@ def test_a_pace_is_how_many_ended_a_second_of_late(rate: int) -> None:
         pace.add(1, n / rate)
     assert pace.rate(2.0) == pytest.approx(rate, rel=0.25)
     assert pace.rate(2.0 + 10 * OF_LATE) < rate / 1_000
+
+
+def test_a_task_that_raises_greenlet_exit_itself_ends_alone() -> None:
+    class Caught(Exception):
+        """Another task's end."""
+
+    def leave() -> None:
+        raise GreenletExit("its own")
+
+    def fail() -> None:
+        raise Caught
+
+    async def fly() -> None:
+        greenlets = GreenletPool()
+        with pytest.raises(GreenletExit, match="its own"):
+            await greenlets.spawn(leave)
+        with pytest.raises(Caught):
+            await greenlets.spawn(fail)
+        assert len(greenlets._idle) == 1
+
+    asyncio.run(fly())
+
+
+def test_what_a_loop_drops_means_more_than_its_task() -> None:
+    told: list[bool] = []
+
+    def waits() -> None:
+        try:
+            _await_here(asyncio.sleep(0), None)
+        except BaseException as error:
+            told.append(is_from_outside(error))
+            raise
+
+    spawned = GreenletPool().spawn(waits)
+    spawned.send(None)
+    with pytest.raises(GeneratorExit):
+        spawned.throw(GeneratorExit)
+    assert told == [True]
+    assert not is_from_outside(GeneratorExit())

@@ -91,18 +91,3 @@ def test_above_its_rate_it_leaves_tasks_out_and_says_so(caplog: pytest.LogCaptur
     assert [journal.admits() for _ in range(5)] == [True] * 3 + [False] * 2
     (said,) = caplog.messages
     assert "Events tell of 3 tasks a second and process (CELERIAC_EVENTS_PER_SECOND)" in said
-
-
-def test_nothing_is_told_of_tasks_that_send_no_events(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[str] = []
-    monkeypatch.setattr("celeriac.run.process.message", lambda some, _: told.extend(one["name"] for one in some))
-    app = Celeriac("silent", settings=Settings(redis_url="redis://nowhere.invalid/"), set_as_current=False)
-    monkeypatch.setattr(app.publisher, "broadcast", lambda *_: True)
-
-    @app.task(name="silent", send_events=False, shared=False)
-    def silent() -> None: ...
-
-    for name in ("silent", "unknown here", "silent"):
-        app.journal.write({"name": name})
-    app.journal.flush()
-    assert told == ["unknown here"]

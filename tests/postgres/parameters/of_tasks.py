@@ -143,6 +143,7 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
         "run.lease.STANDINGS": [{"tokens": [TOKEN]}],
         "run.lease.PROGRESS": [{"id": one, "token": TOKEN, "progress": "1"}],
         "run.lease.RUNNING": [w | {"id": one}],
+        "run.lease.BOUNDS": [{"id": one}],
         "run.lease.ASKED": [{"ids": running, "tokens": [TOKEN]}, {"ids": [one], "tokens": [TOKEN, *silent]}],
         "run.start.UNHEARD": [work],
         "run.start.START": [work | w | {"token": TOKEN, "again": True}],
