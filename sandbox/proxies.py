@@ -1,7 +1,7 @@
 """HTTP proxies that leave by addresses of their own: `http://127.0.0.11:<port>` asks the outside from 127.0.0.11.
 
-`leaves_by` has one leave by another address, `is_broken` answer 502. What they are asked in vain for (CONNECT) is
-refused: nothing here speaks TLS.
+`leaves_by` has one leave by another address, `is_broken` answer 502, `wants_password` 407. What they are asked
+in vain for (CONNECT) is refused: nothing here speaks TLS.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Proxy(ThreadingHTTPServer):
 
     def __init__(self, number: int) -> None:
         self.address = self.leaves_by = f"127.0.0.{FIRST + number}"
-        self.is_broken = False
+        self.is_broken = self.wants_password = False
         self.requests = 0
         super().__init__((self.address, 0), Handler)
         self.url = f"http://{self.address}:{self.server_port}"
@@ -54,6 +54,9 @@ class Handler(BaseHTTPRequestHandler):
         asked = urlsplit(self.path)
         if self.server.is_broken or not asked.hostname:
             self.send_error(502, "This proxy is broken" if self.server.is_broken else "Ask for a whole address")
+            return
+        if self.server.wants_password:
+            self.send_error(407)
             return
         headers = dict(_passed_on(self.headers.items()))
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))

@@ -6,13 +6,14 @@
 
 Each visitor has a client of its own: no cookie and no connection of another's, and the name of an ordinary browser. Its
 proxy's lease begins anew with each call: what a killed process has is free again when the lease of its last call runs
-out. A SOCKS proxy serves browsers alone.
+out. A SOCKS proxy serves browsers alone: where there are no others, nobody calls.
 """
 
 from __future__ import annotations
 
 import random
 import ssl
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
@@ -32,6 +33,7 @@ from tasks.visits import (
     VisitSettings,
     address_in,
     own_address,
+    text_of,
     what_is_wrong,
 )
 
@@ -77,18 +79,28 @@ class Visitor:
         except httpx.RequestError as error:
             self._blame = f"{type(error).__name__}: {error}"
             raise
+        if self._proxy is not None and answer.status_code == httpx.codes.PROXY_AUTHENTICATION_REQUIRED:
+            # With https the client says so itself: there the proxy is asked before the site.
+            self._blame = f"the proxy answered {answer.status_code} {answer.reason_phrase}"
+            raise httpx.ProxyError(self._blame, request=answer.request)
         if answer.status_code in TURNED_AWAY:
             self._blame = f"{url} answered {answer.status_code}"
         return answer
 
-    def preflight(self, settings: VisitSettings, own: str) -> None:
-        """Raises PreflightFailed: the outside cannot be reached by its proxy, or sees an address that it should not."""
+    def preflight(self, settings: VisitSettings, own: str, give_up: float) -> None:
+        """Raises PreflightFailed: the outside cannot be reached by its proxy, or sees an address that it should not.
+
+        A proxy that had too little time, after others, is not to blame for giving no answer.
+        """
         expected = None if self._proxy is None else self._proxy.address
+        had_time = settings.leave_time(give_up)
+        seconds = max(0.001, min(settings.preflight_seconds, give_up - time.monotonic()))
         try:
-            answer = self._client.get(settings.echo_url, timeout=settings.preflight_seconds).raise_for_status()
-            wrong = what_is_wrong(address_in(answer.text), expected, own)
+            wrong = what_is_wrong(address_in(text_of(self._client, settings.echo_url, seconds)), expected, own)
         except httpx.HTTPError as error:
             wrong = f"{type(error).__name__}: {error}"
+            self._blame = wrong if had_time or isinstance(error, httpx.HTTPStatusError) else ""
+            raise PreflightFailed(wrong) from error
         except PreflightFailed as failed:
             wrong = str(failed)
         if wrong is not None:
@@ -124,17 +136,18 @@ def calling(timeout: httpx.Timeout, pools: Pools | None) -> Iterator[Visitor]:
 def _admitted(timeout: httpx.Timeout, pools: Pools | None) -> Visitor:
     """One that passed its preflight, or has no proxy."""
     settings = VisitSettings.from_env()
+    give_up = time.monotonic() + settings.visit_seconds
     pool = None if pools is None else pools(settings)
     own, refused = "", list[str]()
-    while len(refused) < PREFLIGHTS:
+    while len(refused) < PREFLIGHTS and (not refused or settings.leave_time(give_up)):
         proxy = None if pool is None else pool.take()
         visitor = Visitor(timeout, pool, proxy)
         if proxy is None:
             return visitor
         passed = False
         try:
-            own = own or own_address(settings)
-            visitor.preflight(settings, own)
+            own = own or own_address(settings, give_up)
+            visitor.preflight(settings, own, give_up)
             passed = True
         except PreflightFailed as failed:
             refused.append(f"proxy {proxy.server}: {failed}")

@@ -18,8 +18,8 @@ from tasks.pace import NotNow
 #: Failures in a row after which a proxy rests no longer than before, and how long (seconds) that is at most.
 DOUBLES, LONGEST_REST = 10, 3600.0
 
-#: Seconds between two looks of a task for a proxy, while all are in use.
-LOOKS_EVERY = 5.0
+#: Seconds between two looks of a task for a proxy, while all are in use; and while there is none that it can go by.
+LOOKS_EVERY, UNFIT_EVERY = 5.0, 60.0
 
 # INVARIANT: two at once take two: a row that the other has locked is skipped, one that it has taken is read again as
 # it is by then. A lease that has run out is its holder's no more: what it says at its end finds no row.
@@ -37,11 +37,13 @@ FROM free WHERE p.id = free.id
 RETURNING p.url, host(p.address) AS address
 """)
 
-# How many there are, and how long the first of them rests: one that is merely in use may be free at any time.
+# How many there are, how many of these schemes, and how long the first of those rests: one that is merely in use may be
+# free at any time.
 NONE_FREE = text("""
-SELECT count(*) AS proxies,
-    min(extract(epoch FROM greatest(cooling_until - clock_timestamp(), interval '0')))::float AS rests
-FROM proxies WHERE url ~ :schemes
+SELECT count(*) AS proxies, count(*) FILTER (WHERE url ~ :schemes) AS fit,
+    min(extract(epoch FROM greatest(cooling_until - clock_timestamp(), interval '0')))
+        FILTER (WHERE url ~ :schemes)::float AS rests
+FROM proxies
 """)
 
 PROLONGED = text("""
@@ -69,13 +71,15 @@ UPDATE proxies SET lease = NULL, leased_until = NULL, updated_at = clock_timesta
 
 
 class NoProxyFree(NotNow):
-    """Each is in use or rests after a failure."""
+    """Each is in use or rests after a failure; or, where `proxies` is 0, none has a scheme that the task can go by."""
 
     def __init__(self, proxies: int, retry_after: float) -> None:
         super().__init__(proxies, retry_after)
         self.proxies, self.retry_after = proxies, retry_after
 
     def __str__(self) -> str:
+        if not self.proxies:
+            return f"no proxy has a scheme that this task can go by: looking again in {self.retry_after:.1f} s"
         return f"none of {self.proxies} proxies is free: looking again in {self.retry_after:.1f} s"
 
 
@@ -103,7 +107,7 @@ class Proxy:
 class Pool:
     """`seconds`: how long a task may use a proxy; what a killed process has is free again after that. `rest`: seconds
     a proxy is left alone after its first failure; twice as long after each further one in a row, up to an hour.
-    `schemes`: an expression that the addresses of its proxies begin with; others are no concern of it.
+    `schemes`: an expression that the addresses of its proxies begin with; others it does not take.
     """
 
     def __init__(self, database: Database, *, seconds: float, rest: float, schemes: str = "^") -> None:
@@ -117,10 +121,10 @@ class Pool:
             taken = connection.execute(TAKE, wanted).one_or_none()
             if taken is not None:
                 return Proxy(lease, taken.url, taken.address)
-            proxies, rests = connection.execute(NONE_FREE, {"schemes": self._schemes}).one()
+            proxies, fit, rests = connection.execute(NONE_FREE, {"schemes": self._schemes}).one()
         if not proxies:
             return None
-        raise NoProxyFree(proxies, max(LOOKS_EVERY, rests or 0))
+        raise NoProxyFree(fit, max(LOOKS_EVERY, rests or 0) if fit else UNFIT_EVERY)
 
     def prolong(self, proxy: Proxy) -> bool:
         """Its lease begins anew; False: it has run out, and another task may have the proxy."""

@@ -164,7 +164,8 @@ def own_address(settings: VisitSettings, give_up: float = math.inf) -> str:
     """
     seconds = max(0.001, min(settings.preflight_seconds, give_up - time.monotonic()))
     try:
-        return address_in(_text_of(settings.echo_url, seconds))
+        with httpx.Client(timeout=seconds, trust_env=False) as client:
+            return address_in(text_of(client, settings.echo_url, seconds))
     except (httpx.HTTPError, PreflightFailed) as error:
         raise VisitFailed(f"{settings.echo_url} does not tell this worker's own address: {error}") from error
 
@@ -180,22 +181,24 @@ def _address_of(browser: RemoteBrowser, settings: VisitSettings, give_up: float)
         raise VisitFailed(f"{settings.echo_url} does not tell the browser's own address: {error}") from error
 
 
-def _text_of(url: str, seconds: float) -> str:
-    """Each read has a time limit of httpx's; all of them together have this one. Raises HTTPError."""
+def text_of(client: httpx.Client, url: str, seconds: float) -> str:
+    """Each read has a time limit of httpx's; all of them together have this one. Raises HTTPError.
+
+    Whoever closes the client then ends what it is still at.
+    """
     outcome: Future[str] = Future()
 
     def ask() -> None:
         try:
-            outcome.set_result(client.get(url).raise_for_status().text)
+            outcome.set_result(client.get(url, timeout=seconds).raise_for_status().text)
         except BaseException as error:
             outcome.set_exception(error)
 
-    with httpx.Client(timeout=seconds, trust_env=False) as client:
-        Thread(target=ask, name="own address", daemon=True).start()
-        try:
-            return outcome.result(seconds)
-        except (TimeoutError, httpx.TimeoutException) as late:
-            raise httpx.ReadTimeout(f"no answer within {seconds:g} s") from late
+    Thread(target=ask, name="seen address", daemon=True).start()
+    try:
+        return outcome.result(seconds)
+    except (TimeoutError, httpx.TimeoutException) as late:
+        raise httpx.ReadTimeout(f"no answer within {seconds:g} s") from late
 
 
 def is_to_blame(error: Exception, passed: bool, had_time: bool) -> bool:

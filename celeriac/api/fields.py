@@ -9,20 +9,12 @@ from typing import Annotated, Any, TypeVar
 from fastapi import Path, Query
 from pydantic import AfterValidator, BeforeValidator, Field, GetCoreSchemaHandler, Strict, StringConstraints
 from pydantic_core import CoreSchema, core_schema
-from starlette.convertors import PathConvertor, register_url_convertor
 
+from celeriac.paths import RestOfPath as RestOfPath
 from celeriac.roles.bounds import ANY_PRIORITY, LONGEST_KEY, LONGEST_NAME, NAME, TEXT
 
 T = TypeVar("T")
 
-
-class RestOfPath(PathConvertor):
-    """A name with slashes as a route's parameter, `{account:name}`, also where it has lines."""
-
-    regex = "(?s:.*)"
-
-
-register_url_convertor("name", RestOfPath())
 
 _NO_NUL = r"^[^\x00]*$"
 
@@ -39,8 +31,8 @@ def _is_name(text: Any) -> Any:
     return text
 
 
-def _names_a_task(text: str) -> str:
-    _is_text(text.removeprefix("task_id="))
+def _names_a_task(text: Any) -> Any:
+    _is_text(text.removeprefix("task_id=") if isinstance(text, str) else text)
     return text
 
 
@@ -66,7 +58,7 @@ def _in_utc(moment: datetime) -> datetime:
 #: A text: account, lock and unique keys, reasons.
 Text = Annotated[str, StringConstraints(max_length=LONGEST_KEY, pattern=_NO_NUL), BeforeValidator(_is_text)]
 Name = Annotated[
-    str, StringConstraints(min_length=1, max_length=LONGEST_NAME, pattern=_NO_NUL), AfterValidator(_is_text)
+    str, StringConstraints(min_length=1, max_length=LONGEST_NAME, pattern=_NO_NUL), BeforeValidator(_is_text)
 ]
 
 #: A role's name, or that of a lane: the role, a comma and a queue.
@@ -81,7 +73,7 @@ Called = Annotated[
 
 #: A task's name, longer by the `id=` or `task_id=` before it.
 TaskName = Annotated[
-    str, StringConstraints(min_length=1, max_length=2 * LONGEST_KEY, pattern=_NO_NUL), AfterValidator(_names_a_task)
+    str, StringConstraints(min_length=1, max_length=2 * LONGEST_KEY, pattern=_NO_NUL), BeforeValidator(_names_a_task)
 ]
 
 #: For dates and times in bodies: refuses a number of seconds.

@@ -16,6 +16,7 @@ from sqlalchemy import text
 
 from celeriac.app import Celeriac
 from celeriac.cli import output
+from celeriac.cli.doctor import PATIENCE
 from celeriac.cli.group import Command, FindApp
 from celeriac.doctor import examine
 from celeriac.settings import Settings
@@ -81,7 +82,8 @@ def _doctor(app: Celeriac) -> list[str]:
     """Return a line for each finding, without the servers' hosts."""
     addresses = (app.settings.database_url, app.settings.redis_url)
     hosts = {host for address in addresses if address and (host := urlsplit(address).hostname)}
-    lines = [f"{'✓' if finding.ok else '✕'} {finding.check}: {finding.says}" for finding in examine(app)]
+    found = examine(app, PATIENCE)
+    lines = [f"{'✓' if finding.ok else '✕'} {finding.check}: {finding.says}" for finding in found]
     return [reduce(lambda line, host: line.replace(host, "(host)"), hosts, line) for line in lines]
 
 

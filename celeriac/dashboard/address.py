@@ -12,21 +12,12 @@ from urllib.parse import quote
 from zoneinfo import ZoneInfo
 
 from fastapi import Request
-from starlette.convertors import PathConvertor, register_url_convertor
 
+from celeriac.paths import RestOfPath as RestOfPath
 from celeriac.roles.bounds import FOLDERS
 
 JSON: Final = ".json"
 PAGE: Final = ".html"
-
-
-class WholeText(PathConvertor):
-    """The rest of a path as a route's parameter, `{account:name}`, also where it has lines."""
-
-    regex = "(?s:.*)"
-
-
-register_url_convertor("name", WholeText())
 
 
 def root_of(request: Request) -> str:

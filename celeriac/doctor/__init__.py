@@ -3,6 +3,7 @@
 findings   what a check found, and how it is said
 machinery  whether what work rests on is sound
 work       why work does not go on
+embedded   whether the embedded servers are the newest
 examine    check after check, for every surface
 """
 

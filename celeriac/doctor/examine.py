@@ -12,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from celeriac.alerts.judgement import Judgement, judge, matters
 from celeriac.alerts.rules import OF_THE_SCHEMA, Above
 from celeriac.app import Celeriac
-from celeriac.doctor import machinery, work
+from celeriac.doctor import embedded, machinery, work
 from celeriac.doctor.findings import Seen, Trouble, error_text
 from celeriac.errors import ConfigurationError
 from celeriac.insights.history.alerts import damage
@@ -28,7 +28,7 @@ PRIORITY = "priorities do not count"
 @dataclass(frozen=True, slots=True)
 class SystemCheck:
     """`needs`: the checks without which it cannot be asked. `about`: the question it belongs to. `rules`: those of the
-    judgement that it shows.
+    judgement that it shows. `wait`: waits some seconds at most for what it asks in the background.
     """
 
     name: str
@@ -36,6 +36,7 @@ class SystemCheck:
     needs: frozenset[str]
     about: str
     rules: tuple[str, ...] = ()
+    wait: Callable[[Celeriac, float], None] | None = None
 
 
 _POSTGRES = frozenset({"postgres"})
@@ -54,7 +55,6 @@ CHECKS = (
     SystemCheck("dead rows", machinery.dead_rows, _POSTGRES, MACHINERY),
     SystemCheck("connections", machinery.connections, _POSTGRES, MACHINERY, ("connections_full",)),
     SystemCheck("clock", machinery.clock, _POSTGRES, MACHINERY),
-    SystemCheck("embedded servers", machinery.embedded, _POSTGRES, MACHINERY),
     SystemCheck(
         "workers", machinery.workers, _TABLES, PROCESSING,
         ("dead_worker", "short_of_memory", "drains_on", "clocks_apart", "old_worker"),
@@ -75,6 +75,7 @@ CHECKS = (
     SystemCheck("schedules", work.schedules, _TABLES, SCHEDULED, ("skipped_instants",)),
     SystemCheck("priorities", work.priorities, _TABLES, PRIORITY),
     SystemCheck("dead letters", work.letters, _TABLES, PROCESSING, ("dead_letters",)),
+    SystemCheck("embedded servers", embedded.look, _POSTGRES, MACHINERY, wait=embedded.wait),
 )  # fmt: skip
 
 
@@ -90,8 +91,11 @@ class Finding:
     runbook: str | None = None
 
 
-def examine(app: Celeriac) -> list[Finding]:
-    """The worst first, then what is well; but for the checks that need what is not there."""
+def examine(app: Celeriac, patience: float = 0.0) -> list[Finding]:
+    """The worst first, then what is well; but for the checks that need what is not there.
+
+    `patience`: how long (seconds) a check may wait for the network; without it, it says what is known already.
+    """
     failed: set[str] = set()
     ranked: list[tuple[int, Finding]] = []
     judged: Judgement | None = None
@@ -101,6 +105,8 @@ def examine(app: Celeriac) -> list[Finding]:
         if check.rules and judged is None:
             judged = _judged(app)
         above = [one for one in judged.wrong if one.name in check.rules and matters(one)] if judged else []
+        if check.wait is not None and patience:
+            check.wait(app, patience)
         seen = Seen("") if above and check.name in _ASK_THE_SAME else _seen(app, check)
         if seen.troubles or any(one.name in _STOP_THE_REST for one in above):
             failed.add(check.name)

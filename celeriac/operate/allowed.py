@@ -10,10 +10,13 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass, fields
 from typing import Any, Protocol
 
-from celeriac.roles.bounds import ANY_PRIORITY, NAME, TEXT
+from celeriac.roles.bounds import ANY_PRIORITY, NAME, SOME_TEXT, TEXT
 
 #: Most entries of a list.
 MOST = 1_000
+
+#: What an entry of each list may be; the empty account is that of tasks without one.
+_ENTRIES = {"roles": NAME, "accounts": TEXT, "keys": SOME_TEXT}
 
 
 class Call(Protocol):
@@ -54,11 +57,10 @@ class Allowed:
 
     def wrong(self) -> str | None:
         """Return what is wrong with the lists or priorities, None if nothing is."""
-        lists = {"roles": self.roles, "accounts": self.accounts, "keys": self.keys}
-        for name, entries in lists.items():
-            if entries and (len(entries) > MOST or not all(_is_entry(name, entry) for entry in entries)):
-                right = NAME.right if name == "roles" else TEXT.right
-                return f"{name}={entries!r:.120}: give at most {MOST:,} {name}, each {right}"
+        for name, rule in _ENTRIES.items():
+            entries = getattr(self, name)
+            if entries and (len(entries) > MOST or not all(map(rule.fits, entries))):
+                return f"{name}={entries!r:.120}: give at most {MOST:,} {name}, each {rule.right}"
         if self.priorities and not ANY_PRIORITY[0] <= self.priorities[0] <= self.priorities[1] <= ANY_PRIORITY[1]:
             return f"priorities={self.priorities}: give the lowest and the highest, within a million of 0"
         return None
@@ -95,10 +97,3 @@ def _not_that(name: str, value: str, entries: list[str], option: str) -> str:
 
 #: Anything that the roles accept.
 ANYTHING = Allowed()
-
-
-def _is_entry(name: str, entry: str) -> bool:
-    """Return whether it is a valid entry; the empty account is that of tasks without one."""
-    if name == "roles":
-        return bool(NAME.fits(entry))
-    return bool(TEXT.fits(entry)) and (entry, name) != ("", "keys")

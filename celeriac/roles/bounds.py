@@ -10,13 +10,13 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-#: The most characters of a role's name or a task's id: Postgres indexes them.
+#: The most characters of what people name: a role, a queue, a schedule, a worker, a view.
 LONGEST_NAME = 200
 
 #: What clients take out of an address.
 FOLDERS = (".", "..")
 
-#: The most bytes of a key: Postgres indexes no more than 2,700 in a row, and a role's name is in there, too.
+#: The most bytes of a key or a task's id: Postgres indexes no more than 2,700 in a row, and a role's name is in there.
 LONGEST_KEY = 1000
 
 #: The longest delay (seconds, 100 years): Postgres cannot add a longer one to a date.
@@ -106,11 +106,12 @@ def wrong(rules: Mapping[str, Rule], values: Mapping[str, Any]) -> str | None:
 PRIORITY = Rule(is_whole(*ANY_PRIORITY), f"a whole number from {ANY_PRIORITY[0]:,} to {ANY_PRIORITY[1]:,}")
 NAME = name()
 TEXT = Rule(is_text, f"a text of at most {LONGEST_KEY} bytes without NUL")
+SOME_TEXT = Rule(lambda value: is_text(value) and bool(value), f"a text of 1 to {LONGEST_KEY} bytes without NUL")
 _DISTANCE = Rule(is_distance, "seconds, at most 100 years away")
 
 #: The rules for the fields that a call may set.
 CALL: Mapping[str, Rule] = {
-    "task_id": Rule(lambda value: is_text(value) and bool(value), TEXT.right),
+    "task_id": SOME_TEXT,
     "account": TEXT,
     "lock_key": TEXT,
     "unique_key": TEXT,

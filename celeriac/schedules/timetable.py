@@ -174,11 +174,13 @@ class Timetable:
         return Ticked(job, plan, late_by, act)
 
     def _quarantine(self, connection: Connection, job: PlannedJob, error: Exception) -> Ticked:
-        """Quarantine the schedule. A refusal says what to do; other errors, as in `lock_by`, are logged with place."""
+        """Quarantine the schedule. A refusal says what to do; other errors, as in `lock_by`, are logged with place.
+        Either may quote the call.
+        """
         refused = isinstance(error, CeleriacError)
         secrets = self._secrets(job)
-        why = secrets.without(str(error) if refused else str(described(error)), LONGEST_ERROR)
-        why = why if refused else quoted(why, LONGEST_ERROR)
+        what = str(error) if refused else str(described(error))
+        why = quoted(secrets.without(what, LONGEST_ERROR), LONGEST_ERROR)
         place = "" if refused else "\n" + secrets.without("".join(traceback.format_exception(error)))
         logger.error("Schedule %r cannot run and is left alone until it is changed: %s%s", job.name, why, place)
         tick.quarantine(connection, job, why)

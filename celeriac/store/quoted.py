@@ -20,6 +20,16 @@ def quoted(error: str, most: int = MOST) -> str:
     return f"«{error[:most].translate(_OTHERS)}»"
 
 
+def is_marked(sentence: str) -> bool:
+    """Return whether the sentence quotes something."""
+    return _QUOTED.search(sentence) is not None
+
+
+def marked(error: str) -> str:
+    """Return the error's text, quoted if it is not yet, as in a row from before quotes were marked."""
+    return error if is_marked(error) else quoted(error)
+
+
 def with_quotes(sentence: str, seen: Callable[[str], str]) -> str:
     """Return the sentence with what `seen` makes of each quote."""
     return _QUOTED.sub(lambda quote: f"«{seen(quote[1])}»", sentence) if "«" in sentence else sentence

@@ -99,6 +99,7 @@ class _Pieces:
         if len(text) < PIECE:
             self.add(text)
             return
+        _ = self.sized[PIECE]  # a length that came with the first search would change the mapping under another thread
         for at in range(0, len(text) - SEED + 1, PIECE - SEED + 1):
             self.seeds[text[at : at + SEED]].append(text)
 

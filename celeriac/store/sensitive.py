@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +35,7 @@ class Sensitive:
 
     def values(self, args: Any, kwargs: Any) -> Secrets:
         """Return the sensitive values of a call, to be hidden in texts."""
-        return Secrets(self._values(args if isinstance(args, list) else [], kwargs))
+        return Secrets(_Again(lambda: self._values(args if isinstance(args, list) else [], kwargs)))
 
     def _values(self, args: list[Any], kwargs: Any) -> Iterator[Any]:
         for place, value in enumerate(args):
@@ -57,6 +57,16 @@ class Sensitive:
         elif isinstance(value, list | tuple):
             for inner in value:
                 yield from self._hidden(None, inner)
+
+
+@dataclass(frozen=True, slots=True)
+class _Again:
+    """Values that may be read by several threads at once, as an iterator may not."""
+
+    read: Callable[[], Iterator[Any]]
+
+    def __iter__(self) -> Iterator[Any]:
+        return self.read()
 
 
 def _leaves(value: Any) -> Iterator[Any]:

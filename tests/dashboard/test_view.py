@@ -56,9 +56,16 @@ def made(of_module: Site) -> dict[str, int]:
     )  # fmt: skip
     site.rows(
         """INSERT INTO celeriac.alerts (name, subject, value, threshold, says)
-        VALUES ('fails_now', 'crawl', 2, 1, :says)""",
-        says=f"2 attempts failed: {quoted(f'ValueError: {CANARY}')}; 2 tasks",
-    )
+        VALUES ('fails_now', 'crawl', 2, 1, :says), ('account_fails', 'acme', 2, 1, :before)""",
+        says=f"2 attempts failed: {quoted(f'ValueError: {CANARY}')}; 2 tasks", before=f"all failed: {CANARY}",
+    )  # fmt: skip
+    site.rows(
+        """WITH before AS (
+            INSERT INTO celeriac.scheduled_jobs (name, target, cron_expression, kind, quarantined)
+            VALUES ('before', 'crawl', '@daily', 'task', :why) RETURNING id)
+        INSERT INTO celeriac.ticks (schedule, due_at, left_out, why)
+        SELECT id, now(), 1, 'it cannot run: ' || :why FROM before""", why=f"crawl: store_id={CANARY}",
+    )  # fmt: skip
     site.rows(
         """INSERT INTO celeriac.dead_letters (digest, name, reason, size, message, args, kwargs)
         VALUES (sha256('x'), 'crawl', 'it does not fit: canary-4711', 99, CAST(:message AS bytea), CAST(:args AS jsonb),
@@ -82,7 +89,12 @@ def pages(site: Site, made: dict[str, int]) -> Iterator[str]:
     letter = site.rows.one("SELECT max(id) FROM celeriac.dead_letters")
     ones = [f"tasks/{number}" for number in made.values()]
     prints = [group["fingerprint"] for group in site.get("failures.json", "read").json()["failures"]["groups"]]
-    ones += [f"failures/{one}" for one in prints] + ["schedules/nightly", f"dead-letters/{letter}", "roles/crawl"]
+    ones += [f"failures/{one}" for one in prints] + [
+        "schedules/nightly",
+        "schedules/before",
+        f"dead-letters/{letter}",
+        "roles/crawl",
+    ]
     for page in (*PAGES, *ones, "accounts/acme"):
         yield from (page, f"{page}.json")
     yield from ("tasks/export.csv", "tasks/export.ndjson", "audit/export.csv", "audit/export.ndjson")
@@ -139,8 +151,9 @@ def hidden(whole: Any, seen: Any, name: str = "") -> Iterator[str]:
         yield name
 
 
-def test_a_token_that_views_sees_whatever_is_no_call_and_no_error(site: Site, furnished: dict[str, int]) -> None:
+def test_a_token_that_views_sees_whatever_is_no_call_and_no_error(full: Site) -> None:
     """Its texts are those that are listed: what is new is listed, or a call's, or an error's."""
+    site, furnished = full, full.ids
     site.tokens[VIEW] = site.token(VIEW, VIEW)
     seen, may = set(), CALLS_FIELDS | ERROR_TEXTS | {"why", "reason", "lede"}  # the lede is made of the error's kind
     for path in (*PAGES, *(filled(one, furnished) for one in ONE)):

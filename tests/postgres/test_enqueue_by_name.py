@@ -228,6 +228,23 @@ def test_an_inserted_row_is_by_the_rules_of_its_role(new_app: NewApp, rows: Rows
         rows(insert.format("NULL", '{"account_id": 9, "store_id": 12}', "NULL"))
 
 
+@pytest.mark.parametrize(
+    ("text", "right"),
+    [
+        ({"task_id": ""}, "sync: task_id='': give a text that is not empty, or none"),
+        ({"task_id": "é" * 501}, "give a text of at most 1000 bytes without NUL"),
+        ({"account": "x" * 1001}, "give a text of at most 1000 bytes without NUL"),
+    ],
+)
+def test_an_inserted_row_that_no_surface_could_ask_for_is_refused(
+    new_app: NewApp, rows: Rows, text: dict[str, str], right: str
+) -> None:
+    declares(new_app())
+    (column,) = text
+    with pytest.raises(DBAPIError, match=right):
+        rows(f"INSERT INTO worker_tasks (role, {column}) VALUES ('sync', :{column})", **text)
+
+
 def test_a_pass_by_hand_hands_out_what_sql_has_enqueued_with_a_lock(new_app: NewApp, rows: Rows) -> None:
     declaring = declares(new_app(), **KEYS)
     rows("""SELECT celeriac.enqueue('sync', '{"account_id": 7}')""")

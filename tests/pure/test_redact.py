@@ -77,6 +77,15 @@ def test_a_text_is_cut_once_its_secrets_are_hidden(secret: str, before: int, mos
     assert {*shown} <= {*"~•\\'\""}  # quotes before it are none of it
 
 
+def test_a_search_changes_no_mapping_that_another_thread_goes_through() -> None:
+    """A handler's threads write to one log, and each line is searched."""
+    secrets = Secrets(["s3cret", "a much longer secret of the call"])
+    assert secrets.without("nothing") == "nothing"
+    before = {view: {*pieces.sized} for view, pieces in (secrets._pieces or {}).items()}
+    assert HIDDEN in secrets.without("a much longer secret of the call")
+    assert {view: {*pieces.sized} for view, pieces in (secrets._pieces or {}).items()} == before != {}
+
+
 def test_what_is_too_long_to_be_searched_is_hidden_as_a_whole() -> None:
     assert hidden("x" * MOST_SECRET, "some xxxx") == "some xxxx"
     assert hidden("x" * (MOST_SECRET + 1), "some text") == HIDDEN

@@ -41,6 +41,37 @@ def test_a_text_is_shown_where_its_field_is_listed_and_nowhere_else() -> None:
     }  # fmt: skip
 
 
+def test_below_a_listed_field_a_text_is_shown_where_its_own_field_is_listed() -> None:
+    rows = [{"role": "a", "last_words": "s3cret"}]
+    assert veiled({"roles": rows, "task": {"id": 1, "summary": "s3cret"}, "notes": {"of": {"unheard": "s3cret"}}}) == {
+        "roles": [{"role": "a", "last_words": HIDDEN}], "task": {"id": 1, "summary": HIDDEN},
+        "notes": {"of": {"unheard": HIDDEN}},
+    }  # fmt: skip
+    assert veiled({"facts": {"asked for": "acme", "error": "KeyError: s3cret"}}) == {
+        "facts": {"asked for": "acme", "error": f"KeyError: {HIDDEN}"}
+    }
+    assert veiled({"unheard": {"s3cret"}, "role": frozenset({"crawl"})}) == {"unheard": [HIDDEN], "role": ["crawl"]}
+
+
+def test_what_people_write_themselves_is_as_they_wrote_it() -> None:
+    own = {"description": "Sends «Nightly» mails", "name": "«Nightly»", "account": "«acme»"}
+    assert veiled(own) == own
+
+
+def test_rows_from_before_quotes_were_marked_are_shown_by_the_kind_of_their_error() -> None:
+    assert veiled({"name": "nightly", "quarantined": "KeyError: s3cret"})["quarantined"] == f"KeyError: {HIDDEN}"
+    assert veiled({"why": "it cannot run: crawl: n='s3cret'"}) == {"why": f"it cannot run: crawl: {HIDDEN}"}
+    assert veiled({"why": f"it cannot run: {quoted('KeyError: s3cret')}"}) == {
+        "why": f"it cannot run: «KeyError: {HIDDEN}»"
+    }
+    for alert in ("fails_now", "account_fails"):
+        assert veiled({"name": alert, "says": "2 failed: s3cret"}) == {"name": alert, "says": HIDDEN}
+        marked_one = {"name": alert, "says": f"2 failed: {quoted('s3cret')}; 2 tasks"}
+        assert veiled(marked_one)["says"] == f"2 failed: «{HIDDEN}»; 2 tasks"
+    others = {"name": "flood", "says": "9 tasks wait", "quarantined": None, "why": "the last was not over"}
+    assert veiled(others) == others
+
+
 def test_of_a_sentence_what_an_error_says_is_hidden() -> None:
     sentence = f"2 failed: {quoted('KeyError: s3cret «of» ann')}; {quoted('s3cret')}, 2 tasks"
     assert veiled({"says": sentence}) == {"says": f"2 failed: «KeyError: {HIDDEN}»; «{HIDDEN}», 2 tasks"}

@@ -21,3 +21,11 @@ SHOWN: Final = frozenset(
         "unit", "unread", "version", "via", "waits_for", "why", "why_nothing", "worker", "worker_id",
     }
 )  # fmt: skip
+
+#: Those of them whose value is a mapping with data as its keys: a text in it is shown, whatever its key.
+OPEN: Final = frozenset({"cursor", "cursor_after", "cursor_before", "declared", "facts", "labels"})
+
+#: Sentences of the engine, which may quote errors. In all others « and » are a person's own.
+SENTENCES: Final = frozenset(
+    {"cure", "headline", "next", "quarantined", "reason", "says", "sentence", "trouble", "why"}
+)

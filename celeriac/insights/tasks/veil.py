@@ -5,13 +5,13 @@ is shown. It works by the names of fields, whichever insight they come from: a t
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
 from celeriac.insights.tasks.lists import ARGUMENT
-from celeriac.insights.tasks.shown import SHOWN
-from celeriac.store.quoted import with_quotes
+from celeriac.insights.tasks.shown import OPEN, SENTENCES, SHOWN
+from celeriac.store.quoted import is_marked, with_quotes
 from celeriac.store.redact import HIDDEN
 from celeriac.store.states import RUNNING
 
@@ -24,6 +24,11 @@ ERROR_TEXTS: Final = frozenset({"error_message", "error", "message", "pattern", 
 #: Filters of a list that could be used to find out what it hides.
 FILTERS: Final = ("error",)
 
+#: Alerts that quote errors, and what stands before one where a schedule's instant was left out for it. There are still
+#: rows from before quotes were marked.
+QUOTING: Final = frozenset({"fails_now", "account_fails"})
+CANNOT_RUN: Final = "it cannot run: "
+
 #: An instant is nobody's data, in whichever field it is.
 _INSTANT = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:Z|[+-][0-9:]{2,5})?)?"
@@ -35,20 +40,20 @@ _KIND = re.compile(r"([A-Za-z_][\w.]*): ")
 def veiled(shown: Any, name: str | None = None) -> Any:
     """Mask rows, dataclasses and lists of them. `name`: the field that this is the value of, if it is one's."""
     if isinstance(shown, str):
-        return with_quotes(shown, error) if _is_shown(shown, name) else HIDDEN
+        return _text(shown, name)
     if isinstance(shown, Mapping):
         seen = {key: _field(str(key), value, name) for key, value in shown.items()}
-        hidden = {"why": error(seen["why"])} if _is_attempt(shown) else {}
-        return seen | hidden | ({"reason": error(seen["reason"])} if _is_letter(shown) else {})
+        return seen | {field: error(seen[field]) for field in _errors(shown)}
     if is_dataclass(shown) and not isinstance(shown, type):
-        return replace(
-            shown, **{one.name: _field(one.name, getattr(shown, one.name)) for one in fields(shown) if one.init}
-        )
-    if isinstance(shown, tuple) and hasattr(shown, "_make"):
         row: Any = shown
+        values = {one.name: getattr(row, one.name) for one in fields(row) if one.init}
+        seen = {field: _field(field, value) for field, value in values.items()}
+        return replace(row, **seen | {field: error(seen[field]) for field in _errors(values)})
+    if isinstance(shown, tuple) and hasattr(shown, "_make"):
+        row = shown
         return row._make(_field(*field) for field in zip(row.__match_args__, shown, strict=True))
-    if isinstance(shown, list | tuple):
-        return [veiled(one, name) for one in shown]
+    if isinstance(shown, list | tuple | set | frozenset):
+        return [veiled(one, None if isinstance(one, Mapping) else name) for one in shown]
     return _call(shown) if isinstance(shown, bytes | bytearray | memoryview) else shown
 
 
@@ -67,8 +72,14 @@ def refused(asked: Mapping[str, Any]) -> list[str]:
     return [name for name, value in asked.items() if value and (name in FILTERS or name.startswith(ARGUMENT))]
 
 
-def _is_shown(text: str, name: str | None) -> bool:
-    return name is None or name in SHOWN or not text or _INSTANT.fullmatch(text) is not None
+def _text(text: str, name: str | None) -> str:
+    if not (name is None or name in SHOWN or not text or _INSTANT.fullmatch(text)):
+        return HIDDEN
+    if name is not None and name not in SENTENCES:
+        return text
+    if text.startswith(CANNOT_RUN) and not is_marked(text):
+        return CANNOT_RUN + str(error(text.removeprefix(CANNOT_RUN)))
+    return with_quotes(text, error)
 
 
 def _field(name: str, value: Any, within: str | None = None) -> Any:
@@ -77,7 +88,7 @@ def _field(name: str, value: Any, within: str | None = None) -> Any:
         return _call(value)
     if name in ERROR_TEXTS:
         return error(value)
-    return veiled(value, within if name not in SHOWN and within in SHOWN else name)
+    return veiled(value, within if name not in SHOWN and within in OPEN else name)
 
 
 def _call(value: Any) -> Any:
@@ -89,11 +100,17 @@ def _call(value: Any) -> Any:
     return None if value is None else HIDDEN
 
 
-def _is_attempt(event: Mapping[str, Any]) -> bool:
-    """Return whether `why` is a run's error rather than the reason an operator gave."""
-    return "why" in event and event.get("from_status") == RUNNING
+def _errors(row: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the fields that are errors in such a row, and sentences in others."""
+    if "why" in row and row.get("from_status") == RUNNING:  # a run's error rather than the reason an operator gave
+        yield "why"
+    if "reason" in row and "sender" in row:  # a dead letter, whose reason may quote its arguments
+        yield "reason"
+    if _is_unmarked(row.get("quarantined")):
+        yield "quarantined"
+    if row.get("name") in QUOTING and _is_unmarked(row.get("says")):
+        yield "says"
 
 
-def _is_letter(shown: Mapping[str, Any]) -> bool:
-    """Return whether it is a dead letter, whose reason may quote its arguments; other reasons are fixed sentences."""
-    return "reason" in shown and "sender" in shown
+def _is_unmarked(sentence: Any) -> bool:
+    return isinstance(sentence, str) and not is_marked(sentence)

@@ -1,16 +1,19 @@
--- Whether it is a name that people may give: `celeriac.roles.bounds.NAME` in Python, whose `str.isprintable` leaves out
--- controls, what is not shown (format characters), private use, and separators but the plain space.
+-- Whether it is a name that people may give: no controls, format characters, private use, and separators but the plain
+-- space. `celeriac.roles.bounds.NAME` in Python takes no more than this; what is no character yet, it refuses as well.
 CREATE OR REPLACE FUNCTION celeriac.is_name(given text) RETURNS boolean LANGUAGE sql IMMUTABLE AS $$
-    SELECT char_length(given) BETWEEN 1 AND 200 AND given = btrim(given) AND given NOT IN ('.', '..') AND given !~ ('[\u0001-\u001f\u007f-\u00a0\u00ad'
+    SELECT char_length(given) BETWEEN 1 AND 200 AND given = btrim(given) AND given NOT IN ('.', '..')
+        AND given !~ ('[\u0001-\u001f\u007f-\u00a0\u00ad'
         '\u0600-\u0605\u061c\u06dd\u070f\u0890\u0891\u08e2\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u206f\u3000'
         '\ue000-\uf8ff\ufeff\ufff9-\ufffb\U000110bd\U000110cd\U00013430-\U0001343f\U0001bca0-\U0001bca3'
         '\U0001d173-\U0001d17a\U000e0001-\U000e007f\U000f0000-\U0010ffff]')
 $$;
 
--- A row's name is one that every surface takes; one from before this rule stays until it is changed.
+-- A row's name is one that every surface takes. One from before this rule stays until it is changed: a beat of that
+-- time inserts its schedules anew at each start, ON CONFLICT.
 CREATE OR REPLACE FUNCTION celeriac.schedule_named() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
-    IF NOT celeriac.is_name(NEW.name) AND (TG_OP = 'INSERT' OR NEW.name <> OLD.name) THEN
+    IF NOT celeriac.is_name(NEW.name) AND (TG_OP = 'UPDATE' AND NEW.name <> OLD.name
+        OR TG_OP = 'INSERT' AND NOT EXISTS (SELECT FROM celeriac.scheduled_jobs s WHERE s.name = NEW.name)) THEN
         RAISE check_violation USING
             MESSAGE = 'schedule ' || left(quote_literal(NEW.name), 100)
                 || ': give a name of 1 to 200 printable characters without a space at an end, not . or ..';

@@ -163,18 +163,21 @@ BEGIN
     RETURN task;
 END $$;
 
--- The bound of texts that every call has: what is longer could be asked for by no other surface.
-CREATE OR REPLACE FUNCTION celeriac.refuse_long(task celeriac.worker_tasks) RETURNS void LANGUAGE plpgsql AS $$
+-- The bounds of texts that every call has: what is longer, or an empty task_id, no other surface could ask for.
+CREATE OR REPLACE FUNCTION celeriac.refuse_unfit(task celeriac.worker_tasks) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     long CONSTANT text := (
         SELECT k.option || '=' || left(quote_literal(k.given), 100)
         FROM (VALUES ('task_id', task.task_id), ('account', task.account), ('lock_key', task.lock_key),
             ('unique_key', task.unique_key)) AS k (option, given)
-        WHERE octet_length(k.given) > 1000 OR k.option = 'task_id' AND k.given = '' LIMIT 1);
+        WHERE octet_length(k.given) > 1000 LIMIT 1);
 BEGIN
     IF long IS NOT NULL THEN
         RAISE check_violation USING MESSAGE = task.role || ': ' || long
             || ': give a text of at most 1000 bytes without NUL';
+    END IF;
+    IF task.task_id = '' THEN
+        RAISE check_violation USING MESSAGE = task.role || ': task_id='''': give a text that is not empty, or none';
     END IF;
 END $$;
 
@@ -228,7 +231,7 @@ BEGIN
         NEW.max_rounds := coalesce(NEW.max_rounds, 1);
         NEW.losses := coalesce(NEW.losses, 0);
         NEW.created_at := coalesce(NEW.created_at, statement_timestamp());
-        PERFORM celeriac.refuse_long(NEW);
+        PERFORM celeriac.refuse_unfit(NEW);
         PERFORM celeriac.enter(NEW);
         RETURN NEW;
     END IF;

@@ -1,0 +1,60 @@
+"""The check of the embedded servers' versions. It asks pip in the background: only `wait` waits for that."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from sqlalchemy import text
+
+from celeriac.app import Celeriac
+from celeriac.doctor.findings import Seen, Trouble
+from celeriac.local import versions
+from celeriac.local.versions import POSTGRES_WHEEL, VALKEY_WHEEL
+
+RUNS = text("SELECT CAST(current_setting('server_version_num') AS integer)")
+
+
+def wait(app: Celeriac, seconds: float) -> None:
+    """Wait for what pip has to say about the wheels in use, but no longer than that."""
+    versions.wait_for(_wheels(app), seconds)
+
+
+def look(app: Celeriac) -> Seen:
+    """Check that the embedded servers, if this process uses any, are the newest that can be installed."""
+    servers = {POSTGRES_WHEEL: _postgres, VALKEY_WHEEL: _valkey}
+    seen = [_of_wheel(wheel, *servers[wheel](app)) for wheel in _wheels(app)]
+    how = "; ".join(one.text for one in seen if one.text)
+    return Seen(how or "none is in use here", [trouble for one in seen for trouble in one.troubles])
+
+
+def _wheels(app: Celeriac) -> list[str]:
+    stack = app.stack_in_use
+    used = [] if stack is None else [(POSTGRES_WHEEL, stack.database_url), (VALKEY_WHEEL, stack.redis_url)]
+    return [wheel for wheel, url in used if url]
+
+
+def _postgres(app: Celeriac) -> tuple[str, str]:
+    """Return which runs, and what is said of it if Postgres' calendar has a newer minor."""
+    with app.database.statement() as connection:
+        major, minor = divmod(connection.execute(RUNS).scalar_one(), 10_000)
+    least = versions.least_minor(major, datetime.now(UTC).date())
+    behind = f"; Postgres {major}.{least} or a later one has been out for a month" if minor < least else ""
+    return f"Postgres {major}.{minor}", behind
+
+
+def _valkey(app: Celeriac) -> tuple[str, str]:
+    info = app.publisher.ask(lambda client: client.info("server")) or {}
+    return f"Valkey {info.get('valkey_version', '')}".strip(), ""
+
+
+def _of_wheel(wheel: str, server: str, behind: str) -> Seen:
+    """`behind`: said of the server; it is no trouble where no newer wheel could mend it."""
+    installed, newest = versions.installed(wheel), versions.newest(wheel)
+    if installed is None:
+        return Seen(f"{server} (of which {wheel} is not known: nothing tells its version{behind})")
+    if newest is None:
+        return Seen(f"{server} ({wheel} {installed}; whether there is a newer one is not known, or not yet{behind})")
+    if not versions.is_older(installed, newest):
+        return Seen(f"{server} ({wheel} {installed}, the newest{behind})")
+    cure = f"`pip install --upgrade {wheel}`, and end for a moment whatever uses the embedded servers"
+    return Seen("", [Trouble(f"{server} is of {wheel} {installed}, and there is {newest}{behind}", cure)])
