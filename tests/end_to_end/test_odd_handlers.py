@@ -69,8 +69,13 @@ def is_as_expected(call: tuple[str, str], status: object, losses: object, error:
     return (status, losses) == (expected, 0) and said
 
 
+#: By day each way of having slots once: a process, a thread, a coroutine.
+AS_OTHERS = ("solo", "gevent")
+BY_NIGHT = pytest.mark.nightly("a worker more that runs 220 tasks; solo has prefork's way, gevent threads' of them")
+
+
 @pytest.mark.timeout(180)
-@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize("pool", [pytest.param(pool, marks=BY_NIGHT if pool in AS_OTHERS else ()) for pool in POOLS])
 @pytest.mark.usefixtures("app")
 def test_whatever_a_handler_does_is_its_own_end_and_nobody_elses(
     worker: Callable[..., Running], rows: Rows, pool: str
