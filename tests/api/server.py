@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +34,7 @@ class Api:
         self.url = url
         self.database, self.rows = Database(database_url), Rows(database_url)
         self.called: list[tuple[str, str]] = []
-        self.http = httpx.Client(
-            base_url=url, timeout=30, event_hooks={"response": [self._remember]}, verify=False
-        )  # fmt: skip
+        self.http = client(url, event_hooks={"response": [self._remember]})
         self.tokens = {scope: self.token(f"{scope} {url}", scope) for scope in tokens.IMPLIED}
 
     def close(self) -> None:
@@ -79,6 +78,14 @@ class Api:
         """The problem document of a request that is refused with this status."""
         answer = self.ask(method, path, **given)
         return problem(answer, status)
+
+
+def client(url: str, **more: Any) -> httpx.Client:
+    """Return one that tests may share: it keeps no cookies. Certificates it does not check, as to read authorities
+    takes a while.
+    """
+    kept = CookieJar(DefaultCookiePolicy(allowed_domains=[]))
+    return httpx.Client(base_url=url, timeout=30, verify=False, cookies=kept, **more)
 
 
 def signed_in(database: Database, token: str) -> str:

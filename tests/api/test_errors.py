@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from pathlib import Path
 from typing import get_args
@@ -14,19 +15,31 @@ from celeriac.api.problems import KINDS, Kind, Problem
 from tests.api.broken import SECRET
 from tests.api.server import Api, problem, serving
 from tests.conftest import Servers
+from tests.renewed import Renewed
+
+#: The server, its log, and the name of its database.
+Broken = tuple[Api, Path, str]
 
 
 @pytest.fixture(scope="module")
-def broken(
-    servers: Servers, template: str, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[Api, Path, str]]:
-    """The server, its log, and the name of its database."""
-    log = tmp_path_factory.mktemp("broken") / "log"
-    with servers.cloned(template) as url, serving(url, servers.redis_url, log, app="tests.api.broken") as api:
-        yield api, log, str(make_url(url).database)
+def served(servers: Servers, template: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Renewed[Broken]]:
+    @contextmanager
+    def serve() -> Iterator[Broken]:
+        log = tmp_path_factory.mktemp("broken") / "log"
+        with servers.cloned(template) as url, serving(url, servers.redis_url, log, app="tests.api.broken") as api:
+            yield api, log, str(make_url(url).database)
+
+    shared = Renewed(serve)
+    yield shared
+    shared.close()
 
 
-def test_what_breaks_is_told_to_the_log_and_nobody_else(broken: tuple[Api, Path, str]) -> None:
+@pytest.fixture
+def broken(served: Renewed[Broken], request: pytest.FixtureRequest) -> Broken:
+    return served.of(request.node.nodeid)
+
+
+def test_what_breaks_is_told_to_the_log_and_nobody_else(broken: Broken) -> None:
     api, log, _ = broken
     for path in ("/api/broken/code", "/api/broken/sql", "/api/broken/engine"):
         logged = log.stat().st_size
@@ -37,13 +50,13 @@ def test_what_breaks_is_told_to_the_log_and_nobody_else(broken: tuple[Api, Path,
         assert SECRET in log.read_text()[logged:]
 
 
-def test_a_statement_that_takes_long_is_ended(broken: tuple[Api, Path, str]) -> None:
+def test_a_statement_that_takes_long_is_ended(broken: Broken) -> None:
     api, *_ = broken
     document = problem(api.ask("GET", "/api/broken/slow"), 503)
     assert (document["type"], "5 s" in document["detail"]) == ("urn:celeriac:problem:too-slow", True)
 
 
-def test_while_postgres_is_away_only_the_process_is_well(broken: tuple[Api, Path, str], servers: Servers) -> None:
+def test_while_postgres_is_away_only_the_process_is_well(broken: Broken, servers: Servers) -> None:
     """Last: it has no database any more."""
     api, _, name = broken
     servers.execute(f"DROP DATABASE {name} WITH (FORCE)")

@@ -6,7 +6,7 @@ import socket
 import tempfile
 from contextlib import suppress
 from pathlib import Path
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any
 
 from sqlalchemy import make_url
@@ -23,6 +23,7 @@ class Relay:
         self.url = self.server.set(host=None, port=None, query=query).render_as_string(hide_password=False)
         self.listener: socket.socket | None = None
         self.ends: list[socket.socket] = []
+        self.lock = Lock()
 
     def start(self) -> None:
         self.listener = socket.socket(socket.AF_UNIX)
@@ -34,26 +35,39 @@ class Relay:
 
     def stop(self) -> None:
         """Whoever is connected is not any more, and nobody gets a connection."""
-        listener, self.listener = self.listener, None
+        with self.lock:
+            listener, self.listener = self.listener, None
+            ends, self.ends = self.ends, []
         if listener is None:
             return
         self.path.unlink()
-        _end(listener)
-        for one in self.ends:
+        for one in (listener, *ends):
             _end(one)
-        self.ends.clear()
 
     def close(self) -> None:
         self.stop()
         self.folder.rmdir()
 
     def _accept(self, listener: socket.socket) -> None:
-        with suppress(OSError):
-            while True:
-                inner, outer = listener.accept()[0], self._connected()
+        while self.listener is listener:
+            with suppress(OSError):  # one that comes to nothing is no end of the others
+                self._join(listener, listener.accept()[0])
+
+    def _join(self, listener: socket.socket, inner: socket.socket) -> None:
+        try:
+            outer = self._connected()
+        except OSError:
+            _end(inner)
+            raise
+        with self.lock:
+            if is_open := self.listener is listener:
                 self.ends += [inner, outer]
-                for pair in ((inner, outer), (outer, inner)):
-                    Thread(target=_carry, args=pair, daemon=True).start()
+        if not is_open:
+            _end(inner)
+            _end(outer)
+            return
+        for pair in ((inner, outer), (outer, inner)):
+            Thread(target=_carry, args=pair, daemon=True).start()
 
     def _connected(self) -> socket.socket:
         query: Any = self.server.query

@@ -17,7 +17,7 @@ from celeriac.api.server import create
 from celeriac.local.valkey import free_port
 from celeriac.operate import tokens
 from celeriac.store.connections import Database
-from tests.api.server import signed_in
+from tests.api.server import client, signed_in
 from tests.api.works import task
 from tests.processes import Rows, until
 
@@ -81,7 +81,7 @@ class Site:
         self.tokens = {scope: self.token(scope, scope) for scope in ("read", "operate", "admin")}
         self.sessions: dict[str, str] = {}
         self.ids: dict[str, int] = {}
-        self.http = httpx.Client(base_url=self.url, timeout=30, verify=False)  # authorities would be read each time
+        self.http = client(self.url)
 
     def show(self) -> None:
         """From here on the server looks at this one's database."""
@@ -106,7 +106,6 @@ class Site:
         return self.sessions[scope]
 
     def ask(self, method: str, path: str, scope: str | None = "admin", **given: Any) -> httpx.Response:
-        self.http.cookies.clear()
         headers = {"Cookie": f"celeriac={self.session(scope)}"} if scope else {}
         address = self.url + (f"/{path}" if path else "")
         return self.http.request(method, address, headers=headers | given.pop("headers", {}), **given)

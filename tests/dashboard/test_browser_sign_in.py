@@ -8,6 +8,8 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 import psutil
 import pytest
@@ -22,6 +24,7 @@ from celeriac.operate import tokens
 from tests.dashboard.conftest import silent
 from tests.dashboard.site import Site
 from tests.processes import ROOT, Running, process, until
+from tests.renewed import Renewed
 
 LINK = re.compile(r"http://127\.0\.0\.1:\d+/admin/sign-in\?code=([\w-]{43})")
 
@@ -30,9 +33,20 @@ API = f"{sys.executable} -m celery -A tasks celeriac serve"
 
 
 @pytest.fixture(scope="module")
-def up(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
-    """Of a new project, on servers of its own, beside an API: both on ports of their own."""
-    folder = tmp_path_factory.mktemp("up")
+def stacks(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Renewed[Running]]:
+    shared = Renewed(lambda: project(tmp_path_factory.mktemp("up")))
+    yield shared
+    shared.close()
+
+
+@pytest.fixture
+def up(stacks: Renewed[Running], request: pytest.FixtureRequest) -> Running:
+    return stacks.of(request.node.nodeid)
+
+
+@contextmanager
+def project(folder: Path) -> Iterator[Running]:
+    """A stack of a new project, on servers of its own, beside an API: both on ports of their own."""
     done = CliRunner().invoke(main, ["init", str(folder / "shop")])
     assert done.exit_code == 0, done.output
     celeriac = f"exec {sys.executable} -c 'from celeriac.cli import main; main()'"

@@ -109,7 +109,7 @@ def test_a_role_whose_attempts_fail_now_is_told_before_its_alert_fires(site: Sit
     overview, role = site.html("overview"), site.html("roles/crawl")
     assert "<h1>Fails now: crawl" in overview
     assert ">crawl</a> 12 of 12 attempts failed in 5 min, since " in overview
-    assert "HTTPError: #; 12 tasks" in overview
+    assert "«HTTPError: #»; 12 tasks" in overview
     assert 'class="health failing"' in role
     assert "✕ 12 of 12 attempts failed in 5 min" in role
 

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 
 import yaml
 
+from tests.deploy import compose
 from tests.deploy.finishing import finish
 from tests.deploy.test_kubernetes import base
 from tests.processes import ROOT
@@ -44,6 +45,7 @@ BY_HAND = {
     "python -m tests.matrix.mixed HEAD~20": "wants the history; minutes",
     "pre-commit install": "changes the repository's hooks",
     "kubectl delete job migrate": "wants a cluster",
+    "docker compose config --resolve-image-digests": "wants docker, and asks registries",
 }
 
 
@@ -62,6 +64,9 @@ def wrong_with(command: str, environ: Mapping[str, str]) -> list[str]:
         case "kubectl", ["delete", kind, name]:
             found = {(one["kind"].lower(), one["metadata"]["name"]) for one in base()}
             return [] if (kind, name) in found else [f"{command}: there is no {kind} {name}"]
+        case "docker", ["compose", "config", "--resolve-image-digests"]:
+            services = compose.read()["services"].values()
+            return [] if any("image" in one for one in services) else [f"{command}: no service has an image"]
     return [f"{command}: nobody knows how to look at it"]
 
 

@@ -133,8 +133,8 @@ for page in PAGES:
     RUN.setdefault(of_folder(page), []).extend(WRITTEN[page])
 
 
-#: What looks, or brings about what is there already, does on every page what it does on the first that has it.
-LOOKS = re.compile(r"celeriac (doctor|status|check|migrate|why|audit|[\w-]+ (list|show|capacity))\b.*")
+#: What only looks does on every page what it does on the first that has it.
+LOOKS = re.compile(r"celeriac (doctor|status|why|audit|[\w-]+ (list|show|capacity))\b.*")
 
 
 def to_run() -> dict[str, list[str]]:

@@ -138,11 +138,11 @@ from shop import tasks
 print(*(task.delay().get(timeout=60) for task in ({tasks},) for _ in range(2)))
 """
 
-BY_NIGHT = pytest.mark.nightly("the same in other pools; by day where tasks share a process, and what is its threads'")
+BY_NIGHT = pytest.mark.nightly("the same in other pools; by day where a task has a process, and where tasks share one")
 
 
 @pytest.mark.parametrize(
-    "pool", ["threads", *(pytest.param(pool, marks=BY_NIGHT) for pool in ("prefork", "gevent", "asyncio"))]
+    "pool", ["prefork", "threads", *(pytest.param(pool, marks=BY_NIGHT) for pool in ("gevent", "asyncio"))]
 )
 def test_connections_are_closed_after_each_task(environ: dict[str, str], tmp_path: Path, rows: Rows, pool: str) -> None:
     command = [sys.executable, "-m", "celery", "-A", "project", "worker", "-l", "INFO", "-c", "1", "-P", pool]

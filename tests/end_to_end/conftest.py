@@ -66,6 +66,12 @@ def rows(database_url: str) -> Iterator[Rows]:
 @pytest.fixture
 def shop(database_url: str, redis_url: str, rows: Rows) -> Iterator[ModuleType]:
     """The shop's module, its app on this test's servers."""
+    with shop_on(database_url, redis_url) as module:
+        yield module
+
+
+@contextmanager
+def shop_on(database_url: str, redis_url: str) -> Iterator[ModuleType]:
     module = importlib.import_module("tests.end_to_end.shop")
     app = module.app
     for name in ("database", "publisher", "enqueuer", "by_name", "limited", "tally"):

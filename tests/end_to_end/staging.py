@@ -68,8 +68,8 @@ WITHIN, GONE, PATIENCE = 15.0, 30.0, 90.0
 #: Sessions that keep a processor busy, more of them than the alert lets.
 BURNERS = 5
 
-#: Seconds for which those who ask here wait for somebody's lock, each of their statements: else it is two.
-BRIEF = 0.2
+#: Seconds for which those who ask here wait for somebody's lock, each of their statements; and what it is elsewhere.
+BRIEF, USUAL = 0.2, patience.DEFAULT
 
 #: What has to be in SQL before anybody can judge, and why that takes a while; of the others it is there at once.
 FACTS = {
@@ -241,6 +241,16 @@ class Staged:
             self.in_commands += time.monotonic() - began
 
     @contextmanager
+    def patient(self, seconds: float) -> Iterator[None]:
+        """Meanwhile each statement of those who ask waits so long for a lock."""
+        database = self.module.app.database
+        with pytest.MonkeyPatch.context() as patched:
+            wait_for_locks(patched, seconds)
+            database.dispose()  # its sessions have it set
+            yield
+        database.dispose()
+
+    @contextmanager
     def another_worker(self, name: str, *arguments: str, **environ: str) -> Iterator[Running]:
         """A worker beside the first, of a fresh process."""
         given = SHORT | {processes.EXECUTED: "1", "WORKER_ID": name} | environ
@@ -324,6 +334,11 @@ def configure(server: local.PostgresServer, settings: Mapping[str, str]) -> None
         server.start()
 
 
+def wait_for_locks(patched: pytest.MonkeyPatch, seconds: float) -> None:
+    patched.setattr(patience, "DEFAULT", seconds)
+    patched.setattr(patience, "PATIENCE", ContextVar("patience of a stage", default=seconds))
+
+
 @contextmanager
 def stage(
     folder: Path, *, data: Path | None = None, settings: Mapping[str, str] = MappingProxyType({})
@@ -332,8 +347,7 @@ def stage(
     with ExitStack() as stack, pytest.MonkeyPatch.context() as patched:
         patched.setattr(reading, "SERVES", -1.0)
         patched.setattr(reading, "TIMES", 0.0)
-        patched.setattr(patience, "DEFAULT", BRIEF)
-        patched.setattr(patience, "PATIENCE", ContextVar("patience of a stage", default=BRIEF))
+        wait_for_locks(patched, BRIEF)
         postgres, valkey = local.PostgresServer((data or folder) / "postgres"), local.ValkeyServer(folder / "valkey")
         for server in (postgres, valkey):
             server.start()

@@ -167,6 +167,7 @@ def test_inspect_tells_of_rows(shop: ModuleType, worker: Worker, rows: Rows, oth
     until(lambda: status(rows, current) == "cancelled", "it to end")
 
 
+@pytest.mark.usefixtures("alone")
 def test_a_ticket_is_nobodys_task_to_inspect(shop: ModuleType, worker: Worker, other: Celery) -> None:
     worker("-c", "1")
     until(lambda: other.control.ping(timeout=1, limit=1), "it to hear")

@@ -22,7 +22,10 @@ from tests.end_to_end.failover import MASTER, Pair, Watched, pair, watched
 from tests.processes import ROOT, Rows, until
 
 #: Seconds: longer than the lease of `slow`.
-OUTAGE = 4.0
+OUTAGE = 5.0
+
+#: Whether a running task's worker has been silent for longer than its lease.
+IS_OVER = "SELECT max(heartbeat_at) + interval '3 seconds' < clock_timestamp() FROM celeriac.tickets"
 
 BY_STATUS = "SELECT task_id, status FROM worker_tasks WHERE role = 'add'"
 
@@ -137,6 +140,7 @@ def test_one_that_takes_longer_than_a_lease_takes_no_task_from_its_worker(
     postgres.primary.kill()
     back = time.monotonic() + OUTAGE
     until(lambda: time.monotonic() > back, "the lease to be over")
+    assert rows.one(IS_OVER), "the standby knows when the lease was renewed last"
     postgres.standby.promote()
     ended = "SELECT status, losses FROM worker_tasks WHERE task_id = :task AND status = 'completed'"
     until(lambda: rows(ended, task=task), "the task to end")

@@ -144,6 +144,10 @@ def test_a_child_whose_parent_is_paused_stops_before_its_task_starts_elsewhere(
     os.kill(paused.pid, signal.SIGCONT)
     last = "(SELECT max(at) FROM ran WHERE pid = :child)"
     assert rows.one(f"SELECT min(at) > {last} FROM ran WHERE pid <> :child", child=child)
+    until(all_done(rows, 1), "the other to complete it")
+    assert rows.one(f"SELECT min(at) > {last} FROM ran WHERE pid <> :child", child=child)
+    assert rows("SELECT status, losses FROM worker_tasks") == [("completed", 1)]
+    assert rows("SELECT FROM celeriac.task_events WHERE kind = 'late_finish'") == []
 
 
 def test_a_ticket_delivered_twice_or_forged_starts_nothing(shop: ModuleType, worker: Worker, rows: Rows) -> None:

@@ -10,16 +10,24 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from html import unescape
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
+import redis
 from playwright.sync_api import Locator, Page, expect, sync_playwright
 
 from tasks.chromium import FLAGS
+from tests.conftest import Servers, Stock
+from tests.end_to_end.conftest import QUICK, shop_on
+from tests.end_to_end.shop import RAN
+from tests.matrix.pooled import through
 from tests.processes import ROOT, Rows, Running, process, until
+from tests.processes import worker as worker_process
+from tests.renewed import Renewed
 
 Worker = Callable[..., Running]
 
@@ -60,6 +68,12 @@ class Flower:
 
 @pytest.fixture
 def flower(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[Flower]:
+    with flower_on(database_url, redis_url, tmp_path) as flower:
+        yield flower
+
+
+@contextmanager
+def flower_on(database_url: str, redis_url: str, folder: Path) -> Iterator[Flower]:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -69,7 +83,7 @@ def flower(database_url: str, redis_url: str, tmp_path: Path) -> Iterator[Flower
     }  # fmt: skip
     command = [sys.executable, "-m", "celery", "-A", "tests.end_to_end.shop", "flower", f"--port={port}",
                "--address=127.0.0.1"]  # fmt: skip
-    with process(command, given, tmp_path / "flower.log"):
+    with process(command, given, folder / "flower.log"):
         flower = Flower(port)
         until(flower.is_up, "Flower")
         yield flower
@@ -116,18 +130,60 @@ def cells(page: Page, row: Locator) -> dict[str, str]:
     return dict(zip(names, (text.strip() for text in row.locator("td").all_text_contents()), strict=False))
 
 
-def test_flower_agrees_with_sql_and_so_does_what_a_browser_shows_of_it(
-    shop: ModuleType, worker: Worker, rows: Rows, flower: Flower, page: Page
-) -> None:
-    """50 tasks, of which 3 fail and 8 are retried: the API, the dashboard, the list, a failed task's page and its
-    button, which cancels.
-    """
-    worker("-c", "2", "-E")
-    good = [shop.add.delay(n).id for n in range(39)]
-    bad = [shop.permanent.delay().id for _ in range(3)]
-    again = [shop.flaky.delay(n % 2 + 1).id for n in range(8)]
-    until(lambda: rows.one("SELECT count(*) FROM history") == 50, "all to end")
-    until(lambda: sum(t["state"] in STATE.values() for t in flower.tasks().values()) == 50, "Flower to hear of all")
+class Fifty(NamedTuple):
+    """50 tasks that ended, of which 3 failed and 8 were retried, and a Flower that has heard of all."""
+
+    shop: ModuleType
+    rows: Rows
+    flower: Flower
+    good: list[str]
+    bad: list[str]
+    again: list[str]
+
+
+@contextmanager
+def fifty_on(database_url: str, redis_url: str, folder: Path) -> Iterator[Fifty]:
+    with redis.Redis.from_url(redis_url) as client:
+        client.flushdb()
+    with (
+        closing(Rows(database_url)) as rows,
+        flower_on(database_url, redis_url, folder) as flower,
+        shop_on(database_url, redis_url) as shop,
+    ):
+        rows(RAN)
+        options = ("-c", "2", "-E")
+        with worker_process(shop.__name__, database_url, redis_url, folder / "worker.log", *options, environ=QUICK):
+            good = [shop.add.delay(n).id for n in range(39)]
+            bad = [shop.permanent.delay().id for _ in range(3)]
+            again = [shop.flaky.delay(n % 2 + 1).id for n in range(8)]
+            until(lambda: rows.one("SELECT count(*) FROM history") == 50, "all to end")
+            heard = lambda: sum(task["state"] in STATE.values() for task in flower.tasks().values())  # noqa: E731
+            until(lambda: heard() == 50, "Flower to hear of all")
+            yield Fifty(shop, rows, flower, good, bad, again)
+
+
+@pytest.fixture(scope="module")
+def shared(servers: Servers, stock: Stock, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Renewed[Fifty]]:
+    @contextmanager
+    def make() -> Iterator[Fifty]:
+        with (
+            stock.taken() as clean,
+            fifty_on(through(clean.url), servers.redis_url, tmp_path_factory.mktemp("fifty")) as made,
+        ):
+            yield made
+
+    shared = Renewed(make)
+    yield shared
+    shared.close()
+
+
+@pytest.fixture
+def fifty(shared: Renewed[Fifty], request: pytest.FixtureRequest) -> Fifty:
+    return shared.of(request.node.nodeid)
+
+
+def test_flower_agrees_with_sql(fifty: Fifty) -> None:
+    _, rows, flower, good, bad, again = fifty
     shown = flower.tasks()
     assert {i: t["state"] for i, t in shown.items()} == {
         str(i): STATE[str(s)] for i, s in rows("SELECT task_id, status FROM history")
@@ -146,6 +202,10 @@ def test_flower_agrees_with_sql_and_so_does_what_a_browser_shows_of_it(
     } | {k: v for k, v in flower.metrics("flower_events_total").items() if "worker-" in k}  # fmt: skip
     assert flower.metrics("flower_task_runtime_seconds_count") == {"add": 39, "flaky": 8}
 
+
+def test_what_a_browser_shows_of_flower_is_what_sql_says(fifty: Fifty, page: Page) -> None:
+    """The dashboard, the list and a failed task's page; its button cancels. Last: it has two more tasks."""
+    shop, rows, flower, _, bad, again = fifty
     page.goto(flower.url)
     dashboard = page.locator("#workers-table tbody tr").first
     figures = {"Status": "Online", "Active": "0", "Processed": "62", "Failed": "3", "Succeeded": "47"}

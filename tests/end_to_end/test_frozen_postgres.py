@@ -152,8 +152,8 @@ def frozen_while_idle(rows: Rows) -> list[int]:
 
 @pytest.fixture
 def beat(server: local.PostgresServer, redis_url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Scheduler]:
-    """It ticks in a thread, with a minute's worth of patience in eight seconds; what hangs is let go after three."""
-    monkeypatch.setattr(port_of, "FRESH", 8.0)
+    """It ticks in a thread, with a minute's worth of patience in twelve seconds; what hangs is let go after three."""
+    monkeypatch.setattr(port_of, "FRESH", 12.0)
     monkeypatch.setattr(watch, "LIMIT", 1.0)
     monkeypatch.setattr(connections, "CONNECT_TIMEOUT", 2)
     settings = Settings(database_url=server.url, redis_url=redis_url, metrics_address=str(free_port()))

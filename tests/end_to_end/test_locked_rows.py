@@ -103,9 +103,10 @@ def test_claimed_tickets_that_somebody_holds_start_later(
     "table",
     [
         "tickets",
+        "tasks",
         *(
-            pytest.param(table, marks=pytest.mark.nightly("a lease long each; by day the one that leases are in"))
-            for table in ("tasks", "ready", "workers", "account_policies", "history")
+            pytest.param(table, marks=pytest.mark.nightly("a lease long each; by day leases, and what is settled"))
+            for table in ("ready", "workers", "account_policies", "history")
         ),
     ],
 )

@@ -31,7 +31,7 @@ WAITING = """SELECT count(*) FROM pg_locks JOIN pg_database d ON d.oid = databas
 SHARED = ("threads", "asyncio", "gevent")
 EVERY = ("prefork", "solo", *SHARED)
 
-BY_NIGHT = pytest.mark.nightly("the same in other pools; by day each of these promises is kept in one or two")
+BY_NIGHT = pytest.mark.nightly("the same in other pools; by day each of these promises is kept in some")
 
 
 def pools(*by_day: str, of: tuple[str, ...] = SHARED) -> pytest.MarkDecorator:
@@ -65,7 +65,7 @@ def test_a_role_with_a_hard_limit_is_refused_in_a_line_that_says_what_to_use(
     assert "use prefork" in told
 
 
-@pools("threads", "gevent", of=EVERY)
+@pools("prefork", "threads", "gevent", of=EVERY)
 def test_a_running_task_is_cancelled_and_its_worker_goes_on(
     shop: ModuleType, worker: Worker, rows: Rows, pool: str
 ) -> None:
@@ -168,7 +168,9 @@ def test_a_soft_limit_interrupts_the_one_that_is_late(shop: ModuleType, worker: 
     assert rows("SELECT task_id FROM ran WHERE what = 'SoftTimeLimitExceeded'") == [(late.id,)]
 
 
+@pytest.mark.usefixtures("alone")
 @pools("asyncio")
+@pytest.mark.usefixtures("alone")
 def test_a_hard_limit_that_is_set_later_interrupts_as_a_soft_one(
     shop: ModuleType, worker: Worker, rows: Rows, pool: str
 ) -> None:

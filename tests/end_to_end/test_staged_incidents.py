@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import threading
+from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from sqlalchemy import create_engine
 from sqlalchemy.pool import NullPool
 
 from celeriac.doctor import examine
-from tests.end_to_end.staging import Staged
+from tests.end_to_end.staging import BRIEF, USUAL, Staged
 from tests.processes import until
 
 pytestmark = pytest.mark.usefixtures("well")
@@ -22,6 +23,14 @@ pytestmark = pytest.mark.usefixtures("well")
 BY_NIGHT = pytest.mark.nightly("the incident by day is a query of theirs; what is named beside it differs")
 
 
+@pytest.fixture
+def patience(staged: Staged, request: pytest.FixtureRequest) -> Iterator[None]:
+    with staged.patient(request.param):
+        yield
+
+
+@pytest.mark.parametrize("patience", [USUAL], indirect=True)
+@pytest.mark.usefixtures("patience")
 def test_an_open_transaction_that_holds_a_tasks_row(staged: Staged) -> None:
     staged.broken("hangs")
     staged.module.report.delay()
@@ -34,6 +43,12 @@ def test_an_open_transaction_that_holds_a_tasks_row(staged: Staged) -> None:
         staged.is_over("held_lock")
 
 
+@pytest.mark.parametrize(
+    "patience",
+    [BRIEF, pytest.param(USUAL, marks=pytest.mark.nightly("each statement that meets the lock waits two seconds"))],
+    indirect=True,
+)
+@pytest.mark.usefixtures("patience")
 def test_a_table_that_is_locked(staged: Staged) -> None:
     with staged.psql("LOCK TABLE celeriac.tasks IN ACCESS EXCLUSIVE MODE") as pid:
         staged.names("locked_table", f"pid {pid}", "idle in transaction", "tasks")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -18,6 +18,7 @@ from tests import processes
 from tests.conftest import Servers
 from tests.end_to_end.conftest import QUICK, shop_server
 from tests.processes import ROOT, Rows, Running, until
+from tests.renewed import Renewed
 
 PASSWORD = "hunter2"
 WAITING = "Waiting for Postgres: "
@@ -45,15 +46,26 @@ def url(server: local.PostgresServer) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def waiting(
+def both_wait(
     server: local.PostgresServer, servers: Servers, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[dict[str, Running]]:
+) -> Iterator[Renewed[dict[str, Running]]]:
+    shared = Renewed(lambda: waiters(server, servers.redis_url, tmp_path_factory.mktemp("waiting")))
+    yield shared
+    shared.close()
+
+
+@pytest.fixture
+def waiting(both_wait: Renewed[dict[str, Running]], request: pytest.FixtureRequest) -> dict[str, Running]:
+    return both_wait.of(request.node.nodeid)
+
+
+@contextmanager
+def waiters(server: local.PostgresServer, redis_url: str, logs: Path) -> Iterator[dict[str, Running]]:
     """A worker and a beat: the server was down as they started, and is there since each said twice that it waits."""
     server.stop()
-    logs = tmp_path_factory.mktemp("waiting")
     with ExitStack() as stack:
         both = {
-            program: stack.enter_context(starting(program, secret_of(server), servers.redis_url, logs / program))
+            program: stack.enter_context(starting(program, secret_of(server), redis_url, logs / program))
             for program in ("worker", "beat")
         }
         for running in both.values():
@@ -83,8 +95,10 @@ def test_a_worker_waits_for_postgres_and_starts_once_it_answers(
     assert written(second) - written(first) > timedelta(seconds=4)
     assert str(server.socket_folder) in first
     rows = Rows(server.url)
-    rows("""INSERT INTO worker_tasks (task_id, role, kwargs) VALUES ('t', 'add', '{"a": 1}')""")
-    until(lambda: rows.one("SELECT status = 'completed' FROM worker_tasks"), "the task to be completed")
+    ((task,),) = rows("""INSERT INTO worker_tasks (task_id, role, kwargs)
+        VALUES (gen_random_uuid(), 'add', '{"a": 1}') RETURNING task_id""")
+    done = "SELECT status = 'completed' FROM worker_tasks WHERE task_id = :task"
+    until(lambda: rows.one(done, task=task), "the task to be completed")
     rows.close()
     assert running.stop() == 0
     assert PASSWORD not in running.printed()

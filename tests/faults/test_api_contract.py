@@ -155,7 +155,7 @@ def test_every_bound_the_document_has_is_kept(calls: Calls, sized: Callable[[int
         cases = schema.iter_coverage_cases(
             operation, generation_modes=modes, generation_config=schema.config.generation_for(operation=operation)
         )
-        for case in islice(cases, sized(200, 2)):
+        for case in islice(cases, sized(200, 4)):
             calls.make(case)
     print(calls.told("edges"))
     assert calls.answers.total() >= sized(2_000, 80)

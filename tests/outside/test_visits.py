@@ -140,7 +140,7 @@ def test_no_more_proxies_are_tried_than_is_sensible_and_no_page_is_asked_for(out
 def test_a_page_that_came_without_what_is_wanted_of_it_is_no_fault_of_the_proxy(
     outside: Outside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("BROWSER_VISIT_SECONDS", "6")
+    monkeypatch.setenv("BROWSER_VISIT_SECONDS", "8")
     with (
         outside.pages.held(),
         pytest.raises(PlatformUnavailable, match="came without what was wanted of it"),
@@ -163,8 +163,8 @@ def test_a_proxy_that_others_left_too_little_time_is_not_blamed(
     outside: Outside, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     visit(lambda _: None)
-    monkeypatch.setenv("BROWSER_VISIT_SECONDS", "6")
-    monkeypatch.setenv("PROXY_PREFLIGHT_SECONDS", "4.5")
+    monkeypatch.setenv("BROWSER_VISIT_SECONDS", "8")
+    monkeypatch.setenv("PROXY_PREFLIGHT_SECONDS", "6")
     outside.rows("DELETE FROM proxies")
     with socket.create_server((OWN, 0)) as first, socket.create_server((OWN, 0)) as second:
         for silent in (first, second):

@@ -23,11 +23,16 @@ from celeriac.worker import logs
 
 logger = logging.getLogger("celeriac.planting")
 
+SLOW = "slow"
+
+#: How long a statement may take; and one that is too slow, which another may not become because two processes run.
+LONGEST, SHORT = "1s", "300ms"
+
 #: What each says to Postgres, with the call as `:call` and its secret as `:secret`; whether it passes by itself.
 SAID: dict[str, tuple[str, bool]] = {
     "locked table": ("INSERT INTO locked_table VALUES (1, CAST(:call AS jsonb))", True),
     "locked row": ("UPDATE locked_row SET call = CAST(:call AS jsonb)", True),
-    "slow": ("SELECT pg_sleep(60), :call", True),
+    SLOW: ("SELECT pg_sleep(60), :call", True),
     "check": ("INSERT INTO checked VALUES (1, CAST(:call AS jsonb))", False),
     "not null": ("INSERT INTO checked VALUES (NULL, CAST(:call AS jsonb))", False),
     "unique": ("INSERT INTO taken VALUES (:secret)", False),
@@ -70,12 +75,18 @@ def meet(name: str, passes: bool, act: Callable[[], Any]) -> None:
         raise AssertionError(f"{name}: no error")
 
 
+def limited(url: str, statement: str) -> Database:
+    """Return the database, where a statement may take so long, and wait for a lock a tenth of a second."""
+    limits = {"options": f"-c lock_timeout=100ms -c statement_timeout={statement}"}
+    return Database(make_url(url).update_query_dict(limits).render_as_string(hide_password=False))
+
+
 def meet_all(url: str, secret: str) -> None:
-    limits = {"options": "-c lock_timeout=100ms -c statement_timeout=300ms"}
-    database = Database(make_url(url).update_query_dict(limits).render_as_string(hide_password=False))
+    database, brief = limited(url, LONGEST), limited(url, SHORT)
     values = {"call": json.dumps({"user": "ann", "password": secret}), "secret": secret}
     for name, (said, passes) in SAID.items():
-        for way in (database.statement, database.transaction, database.reading):
+        asked = brief if name == SLOW else database
+        for way in (asked.statement, asked.transaction, asked.reading):
 
             def act(way: Any = way, said: str = said) -> None:
                 with way() as connection:
@@ -83,13 +94,13 @@ def meet_all(url: str, secret: str) -> None:
 
             meet(f"{name}, {way.__name__}", passes, act)
 
-        def by_driver(said: str = said) -> None:
-            with as_driver(database) as execute:
+        def by_driver(said: str = said, asked: Database = asked) -> None:
+            with as_driver(asked) as execute:
                 execute(said, values)
 
         meet(f"{name}, driver", passes, by_driver)
-    with in_session(database) as connection:
-        meet("in a session", True, partial(connection.execute, text(SAID["slow"][0]), values))
+    with in_session(brief) as connection:
+        meet("in a session", True, partial(connection.execute, text(SAID[SLOW][0]), values))
 
 
 if __name__ == "__main__":

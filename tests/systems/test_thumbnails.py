@@ -33,8 +33,6 @@ QUEUES = (
     "build_thumbnail", "enqueue_missing_thumbnails", "instasite_build", "tidy_thumbnails", "find_old_thumbnails",
 )  # fmt: skip
 
-AGENCY = pytest.param("agency_website", marks=pytest.mark.nightly("by day an InstaSite, which the same code renders"))
-
 
 @pytest.fixture(scope="module")
 def browser(stack: Stack, chromium: str) -> Path:
@@ -188,7 +186,7 @@ def test_a_site_that_is_enqueued_is_not_enqueued_again(sites: Sites, builder: Ru
     sites.thumbnails("instasite", site)
 
 
-@pytest.mark.parametrize("kind", [AGENCY, "instasite"])
+@pytest.mark.parametrize("kind", KINDS)
 def test_others_see_that_a_build_is_in_progress_and_since_when(sites: Sites, builder: Running, kind: str) -> None:
     site = sites.new(kind, preview=f"progress-{kind}")
     with sites.previews.held():
