@@ -157,14 +157,14 @@ def execute(app: HandlerApp, run: Run, direct: Direct | None = None) -> None:
         if run.outcome is None:
             _conclude(app.backend, run, ended)
     except BaseException as error:
-        _end_attempt(app, run, error)
+        _end_attempt(app.backend, run, error)
     finally:
         if run.logged is not None:
             coroutines.aside(run.logged.end)
         leave(run, token)
 
 
-def _end_attempt(app: HandlerApp, run: Run, error: BaseException) -> None:
+def _end_attempt(backend: Backend, run: Run, error: BaseException) -> None:
     """End an attempt that this has left. A process that a hook has forked ends here.
 
     Raises it if it means more than the attempt. An interrupt may come at any time, also while another error is judged.
@@ -177,7 +177,7 @@ def _end_attempt(app: HandlerApp, run: Run, error: BaseException) -> None:
         redaction.veil(run, error)
         if is_from_outside(error):
             raise error
-        _end_for(app, run, error)
+        _end_for(backend, run, error)
     except TaskCancelled:
         run.cancel()
     except LeaseLost as lost:
@@ -185,7 +185,7 @@ def _end_attempt(app: HandlerApp, run: Run, error: BaseException) -> None:
             run.lose(lost)
 
 
-def _end_for(app: HandlerApp, run: Run, error: BaseException) -> None:
+def _end_for(backend: Backend, run: Run, error: BaseException) -> None:
     """End the attempt, if it has not ended, for what a hook, a signal's receiver or an error's own method raised.
 
     A success whose session is open has not ended: to settle it without its writes would break what it means.
@@ -201,7 +201,7 @@ def _end_for(app: HandlerApp, run: Run, error: BaseException) -> None:
     run.raised = run.raised or error
     try:
         ended = error if isinstance(error, Exception) else HandlerEnded(str(described(error)))
-        app.backend.store_result(run.task.task_id, ended, states.FAILURE, traceback=lines)
+        backend.store_result(run.task.task_id, ended, states.FAILURE, traceback=lines)
     except BaseException as another:
         if is_from_outside(another):
             raise

@@ -141,12 +141,12 @@ class RowBackend(BaseBackend):
             why = "that follows from its row"
         else:
             try:
-                told = encoded({results.STATE: state, results.STATE_META: meta}, MOST_BYTES)
+                stored = encoded({results.STATE: state, results.STATE_META: meta}, MOST_BYTES)
             except Unfit as error:
                 raise BadValue(f"task {task_id}: the meta of {state} cannot be stored: {error}") from None
             try:
                 with patient(running.PATIENCE), self.app.database.statement() as connection:
-                    if results.tell_of(connection, task_id, told):
+                    if results.tell_of(connection, task_id, stored):
                         return
             except DBAPIError as error:
                 if not is_locked(error):

@@ -164,8 +164,8 @@ def hand_back(database: Database, app: ReporterApp, processes: Iterable[int]) ->
         freed = release.release(connection, tokens, started=True, kind="handed_back", why=WHY, by=me, loss=False)
         kept = release.still_held(connection, tokens)
     waits = {task.id for task in freed if task.becomes == PENDING}
-    told = [row for row in rows if row["id"] in waits and journal.tells_of(app.tasks, row["role"])]
-    _tell(app.journal, told, shared.current(processes))
+    handed_back = [row for row in rows if row["id"] in waits and journal.tells_of(app.tasks, row["role"])]
+    _tell(app.journal, handed_back, shared.current(processes))
     return bool(kept)
 
 
