@@ -66,7 +66,7 @@ def test_a_token_without_a_limit_is_refused_no_role() -> None:
 
 
 @pytest.mark.parametrize(
-    "limits", [{"roles": ["work"]}, {"accounts": ["a"]}, {"keys": ["a\nb"]}, {"priorities": (9, 8)}]
+    "limits", [{"roles": ["work"]}, {"accounts": ["a"]}, {"keys": ["a\0b"]}, {"priorities": (9, 8)}]
 )
 def test_a_limit_needs_the_scope_it_limits_and_a_meaning(database: Database, limits: dict[str, Any]) -> None:
     with database.transaction() as connection, pytest.raises(TokenRefused):
