@@ -82,8 +82,8 @@ def _doctor(app: Celeriac) -> list[str]:
     """Return a line for each finding, without the servers' hosts."""
     addresses = (app.settings.database_url, app.settings.redis_url)
     hosts = {host for address in addresses if address and (host := urlsplit(address).hostname)}
-    found = examine(app, PATIENCE)
-    lines = [f"{'✓' if finding.ok else '✕'} {finding.check}: {finding.says}" for finding in found]
+    findings = examine(app, PATIENCE)
+    lines = [f"{'✓' if finding.ok else '✕'} {finding.check}: {finding.says}" for finding in findings]
     return [reduce(lambda line, host: line.replace(host, "(host)"), hosts, line) for line in lines]
 
 

@@ -3,47 +3,50 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from typing import Any
 
 from sqlalchemy import text
 
 from celeriac.app import Celeriac
+from celeriac.dispatch.publish import Publisher
 from celeriac.doctor.findings import Seen, Trouble
 from celeriac.local import versions
 from celeriac.local.versions import POSTGRES_WHEEL, VALKEY_WHEEL
+from celeriac.store.connections import Database
 
 RUNS = text("SELECT CAST(current_setting('server_version_num') AS integer)")
 
 
 def wait(app: Celeriac, seconds: float) -> None:
     """Wait for what pip has to say about the wheels in use, but no longer than that."""
-    versions.wait_for(_wheels(app), seconds)
+    versions.wait_for(_wheels(app.stack_in_use), seconds)
 
 
 def look(app: Celeriac) -> Seen:
     """Check that the embedded servers, if this process uses any, are the newest that can be installed."""
-    servers = {POSTGRES_WHEEL: _postgres, VALKEY_WHEEL: _valkey}
-    seen = [_of_wheel(wheel, *servers[wheel](app)) for wheel in _wheels(app)]
+    servers = {POSTGRES_WHEEL: lambda: _postgres(app.database), VALKEY_WHEEL: lambda: _valkey(app.publisher)}
+    seen = [_of_wheel(wheel, *servers[wheel]()) for wheel in _wheels(app.stack_in_use)]
     how = "; ".join(one.text for one in seen if one.text)
     return Seen(how or "none is in use here", [trouble for one in seen for trouble in one.troubles])
 
 
-def _wheels(app: Celeriac) -> list[str]:
-    stack = app.stack_in_use
+def _wheels(stack: Any) -> list[str]:
+    """Return the wheels of the embedded servers that are in use; none without a stack."""
     used = [] if stack is None else [(POSTGRES_WHEEL, stack.database_url), (VALKEY_WHEEL, stack.redis_url)]
     return [wheel for wheel, url in used if url]
 
 
-def _postgres(app: Celeriac) -> tuple[str, str]:
+def _postgres(database: Database) -> tuple[str, str]:
     """Return which runs, and what is said of it if Postgres' calendar has a newer minor."""
-    with app.database.statement() as connection:
+    with database.statement() as connection:
         major, minor = divmod(connection.execute(RUNS).scalar_one(), 10_000)
     least = versions.least_minor(major, datetime.now(UTC).date())
     behind = f"; Postgres {major}.{least} or a later one has been out for a month" if minor < least else ""
     return f"Postgres {major}.{minor}", behind
 
 
-def _valkey(app: Celeriac) -> tuple[str, str]:
-    info = app.publisher.ask(lambda client: client.info("server")) or {}
+def _valkey(publisher: Publisher) -> tuple[str, str]:
+    info = publisher.ask(lambda client: client.info("server")) or {}
     return f"Valkey {info.get('valkey_version', '')}".strip(), ""
 
 
