@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 ENGINE = Path(__file__).parents[2] / "celeriac"
+
+#: What quotes for the shell (`celeriac.store.shell`).
+QUOTED = re.compile(r"\b(word|argument)\(")
 
 #: Parts of commands that are numbers, or names of the code's own.
 PLAIN = {"app.main or 'tasks'", "new.main", "one.task", "head.id", "shape.first", "wheel"}
@@ -22,7 +26,7 @@ def unquoted(path: Path) -> Iterator[str]:
     tree = ast.parse(written)
     assigned = (node for node in ast.walk(tree) if isinstance(node, ast.Assign))
     quoted = {
-        name.id for node in assigned if "shlex.quote" in ast.unparse(node.value)
+        name.id for node in assigned if QUOTED.search(ast.unparse(node.value))
         for name in ast.walk(node.targets[0]) if isinstance(name, ast.Name)
     }  # fmt: skip
     for text in (node for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)):
@@ -35,7 +39,7 @@ def unquoted(path: Path) -> Iterator[str]:
                     command, is_open = other, not is_open
             elif isinstance(part, ast.FormattedValue) and is_open:
                 name = ast.unparse(part.value)
-                if is_of_a_shell(command) and not (name.startswith("shlex.quote(") or name in quoted | PLAIN):
+                if is_of_a_shell(command) and not (QUOTED.match(name) or name in quoted | PLAIN):
                     yield f"{path.relative_to(ENGINE)}:{part.lineno}: {name} in `{command}"
                 command += "…"
 
@@ -52,7 +56,7 @@ def test_what_is_not_quoted_is_noticed(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr("tests.pure.test_hints.ENGINE", tmp_path)
     written = tmp_path / "hints.py"
     written.write_text(
-        "role = shlex.quote(name)\n"
+        "role = argument(name)\n"
         "one = f'{name}: run `celeriac roles pause {role}` or `celeriac roles pause {name}`, {name}'\n"
         "two = f'run `celery worker -Q {queue}`, {queue}'\n"
     )
