@@ -124,9 +124,9 @@ class RowBackend(BaseBackend):
     def _tell_of(self, task_id: str, meta: Any, state: str) -> None:
         """Keep a state that is told of a task by somebody else than its handler; log the first that cannot be."""
         if state not in READY_STATES and state not in ROW_STATES:
-            told = encoded({results.STATE: state, results.STATE_META: meta}, MOST_BYTES)
+            kept = encoded({results.STATE: state, results.STATE_META: meta}, MOST_BYTES)
             with self.app.database.statement() as connection:
-                if results.tell_of(connection, task_id, told):
+                if results.tell_of(connection, task_id, kept):
                     return
             why = "it has no row that is committed and unfinished"
         else:
