@@ -17,9 +17,9 @@ from celeriac.store.connections import Database
 RUNS = text("SELECT CAST(current_setting('server_version_num') AS integer)")
 
 
-def wait(app: Celeriac, seconds: float) -> None:
-    """Wait for what pip has to say about the wheels in use, but no longer than that."""
-    versions.wait_for(_wheels(app.stack_in_use), seconds)
+def wait(stack: Any, seconds: float) -> None:
+    """Wait for what pip has to say about the wheels of the stack, if there is one, but no longer than that."""
+    versions.wait_for(_wheels(stack), seconds)
 
 
 def look(app: Celeriac) -> Seen:

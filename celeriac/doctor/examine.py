@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from psycopg2.errors import InsufficientPrivilege
 from psycopg2.extensions import QueryCanceledError
@@ -28,7 +29,7 @@ PRIORITY = "priorities do not count"
 @dataclass(frozen=True, slots=True)
 class SystemCheck:
     """`needs`: the checks without which it cannot be asked. `about`: the question it belongs to. `rules`: those of the
-    judgement that it shows. `wait`: waits some seconds at most for what it asks in the background.
+    judgement that it shows. `wait`: waits some seconds at most for what is asked about the embedded servers.
     """
 
     name: str
@@ -36,7 +37,7 @@ class SystemCheck:
     needs: frozenset[str]
     about: str
     rules: tuple[str, ...] = ()
-    wait: Callable[[Celeriac, float], None] | None = None
+    wait: Callable[[Any, float], None] | None = None
 
 
 _POSTGRES = frozenset({"postgres"})
@@ -106,7 +107,7 @@ def examine(app: Celeriac, patience: float = 0.0) -> list[Finding]:
             judged = _judged(app)
         above = [one for one in judged.wrong if one.name in check.rules and matters(one)] if judged else []
         if check.wait is not None and patience:
-            check.wait(app, patience)
+            check.wait(app.stack_in_use, patience)
         seen = Seen("") if above and check.name in _ASK_THE_SAME else _seen(app, check)
         if seen.troubles or any(one.name in _STOP_THE_REST for one in above):
             failed.add(check.name)
