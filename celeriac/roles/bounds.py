@@ -106,7 +106,7 @@ def wrong(rules: Mapping[str, Rule], values: Mapping[str, Any]) -> str | None:
 PRIORITY = Rule(is_whole(*ANY_PRIORITY), f"a whole number from {ANY_PRIORITY[0]:,} to {ANY_PRIORITY[1]:,}")
 NAME = name()
 TEXT = Rule(is_text, f"a text of at most {LONGEST_KEY} bytes without NUL")
-SOME_TEXT = Rule(lambda value: is_text(value) and bool(value), f"a text of 1 to {LONGEST_KEY} bytes without NUL")
+SOME_TEXT = Rule(lambda value: is_text(value) and bool(value), f"{TEXT.right}, and not empty")
 _DISTANCE = Rule(is_distance, "seconds, at most 100 years away")
 
 #: The rules for the fields that a call may set.

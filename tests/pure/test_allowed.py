@@ -11,7 +11,10 @@ from celeriac.roles.bounds import CALL, wrong
 @pytest.mark.parametrize(
     ("allowed", "sentence"),
     [
-        (Allowed(keys=[""]), "keys=['']: give at most 1,000 keys, each a text of 1 to 1000 bytes without NUL"),
+        (
+            Allowed(keys=[""]),
+            "keys=['']: give at most 1,000 keys, each a text of at most 1000 bytes without NUL, and not empty",
+        ),
         (Allowed(accounts=["é" * 501]), "accounts, each a text of at most 1000 bytes without NUL"),
         (Allowed(roles=["work "]), "roles, each 1 to 200 printable characters without a space at an end, not . or .."),
         (Allowed(keys=["a"] * (MOST + 1)), "give at most 1,000 keys"),
@@ -26,4 +29,4 @@ def test_tasks_without_an_account_may_be_allowed() -> None:
 
 
 def test_an_empty_id_of_a_task_is_told_what_would_be_right() -> None:
-    assert wrong(CALL, {"task_id": ""}) == "task_id='': give a text of 1 to 1000 bytes without NUL"
+    assert wrong(CALL, {"task_id": ""}) == "task_id='': give a text of at most 1000 bytes without NUL, and not empty"
