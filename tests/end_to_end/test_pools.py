@@ -65,7 +65,7 @@ def test_a_role_with_a_hard_limit_is_refused_in_a_line_that_says_what_to_use(
     assert "use prefork" in told
 
 
-@pools("prefork", "threads", "gevent", of=EVERY)
+@pools("prefork", "threads", of=EVERY)
 def test_a_running_task_is_cancelled_and_its_worker_goes_on(
     shop: ModuleType, worker: Worker, rows: Rows, pool: str
 ) -> None:
