@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import threading
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +13,7 @@ from celery import chain
 
 from celeriac import Celeriac, Settings
 from celeriac.roles.declare import Roles
+from tests.databases import running
 
 APPS = 20
 
@@ -34,11 +34,11 @@ def made(database_url: str, redis_url: str, use: Callable[[Celeriac, Any], objec
 
 
 def test_of_many_closed_apps_none_stays_alive(database_url: str, redis_url: str) -> None:
-    before = threading.active_count()
+    before = running()
     apps = [made(database_url, redis_url, lambda _, work: work.delay()) for _ in range(APPS)]
     gc.collect()
     assert sum(app() is not None for app in apps) == 0
-    assert threading.active_count() == before
+    assert running() <= before
 
 
 USES: dict[str, Callable[[Celeriac, Any], object]] = {
@@ -56,9 +56,8 @@ USES: dict[str, Callable[[Celeriac, Any], object]] = {
 
 @pytest.mark.parametrize("use", USES)
 def test_however_it_was_used(database_url: str, redis_url: str, use: str) -> None:
-    before = set(threading.enumerate())
+    before = running()
     apps = [made(database_url, redis_url, USES[use]) for _ in range(3)]
     gc.collect()
     assert [app() for app in apps] == [None] * 3
-    assert [thread for thread in threading.enumerate() if thread not in before and not thread.daemon] == []
-    assert [thread.name for thread in threading.enumerate() if thread not in before] == []
+    assert [thread.name for thread in running() - before] == []
