@@ -11,6 +11,7 @@ from sqlalchemy import Connection, create_engine
 from celeriac.store.connections import Database
 from tests.postgres.backlog import SHAPES, analyze, analyze_while_idle, fill, forget, is_large
 from tests.postgres.explained import (
+    ALLOWED,
     ALLOWED_AT_LARGE,
     EXCEPT,
     MEET_ROOMS,
@@ -36,10 +37,6 @@ TOGETHER = {
 }
 
 
-#: It looks many tasks up by their ids; where several shapes stand beside each other, there are more than 100,000.
-BY_ID = {"operate.cancel.CANCEL, 3"}
-
-
 def plans(url: str, shapes: Sequence[str], n: int, names: Iterable[str]) -> dict[str, Measured]:
     """Plans on a backlog with `n` tasks of each shape, by what the planner believes of it."""
     with connected(url) as connection:
@@ -56,17 +53,12 @@ def grows(clone: Clone, shapes: Sequence[str], size: int, names: Iterable[str] =
     """What is wrong with plans at that size, beside those of a small backlog."""
     small = plans(clone(), shapes, SMALL, names)
     large = plans(clone(), shapes, size, names)
+    allowed = ALLOWED if size * len(shapes) < LARGE else ALLOWED_AT_LARGE
     return [
-        f"who believes {belief}: {wrong}" for belief in small for wrong in worse(small[belief], large[belief], size)
+        f"who believes {belief}: {wrong}"
+        for belief in small
+        for wrong in complaints(small[belief], large[belief], allowed)
     ]
-
-
-def worse(small: Measured, large: Measured, size: int) -> list[str]:
-    """What is wrong with the large plans. `BY_ID` may have what is allowed among 100,000 tasks."""
-    if size >= LARGE:
-        return complaints(small, large, ALLOWED_AT_LARGE)
-    by_id, others = ({n: p for n, p in small.items() if (n in BY_ID) is among} for among in (True, False))
-    return complaints(others, large) + complaints(by_id, large, ALLOWED_AT_LARGE)
 
 
 @contextmanager
