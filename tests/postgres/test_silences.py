@@ -53,7 +53,7 @@ def test_one_that_is_set_again_counts_anew_and_can_be_ended(database: Database, 
         {"seconds": float("nan")},
         {"until": datetime(2020, 1, 1, tzinfo=UTC)},
         {"seconds": 1, "subject": "\x00"},
-        {"seconds": 1, "subject": "x" * 201},
+        {"seconds": 1, "subject": "x" * 1001},
     ],
 )
 def test_what_is_no_silence_is_refused(database: Database, rows: Rows, wrong: dict[str, Any]) -> None:
