@@ -44,7 +44,7 @@ from celeriac.seam.task import Enqueued, Task, with_rows
 from celeriac.settings import Settings
 from celeriac.store.connections import Database
 from celeriac.store.ids import fresh_id
-from celeriac.store.lanes import parts_of_lane
+from celeriac.store.role_names import parts_of_lane
 
 if TYPE_CHECKING:
     from celeriac.run.app import Backend

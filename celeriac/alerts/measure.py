@@ -24,10 +24,10 @@ from celeriac.insights.fleet.slowness import no_room, slowness
 from celeriac.insights.tasks.counting import Count
 from celeriac.insights.why.blockers import in_the_way
 from celeriac.insights.why.spans import span
-from celeriac.store.built_in import is_built_in
 from celeriac.store.failures import log_error
 from celeriac.store.migrate import standing_of
 from celeriac.store.plans import lookups
+from celeriac.store.role_names import is_built_in
 from celeriac.store.shell import argument, word
 
 if TYPE_CHECKING:

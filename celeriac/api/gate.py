@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from contextlib import suppress
@@ -13,12 +14,12 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from celeriac.api.limits import ASIDE, Buckets
+from celeriac.api.paths import asked_path
 from celeriac.api.problems import Problem, from_exception
 from celeriac.api.protocol import SECURITY_HEADERS
 from celeriac.api.shared import SharedBy
-from celeriac.api.veil import Veil
-from celeriac.api.versions import asked_path
 from celeriac.errors import ConfigurationError
+from celeriac.insights.tasks.veil import veiled
 from celeriac.operate import tokens
 from celeriac.store.failures import in_a_line, log_error
 
@@ -163,3 +164,32 @@ def _problem_of(error: Exception, where: str) -> Problem:
     elif problem.status_code >= 500:
         log_error(logger, error, "A request failed")
     return problem
+
+
+class Veil:
+    """Masks an answer's JSON and sends it once it is whole; anything else is sent as it is."""
+
+    def __init__(self, send: Send) -> None:
+        self.send = send
+        self.start: Message | None = None
+        self.body = b""
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start" and _is_json(message):
+            self.start = message
+        elif self.start is None:
+            await self.send(message)
+        else:
+            self.body += message.get("body", b"")
+            if not message.get("more_body", False):
+                await self._send_whole(self.start)
+
+    async def _send_whole(self, start: Message) -> None:
+        body = json.dumps(veiled(json.loads(self.body)), ensure_ascii=False).encode() if self.body else b""
+        MutableHeaders(scope=start)["content-length"] = str(len(body))
+        await self.send(start)
+        await self.send({"type": "http.response.body", "body": body})
+
+
+def _is_json(start: Message) -> bool:
+    return Headers(raw=start["headers"]).get("content-type", "").startswith("application/json")

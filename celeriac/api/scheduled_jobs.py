@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
 from typing import Annotated, Any, Literal
@@ -17,12 +17,16 @@ from celeriac.api.callers import Admin, Operator, Reader
 from celeriac.api.changes import Because
 from celeriac.api.fields import Called, Flag, IdInPath, Name, Number, Offset, Priority, Text, Whole
 from celeriac.api.paging import Paged, PageQuery
-from celeriac.api.schedulable import role_taking
+from celeriac.api.problems import invalid
+from celeriac.app import Celeriac
+from celeriac.errors import BadArguments
 from celeriac.insights.tasks import redaction
 from celeriac.roles.bounds import LONGEST_DELAY, MOST
+from celeriac.roles.signature import Signature
 from celeriac.schedules import operate, written
 from celeriac.schedules.decide import CHANGEABLE, Entry
 from celeriac.schedules.timetable import RunNow
+from celeriac.store.role_names import is_built_in
 
 router = APIRouter(prefix="/api/admin/scheduled-jobs", tags=["scheduled jobs"])
 
@@ -218,3 +222,21 @@ def _one(app: App, row: RowMapping) -> ScheduledJob:
 def _shown(connection: Connection, rows: Sequence[RowMapping]) -> list[ScheduledJob]:
     shown = [written.shown(dict(row)) for row in rows]
     return [ScheduledJob.model_validate(job) for job in redaction.schedules(connection, shown)]
+
+
+def role_taking(app: Celeriac, arguments: Mapping[str, Any]) -> str:
+    """Return the one role whose handler takes just these arguments. Raises Problem 422 if there is none, or several."""
+    declared = [d for d in app.roles.own() if not is_built_in(d.role.name)]
+    taking = [d.role.name for d in declared if arguments and _takes(d.signature, arguments)]
+    if len(taking) != 1:
+        takers = f"several do: {', '.join(taking)}" if taking else "none does"
+        raise invalid("role", f"give a role; left out, one role has to take just these arguments, and {takers}")
+    return taking[0]
+
+
+def _takes(signature: Signature, arguments: Mapping[str, Any]) -> bool:
+    try:
+        signature.bind((), arguments)
+    except BadArguments:
+        return False
+    return set(arguments) <= set(signature.names)

@@ -56,12 +56,11 @@ from celeriac.api.gate import VERIFIERS, Gate
 from celeriac.api.listener import AT_ONCE, run
 from celeriac.api.mounted import Mounted
 from celeriac.api.parameters import known_only
+from celeriac.api.paths import EscapedSlashes, Versioned, asked_path, slashes_again
 from celeriac.api.problems import Problem, from_exception
 from celeriac.api.protocol import Protocol
 from celeriac.api.shared import Shared
-from celeriac.api.slashes import EscapedSlashes, slashes_again
 from celeriac.api.turns import HANDLERS, TurnsOfAll, in_turn
-from celeriac.api.versions import Versioned, asked_path
 from celeriac.errors import ConfigurationError
 from celeriac.metrics.exporter import Exporter
 from celeriac.operate import LONGEST, PATIENCE

@@ -13,7 +13,7 @@ from anyio.to_thread import run_sync
 from fastapi.routing import APIRoute
 from starlette.types import Message, Receive, Scope, Send
 
-from celeriac.api.versions import asked_path
+from celeriac.api.paths import asked_path
 
 K = TypeVar("K")
 T = TypeVar("T")

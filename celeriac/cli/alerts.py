@@ -9,8 +9,7 @@ import click
 
 from celeriac import insights
 from celeriac.cli import output
-from celeriac.cli.group import Command, FindApp
-from celeriac.cli.seconds import Seconds
+from celeriac.cli.group import Command, FindApp, Seconds
 from celeriac.operate import silences
 
 _COLUMNS = ("name", "subject", "severity", "says", "firing_since", "silenced_until")

@@ -17,7 +17,7 @@ from celeriac.errors import EnqueueRefused, Unknown
 from celeriac.operate import dead_letters
 from celeriac.operate.audit import Change
 from celeriac.seam.dead_letters import replay
-from celeriac.store.alike import in_lines
+from celeriac.store.messages import in_lines
 
 _COLUMNS = ("id", "at", "name", "task_id", "sender", "reason")
 

@@ -13,8 +13,7 @@ from celeriac.app import Celeriac
 from celeriac.errors import ConfigurationError
 from celeriac.metrics.__main__ import files as of_monitoring
 from celeriac.roles.role import Role
-from celeriac.store.built_in import is_built_in
-from celeriac.store.lanes import parts_of_lane
+from celeriac.store.role_names import is_built_in, parts_of_lane
 
 _HERE = Path(__file__).parent / "deploy"
 

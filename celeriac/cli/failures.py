@@ -8,8 +8,7 @@ import click
 
 from celeriac import insights
 from celeriac.cli import output
-from celeriac.cli.group import Command, FindApp
-from celeriac.cli.seconds import Seconds
+from celeriac.cli.group import Command, FindApp, Seconds
 from celeriac.insights import Failures
 from celeriac.insights.failures.failures import OLDEST
 from celeriac.operate import failures as verb

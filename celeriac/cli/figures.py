@@ -8,8 +8,7 @@ import click
 
 from celeriac import insights
 from celeriac.cli import output
-from celeriac.cli.group import Command, FindApp
-from celeriac.cli.seconds import Seconds
+from celeriac.cli.group import Command, FindApp, Seconds
 from celeriac.errors import Unknown
 from celeriac.insights.history.trail import Of, trail
 

@@ -7,6 +7,7 @@ refused (the life of a task, a role's rules), or not there.
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -74,6 +75,18 @@ def _app_in(module: ModuleType, attribute: str) -> Celeriac | None:
     if attribute or not hasattr(module, "__path__") or not find_spec(f"{module.__name__}.celery"):
         return None
     return _app_in(importlib.import_module(f"{module.__name__}.celery"), "")
+
+
+class Seconds(click.FloatRange):
+    """Seconds within bounds; NaN, which compares with no bound, is refused."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        seconds = float(super().convert(value, param, ctx))
+        if math.isnan(seconds):
+            self.fail(f"{value!r} is not a number of seconds.", param, ctx)
+        return seconds
 
 
 class Problem(click.ClickException):

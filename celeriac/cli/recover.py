@@ -9,8 +9,7 @@ import click
 
 from celeriac.app import Celeriac
 from celeriac.cli import output
-from celeriac.cli.group import Command, FindApp
-from celeriac.cli.seconds import Seconds
+from celeriac.cli.group import Command, FindApp, Seconds
 from celeriac.insights.fleet.condition import silent_workers
 from celeriac.repair.rescue import rescue_by_role
 from celeriac.repair.worker import LIVES, held, rescue_worker

@@ -9,9 +9,8 @@ import click
 from click.core import ParameterSource
 
 from celeriac.cli import output
-from celeriac.cli.group import Command, Problem
+from celeriac.cli.group import Command, Problem, Seconds
 from celeriac.cli.replays import replay
-from celeriac.cli.seconds import Seconds
 from celeriac.insights.failures.failures import OLDEST
 from celeriac.insights.why.spans import span
 from celeriac.roles.role import Role

@@ -11,14 +11,13 @@ import click
 
 from celeriac.app import Celeriac
 from celeriac.cli import output
-from celeriac.cli.group import PROBLEM, Command, FindApp
-from celeriac.cli.seconds import Seconds
+from celeriac.cli.group import PROBLEM, Command, FindApp, Seconds
 from celeriac.errors import ConfigurationError
 from celeriac.repair import SWEEPS
 from celeriac.repair import sweep as run_sweep
 from celeriac.store import grants
-from celeriac.store.built_in import is_built_in
 from celeriac.store.migrate import migrate as migrate_database
+from celeriac.store.role_names import is_built_in
 
 #: A timeout as Postgres takes it: up to 24 days, 0 for none.
 SECONDS = Seconds(0, 2_000_000)

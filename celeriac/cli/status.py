@@ -16,8 +16,7 @@ from celeriac.alerts.judgement import judge
 from celeriac.alerts.rules import NAMES, OF_THE_SCHEMA
 from celeriac.app import Celeriac
 from celeriac.cli import output
-from celeriac.cli.group import Command, FindApp
-from celeriac.cli.seconds import Seconds
+from celeriac.cli.group import Command, FindApp, Seconds
 from celeriac.errors import ConfigurationError
 from celeriac.insights.fleet import condition
 from celeriac.insights.history import alerts

@@ -18,7 +18,7 @@ from celeriac.operate import move as moving
 from celeriac.operate.audit import AuditedTogether
 from celeriac.operate.steer import Move, Steered
 from celeriac.repair import bulks as works
-from celeriac.store.alike import in_lines
+from celeriac.store.messages import in_lines
 from celeriac.store.states import MOVES, WAITS_FOR_TIME
 
 

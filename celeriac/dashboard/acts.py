@@ -16,8 +16,8 @@ from celeriac.dashboard.words import plural
 from celeriac.errors import CeleriacError
 from celeriac.operate import PATIENCE, steer
 from celeriac.operate.steer import Steered
-from celeriac.store.alike import in_lines
 from celeriac.store.failures import is_locked, log_error
+from celeriac.store.messages import in_lines
 
 logger = logging.getLogger(__name__)
 

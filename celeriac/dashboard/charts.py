@@ -12,7 +12,7 @@ from celeriac.insights.fairness.received import ReceivedStep
 from celeriac.insights.fleet.hours import Sample
 from celeriac.insights.fleet.ticket_hours import MINUTES, TicketSample
 from celeriac.insights.history.minutes import Flow, Step
-from celeriac.store.ticks import STRIP as LAST_TICKS
+from celeriac.store.states import STRIP as LAST_TICKS
 
 #: Lengths of a chart; the axes' labels stand in the margins.
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 720, 190, 46, 20, 8

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, text
 
 from celeriac.dispatch.resuming import Point, Points, behind
-from celeriac.store.arrays import array, texts
+from celeriac.store.encoding import array, texts
 from celeriac.store.plans import hashes, lookups
 from celeriac.store.prepared import driver_rows
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, text
 
 from celeriac.roles.limits import AS_OF
-from celeriac.store.arrays import texts
+from celeriac.store.encoding import texts
 from celeriac.store.prepared import Prepared
 
 #: So few dead entries in the ring's current segment are no matter.

@@ -19,10 +19,10 @@ from celeriac.dispatch.publish import Publisher, Ticket, rows_per_ticket, split
 from celeriac.dispatch.window import may_claim, window
 from celeriac.roles.role import Role
 from celeriac.settle import release
+from celeriac.settle.outcome import Started
 from celeriac.store.connections import Database
 from celeriac.store.patience import recurring
 from celeriac.store.plans import in_order, with_next
-from celeriac.store.started import Started
 
 logger = logging.getLogger(__name__)
 

@@ -13,7 +13,7 @@ from celeriac.app import Celeriac
 from celeriac.errors import BadArguments
 from celeriac.roles.bounds import outside
 from celeriac.roles.declare import Declared, Roles
-from celeriac.store.built_in import is_built_in
+from celeriac.store.role_names import is_built_in
 from celeriac.store.shell import argument, word
 
 #: Unfinished tasks of a role are counted to here, and so many of them are looked at: the newest and the oldest.

@@ -17,8 +17,8 @@ from celeriac.settle import release
 from celeriac.store.connections import Database
 from celeriac.store.drift import MIGRATE, drift
 from celeriac.store.failures import is_full
+from celeriac.store.messages import marked
 from celeriac.store.migrate import LEFT, unapplied
-from celeriac.store.quoted import marked
 from celeriac.store.states import GONE
 
 #: After so many seconds an unstarted ticket is in Redis, or a worker has taken it.

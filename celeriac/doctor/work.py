@@ -12,7 +12,7 @@ from celeriac.insights.fleet import condition
 from celeriac.schedules.listed import entries
 from celeriac.schedules.timetable import Timetable
 from celeriac.settings import Settings
-from celeriac.store.lanes import parts_of_lane
+from celeriac.store.role_names import parts_of_lane
 from celeriac.store.shell import argument
 
 

@@ -23,7 +23,7 @@ from celeriac.enqueue.rows import NewTask, Receipt, as_json
 from celeriac.errors import SnapshotTooOld
 from celeriac.store.connections import Database
 from celeriac.store.failures import is_gone, log_error
-from celeriac.store.lanes import lane_of
+from celeriac.store.role_names import lane_of
 
 logger = logging.getLogger(__name__)
 

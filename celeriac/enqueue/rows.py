@@ -9,7 +9,7 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
-from celeriac.store.lanes import lane_of
+from celeriac.store.role_names import lane_of
 
 
 @dataclass(slots=True, kw_only=True)

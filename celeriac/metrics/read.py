@@ -18,7 +18,7 @@ from celeriac.insights.fleet.slowness import no_room, slowness
 from celeriac.insights.tasks import counting
 from celeriac.insights.why.blockers import in_the_way
 from celeriac.metrics.catalogue import BY_NAME, COUNTED, OUTCOMES, STATES, TABLES
-from celeriac.store.built_in import is_built_in
+from celeriac.store.role_names import is_built_in
 
 #: Bounds: a role's last tasks that are read for outcomes, its accounts, pairs of account and priority read for the
 #: longest wait, and tasks in the outbox.

@@ -20,7 +20,7 @@ from celeriac.operate import audit, steer
 from celeriac.operate.audit import AuditedTogether, Change
 from celeriac.operate.steer import Move, Steered
 from celeriac.roles.bounds import PRIORITY
-from celeriac.store.alike import pattern_of
+from celeriac.store.messages import pattern_of
 from celeriac.store.plans import lookups
 
 GATHERING: Final = "gathering"

@@ -15,8 +15,8 @@ from celeriac.roles import bounds
 from celeriac.roles.limits import AS_DECLARED
 from celeriac.roles.rates import rate
 from celeriac.roles.rules import RULES
-from celeriac.store.lanes import parts_of_lane
 from celeriac.store.plans import lookups
+from celeriac.store.role_names import parts_of_lane
 
 logger = logging.getLogger(__name__)
 

@@ -16,10 +16,10 @@ from celeriac.repair.app import RepairApp
 from celeriac.repair.batch import BATCH
 from celeriac.repair.brief import briefly
 from celeriac.settings import Settings
-from celeriac.store.built_in import is_built_in
 from celeriac.store.connections import Database
 from celeriac.store.plans import in_order
-from celeriac.store.ticks import STRIP
+from celeriac.store.role_names import is_built_in
+from celeriac.store.states import STRIP
 
 #: A place after those of all members.
 NO_PLACE = 2**31 - 1

@@ -30,7 +30,7 @@ from celeriac.roles.rules import TICKET
 from celeriac.roles.signature import Signature
 from celeriac.settings import is_on
 from celeriac.store import sensitive
-from celeriac.store.lanes import parts_of_lane
+from celeriac.store.role_names import parts_of_lane
 from celeriac.store.sensitive import Sensitive
 
 

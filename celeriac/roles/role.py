@@ -15,7 +15,7 @@ from celeriac.roles.keys import Key
 from celeriac.roles.rates import burst, per_second, rate
 from celeriac.roles.rules import DURATIONS, RULES
 from celeriac.settings import SWITCH
-from celeriac.store.lanes import lane_of
+from celeriac.store.role_names import lane_of
 
 #: The widest window by measure, however short its tasks are; an older release takes it for the role's window.
 WIDEST = 2000

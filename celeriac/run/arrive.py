@@ -23,10 +23,10 @@ from celeriac.run.places import places
 from celeriac.run.shared import closed, worker_id
 from celeriac.run.start import FEW
 from celeriac.run.ticket import TicketRun, hand_back, look_after_stray
+from celeriac.settle.outcome import Started
 from celeriac.store.connections import Database
 from celeriac.store.failures import is_locked
 from celeriac.store.patience import patient
-from celeriac.store.started import Started
 
 logger = logging.getLogger(__name__)
 

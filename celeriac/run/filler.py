@@ -30,9 +30,9 @@ from celeriac.run.seen import SEEN
 from celeriac.run.ticket import hand_back, look_after_stray
 from celeriac.run.traces import traces
 from celeriac.run.watch import LOOK_EVERY
+from celeriac.settle.outcome import Started
 from celeriac.store.failures import RETRY_EVERY, Away, in_a_line, is_gone, is_locked, log_error
 from celeriac.store.patience import patient
-from celeriac.store.started import Started
 
 logger = logging.getLogger(__name__)
 

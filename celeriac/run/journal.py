@@ -22,12 +22,11 @@ from celery.utils.time import utcoffset
 
 from celeriac.run import shared
 from celeriac.run.run import Run
-from celeriac.settle.outcome import LOST, Outcome
+from celeriac.settle.outcome import LOST, Outcome, Started, masked
 from celeriac.store.encoding import legible
 from celeriac.store.forks import after_fork
 from celeriac.store.redact import without
 from celeriac.store.sensitive import Sensitive
-from celeriac.store.started import Started, masked
 from celeriac.store.states import CANCELLED, COMPLETED, FAILED, PENDING
 
 logger = logging.getLogger(__name__)

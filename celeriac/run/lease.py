@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from celeriac.run.start import COLUMNS
-from celeriac.store.started import Started
+from celeriac.settle.outcome import Started
 
 # INVARIANT: a worker that was asked to drain stays draining until its process ends, whatever its heartbeats say. Only
 # its own reporter writes to a live worker's row, and only itself to that of a Celery worker, which has no reporter.

@@ -9,8 +9,8 @@ from celeriac.roles.limits import Limits
 from celeriac.roles.rates import per_second
 from celeriac.roles.role import Role
 from celeriac.run import shared
+from celeriac.settle.outcome import Started
 from celeriac.store.connections import Database
-from celeriac.store.started import Started
 
 #: A run takes tokens for as many tasks at once as begin within this time (seconds).
 AT_ONCE = 0.1

@@ -12,9 +12,8 @@ from celeriac.run.outlets import LINES
 from celeriac.run.run import Run
 from celeriac.run.shared import worker_id
 from celeriac.run.sparing import Sparing
-from celeriac.settle.outcome import LOST
-from celeriac.store.alike import pattern_of
-from celeriac.store.started import Started, masked
+from celeriac.settle.outcome import LOST, Started, masked
+from celeriac.store.messages import pattern_of
 from celeriac.store.states import COMPLETED
 
 logger = logging.getLogger(__name__)

@@ -21,9 +21,9 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 
 from celeriac import logged
 from celeriac.store import forks
-from celeriac.store.alike import pattern_of
 from celeriac.store.connections import Database
 from celeriac.store.failures import in_a_line
+from celeriac.store.messages import pattern_of
 
 logger = logging.getLogger("celeriac.task")
 

@@ -10,12 +10,11 @@ from celery.exceptions import TimeLimitExceeded
 from celeriac.errors import LeaseLost, Permanent
 from celeriac.roles.role import Role
 from celeriac.run.outside import is_from_outside
-from celeriac.settle.outcome import LOST, REPLACED, Outcome, Success
+from celeriac.settle.outcome import LOST, REPLACED, Outcome, Started, Success
 from celeriac.settle.retries import Again, Attempt, Failed, after_failure, after_timeout
 from celeriac.store import states
 from celeriac.store.failures import is_restart, is_turned_away
 from celeriac.store.redact import MARGIN
-from celeriac.store.started import Started
 from celeriac.store.states import STAYS
 
 

@@ -19,8 +19,8 @@ from celeriac.run.execute import request_of
 from celeriac.run.journal import Event
 from celeriac.run.outlets import LINES
 from celeriac.run.run import Run
+from celeriac.settle.outcome import Started
 from celeriac.store.encoding import legible
-from celeriac.store.started import Started
 from celeriac.store.states import CANCELLED, COMPLETED
 
 #: Called with each run of this process once it is settled; for tests.

@@ -23,7 +23,7 @@ from celeriac.run import lease, outcomes
 from celeriac.run.log import TaskLog
 from celeriac.run.sessions import HandlersSession
 from celeriac.settle import release
-from celeriac.settle.outcome import Outcome, Success
+from celeriac.settle.outcome import Outcome, Started, Success
 from celeriac.settle.tombstones import Tombstone
 from celeriac.store import forks
 from celeriac.store.connections import Database, end_silent
@@ -32,7 +32,6 @@ from celeriac.store.failures import is_locked
 from celeriac.store.patience import patient
 from celeriac.store.redact import MOST_TEXT, Secrets
 from celeriac.store.sensitive import Sensitive
-from celeriac.store.started import Started
 
 
 class Cancellable(Protocol):

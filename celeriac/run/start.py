@@ -9,9 +9,9 @@ from sqlalchemy import Connection, Row, text
 
 from celeriac.dispatch.window import SUSPECT
 from celeriac.roles.role import WIDEST, Role
-from celeriac.store.lanes import parts_of_lane
+from celeriac.settle.outcome import Started
 from celeriac.store.prepared import Prepared
-from celeriac.store.started import Started
+from celeriac.store.role_names import parts_of_lane
 
 #: The columns read of a task, in the order of `Started`; the ticket's role and token come after them.
 COLUMNS = """

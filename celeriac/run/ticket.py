@@ -31,6 +31,7 @@ from celeriac.run.shared import closed, limiting, noting, renewed, worker_id
 from celeriac.run.traces import traces
 from celeriac.run.watch import LOOK_EVERY, watch
 from celeriac.settle import release
+from celeriac.settle.outcome import Started
 from celeriac.store.connections import Database
 from celeriac.store.failures import (
     in_a_line,
@@ -41,7 +42,6 @@ from celeriac.store.failures import (
     retry_while_away,
 )
 from celeriac.store.patience import PATIENCE, patient
-from celeriac.store.started import Started
 
 logger = logging.getLogger(__name__)
 

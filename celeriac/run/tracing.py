@@ -29,8 +29,7 @@ from celeriac.run.run import Run
 from celeriac.run.sessions import HandlersSession
 from celeriac.run.settler import Settler
 from celeriac.run.shared import worker_id
-from celeriac.settle.outcome import LOST
-from celeriac.store.started import Started, masked
+from celeriac.settle.outcome import LOST, Started, masked
 from celeriac.store.states import CANCELLED, COMPLETED
 from celeriac.version import __version__
 

@@ -32,7 +32,7 @@ from celeriac.schedules.listed import entries
 from celeriac.store.connections import Database
 from celeriac.store.failures import is_gone, log_error
 from celeriac.store.ids import instants_id
-from celeriac.store.quoted import quoted
+from celeriac.store.messages import quoted
 from celeriac.store.redact import Secrets
 
 if TYPE_CHECKING:

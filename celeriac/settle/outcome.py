@@ -1,11 +1,11 @@
-"""The outcome of a run, as it is written."""
+"""A task that a run owns, and the outcome of the run as it is written."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from celeriac.store.started import Started
 from celeriac.store.states import COMPLETED
 
 #: Not a stored status: a task with this outcome is released, and the release counts the loss.
@@ -13,6 +13,35 @@ LOST = "lost"
 
 #: The kind of a task that another task has replaced.
 REPLACED = "replaced"
+
+
+class Started(NamedTuple):
+    """A task this worker owns until it settles it or loses its ticket. `expired`: it may not begin any more."""
+
+    id: int
+    task_id: str
+    account: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+    headers: dict[str, Any] | None
+    retry_count: int
+    max_retries: int | None
+    tries: int
+    max_rounds: int
+    losses: int
+    priority: int
+    timeout: float | None
+    parent_id: int | None
+    lock_key: str | None
+    enqueued_by: str | None
+    expired: bool | None
+    role: str
+    token: str
+
+
+def masked(headers: Mapping[str, Any] | None) -> bool:
+    """Return whether the call sets itself how its arguments are shown (Celery's `argsrepr`, `kwargsrepr`)."""
+    return headers is not None and ("argsrepr" in headers or "kwargsrepr" in headers)
 
 
 @dataclass(slots=True, kw_only=True)

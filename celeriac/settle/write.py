@@ -10,12 +10,12 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from celeriac.enqueue.rows import NewTask
-from celeriac.settle import late_finish, release
+from celeriac.settle import release
 from celeriac.settle.follow_ups import follow_up
-from celeriac.settle.outcome import LOST, REPLACED, Outcome
+from celeriac.settle.outcome import LOST, REPLACED, Outcome, Started
 from celeriac.settle.tombstones import Tombstone, bury
 from celeriac.store import look
-from celeriac.store.arrays import array
+from celeriac.store.encoding import array
 from celeriac.store.prepared import Prepared
 from celeriac.store.states import COMPLETED
 
@@ -182,6 +182,17 @@ SELECT CASE WHEN count(*) < cardinality(CAST(:ids AS bigint[])) THEN coalesce(ar
 FROM gone
 """)
 
+# An outcome that is sent again because the answer was lost may have been written the first time: then only a task that
+# another ticket holds proves a late finish.
+REFUSED = text("""
+INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
+SELECT late.id, late.role, 'late_finish', t.status, t.status, :by, 'refused: the task was no longer this run''s'
+FROM jsonb_to_recordset(CAST(:late AS jsonb)) AS late (id bigint, role text)
+LEFT JOIN LATERAL (SELECT status, token FROM celeriac.tasks_with(ARRAY[late.id]) LIMIT 1) AS t ON true
+WHERE NOT :again OR t.token IS NOT NULL
+RETURNING task
+""")
+
 _COMPLETE = Prepared(COMPLETE, {"token": "text", "ids": "bigint[]", "results": "text[]", "keep": "boolean"})
 
 
@@ -238,10 +249,16 @@ def settle(
         return settled
     settled |= {o.task.id: LOST for o in outcomes if o.status == LOST and _give_up(connection, o, by)}
     if late := [o.task for o in outcomes if o.task.id not in settled]:
-        late_ids = late_finish.tell(connection, late, by, again=again)
+        late_ids = _record_late(connection, late, by, again=again)
         if refused is not None:
             refused += late_ids
     return settled
+
+
+def _record_late(connection: Connection, late: Sequence[Started], by: str, *, again: bool) -> list[int]:
+    """Record an event for each late finish and return the ids of those tasks. `again`: as in `write.settle`."""
+    rows = json.dumps([{"id": task.id, "role": task.role} for task in late])
+    return list(connection.execute(REFUSED, {"late": rows, "by": by, "again": again}).scalars())
 
 
 def _write(connection: Connection, outcomes: Sequence[Outcome], by: str, done: _Effects) -> None:

@@ -24,11 +24,10 @@ from celeriac.store import addresses, attempts, awaited, look
 from celeriac.store.encoding import parsed
 from celeriac.store.failures import blame, quote_nothing, unquoted
 from celeriac.store.forks import after_fork
-from celeriac.store.greeting import NO_HSTORE, ask_nothing
 from celeriac.store.overdue import Watch
 from celeriac.store.patience import BRIEF, SETTLED_IN, UNSAID, in_ms, lock_timeout, settle_in
 from celeriac.store.plans import BY_LOOKUPS
-from celeriac.store.spare import Spare, refuse_dead
+from celeriac.store.pools import NO_HSTORE, Spare, ask_nothing, refuse_dead
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine

@@ -15,7 +15,7 @@ from pathlib import Path
 from sqlalchemy import Connection, text
 
 from celeriac.store.migrate import ENGINE_VERSIONS
-from celeriac.store.routines import scripts
+from celeriac.store.routines.apply import scripts
 
 #: The command that mends a routine: each migrate makes those again that differ from this code's.
 MIGRATE = "celeriac migrate"

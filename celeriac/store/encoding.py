@@ -1,9 +1,13 @@
-"""Values as rows keep them: JSON, with dates and the like in kombu's notation."""
+"""Values as Postgres gets them: JSON for rows, with dates and the like in kombu's notation, and arrays for parameters.
+
+An array goes as one text, which Postgres reads faster than many expressions or JSON values.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from kombu.utils import json as kombu_json
@@ -118,3 +122,18 @@ def legible(value: Any) -> Any:
         return revived(value)
     except Exception:
         return value
+
+
+def array(numbers: Iterable[int]) -> str:
+    """Return a `bigint[]` as text: `{1,2,3}`."""
+    return f"{{{','.join(map(str, numbers))}}}"
+
+
+def texts(strings: Iterable[str]) -> str:
+    """Return a `text[]` as text: `{"a","b"}`."""
+    return f"{{{','.join(map(_quoted_text, strings))}}}"
+
+
+def _quoted_text(string: str) -> str:
+    escaped = string.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

@@ -15,7 +15,7 @@ from celeriac.roles.declare import Roles
 from celeriac.roles.role import Role
 from celeriac.roles.rules import TICKET
 from celeriac.settings import OFF
-from celeriac.store.built_in import is_built_in
+from celeriac.store.role_names import is_built_in
 from celeriac.worker import pools
 from celeriac.worker.app import WorkerApp
 from celeriac.worker.limits import tasks_that_fit

@@ -20,9 +20,9 @@ from celeriac.insights.fleet import held
 from celeriac.insights.fleet.held import Row
 from celeriac.roles.role import Role
 from celeriac.run import journal, redaction, shared
+from celeriac.settle.outcome import masked
 from celeriac.store.encoding import legible
 from celeriac.store.failures import in_a_line, is_passing
-from celeriac.store.started import masked
 
 #: Returns a task's entry in an answer from its row, whether it is active or reserved, and its description.
 Place = Callable[[Row, str, dict[str, Any]], Any]

@@ -24,10 +24,10 @@ from celeriac.roles.role import Role
 from celeriac.run import descriptors, shared
 from celeriac.run.places import places
 from celeriac.run.traces import traces
-from celeriac.store.built_in import is_built_in
 from celeriac.store.connections import Database
 from celeriac.store.failures import once_postgres_serves
 from celeriac.store.migrate import unapplied
+from celeriac.store.role_names import is_built_in
 from celeriac.version import __version__
 from celeriac.worker import pools
 from celeriac.worker.adopter import Adopter

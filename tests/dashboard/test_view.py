@@ -12,7 +12,7 @@ import pytest
 from celeriac.insights.tasks.veil import CALLS as CALLS_FIELDS
 from celeriac.insights.tasks.veil import ERROR_TEXTS
 from celeriac.operate.tokens import CALLS, IMPLIED, READ, VIEW
-from celeriac.store.quoted import quoted
+from celeriac.store.messages import quoted
 from tests.api.works import task
 from tests.dashboard.pages import ONE, PAGES, filled
 from tests.dashboard.site import Site

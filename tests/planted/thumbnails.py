@@ -12,7 +12,7 @@ SCHEDULED = f"{STALE}::test_its_schedule_enqueues_it_unless_it_is_switched_off"
 
 DEFECTS = [
     Defect(
-        "failures of other stores are other failures", "celeriac/store/alike.py",
+        "failures of other stores are other failures", "celeriac/store/messages.py",
         '(_HEX, "#"), (_DIGITS, "#")):', '(_HEX, "#")):',
         "tests/dashboard/test_failures.py::test_failures_are_told_by_their_problem",
         ("repeated failures, looked at by hand",),

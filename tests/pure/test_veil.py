@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from celeriac.insights.tasks.shown import SHOWN
 from celeriac.insights.tasks.veil import CALLS, ERROR_TEXTS, veiled
-from celeriac.store.quoted import MOST, quoted
+from celeriac.store.messages import MOST, quoted
 from tests.api.described import document
 
 HIDDEN = "•••"

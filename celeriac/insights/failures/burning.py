@@ -16,8 +16,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, text
 
 from celeriac.insights.why.spans import span
-from celeriac.store.alike import pattern_of
-from celeriac.store.quoted import quoted
+from celeriac.store.messages import pattern_of, quoted
 from celeriac.store.shell import argument, word
 
 #: Kinds of events by which an attempt failed.

@@ -8,8 +8,7 @@ from datetime import datetime
 from sqlalchemy import Connection, text
 
 from celeriac.insights.failures.burning import FEW, KINDS, MOST, OVER
-from celeriac.store.alike import pattern_of
-from celeriac.store.quoted import quoted
+from celeriac.store.messages import pattern_of, quoted
 from celeriac.store.shell import argument
 
 #: So many failed attempts of a role are looked up for their accounts, and so many of its newest successes are read; of

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from celeriac.store.alike import pattern_of
+from celeriac.store.messages import pattern_of
 
 _TYPE = re.compile(r"([A-Za-z_][\w.]*): ")
 _FRAME = re.compile(r'^  File "([^"]+)", line \d+, in (.+)$', re.MULTILINE)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from sqlalchemy import Connection, text
 
-from celeriac.store.alike import pattern_of
+from celeriac.store.messages import pattern_of
 
 #: So many tasks of a role that wait for their time are read: those that are due first.
 LOOKS_AT = 500

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, text
 
 from celeriac.errors import BadValue
 from celeriac.insights.tasks.counting import Count
-from celeriac.store.ticks import STRIP
+from celeriac.store.states import STRIP
 
 #: So many ticks of a day are read for their lateness; so many left-out ones are counted.
 LOOKED_AT, COUNTED = 10_000, 1_000

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, text
 
 from celeriac.insights.fleet import shared_slots
-from celeriac.store.built_in import is_built_in
+from celeriac.store.role_names import is_built_in
 from celeriac.store.states import ALL, CANCELLED, COMPLETED, FAILED, PENDING
 
 #: Counting stops here: of all roles or of one, and of each of many.

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from sqlalchemy import Connection, text
 
 from celeriac.insights.tasks.tasks import events
-from celeriac.store.built_in import is_built_in
+from celeriac.store.role_names import is_built_in
 
 # BETWEEN: see `tasks.EVENTS`.
 ROLE_OF = text("""

@@ -19,7 +19,7 @@ from celeriac.insights.tasks.pages import COLUMNS, ENDS, IDS, IDS_OF_WALK, PAGES
 from celeriac.insights.tasks.ranges import ends
 from celeriac.insights.tasks.redaction import refuse_sensitive, without_progress
 from celeriac.store.encoding import Unfit, encoded
-from celeriac.store.lanes import parts_of_lane
+from celeriac.store.role_names import parts_of_lane
 from celeriac.store.states import ALL, RUNNING, STALE, WAITS_FOR_TIME, WORDS, statuses_of
 
 #: Columns of a task in a list.

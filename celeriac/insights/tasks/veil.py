@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from celeriac.insights.tasks.lists import ARGUMENT
 from celeriac.insights.tasks.shown import OPEN, SENTENCES, SHOWN
-from celeriac.store.quoted import is_marked, with_quotes
+from celeriac.store.messages import is_marked, with_quotes
 from celeriac.store.redact import HIDDEN
 from celeriac.store.states import RUNNING
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from celeriac.store.lanes import lane_of
 from celeriac.store.plans import lookups
+from celeriac.store.role_names import lane_of
 
 #: Most blockers that are returned.
 MOST = 20

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Row, TextClause, text
 
 from celeriac.insights.fairness import rounds, shares
 from celeriac.insights.why import lines
-from celeriac.store.lanes import lane_of
+from celeriac.store.role_names import lane_of
 from celeriac.store.states import GONE, NO_TICK, PENDING, RUNNING, WAITS_FOR_LOCK, WAITS_FOR_MEMBERS
 
 STANDING = text("""

@@ -11,10 +11,15 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
 
 from sqlalchemy import Connection, text
 
-from celeriac.store.routines import scripts
+#: The scripts, each after those it needs.
+NAMES = (
+    "ids", "history", "hand_over", "barriers", "leases", "release", "rooms", "worker_tasks", "cancel", "arguments",
+    "enqueue", "policies", "audit", "limits", "schedules", "window", "backlog",
+)  # fmt: skip
 
 #: A statement up to its semicolon; one in a comment, in a text, or between dollars does not end it.
 _STATEMENT = re.compile(r"(?:--[^\n]*|\$\$.*?\$\$|'[^']*'|[^;])+?;", re.DOTALL)
@@ -53,6 +58,12 @@ class Statement:
 
     sql: str
     names: tuple[str, ...]
+
+
+def scripts() -> Iterator[str]:
+    """Yield the scripts; each can be applied again and again."""
+    for name in NAMES:
+        yield (Path(__file__).parent / f"{name}.sql").read_text()
 
 
 def replace_stale(connection: Connection) -> list[str]:

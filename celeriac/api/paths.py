@@ -1,4 +1,8 @@
-"""Escaped slashes in a path: `%2F` is part of a name, so `/api/tasks/a%2Fb` is about the task `a/b`."""
+"""Paths as they are requested: the version in them, and slashes within names.
+
+`/api/v1/…` is `/api/…`: the same routes under a name that later versions will leave alone. `%2F` is part of a name, so
+`/api/tasks/a%2Fb` is about the task `a/b`.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +13,35 @@ from urllib.parse import unquote
 from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from celeriac.api.versions import ASKED, UNDER
+UNDER = "/api"
+
+V1 = "/api/v1"
+
+#: The key of a scope for the path as requested.
+ASKED = "celeriac.asked_path"
 
 #: A stand-in for a slash while routes are matched, which no UTF-8 decodes to.
 SLASH = "\udc2f"
+
+
+class Versioned:
+    """Outermost: layers after it know one path for each endpoint."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        path = scope.get("path", "")
+        if path.startswith(f"{V1}/"):
+            asked = scope.get(ASKED, path)
+            scope = {**scope, "path": UNDER + path.removeprefix(V1), ASKED: asked}
+        await self.app(scope, receive, send)
+
+
+def asked_path(scope: Scope) -> str:
+    """Return the path as it was requested."""
+    asked: str = scope.get(ASKED) or scope["path"]
+    return asked
 
 
 class EscapedSlashes:
