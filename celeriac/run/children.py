@@ -1,7 +1,7 @@
-"""Contain a handler: an exception that leaves it belongs to its run, and a process that it forks does not.
+"""Contain a handler: an exception that leaves it belongs to its run; a process that it forks does not.
 
-A process that a handler forks is a caller of its own, not its parent. It calls tasks like any other program, with its
-own connections. It does not return into the engine: where its copy of the handler ends, the process ends.
+A forked process is a caller of its own: it calls tasks like any other program, with its own connections. It does not
+return into the engine: where its copy of the handler ends, the process ends.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ _is_registered = False
 
 
 def contained(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a handler so that a process it forks, and that returns or raises here, ends here.
+    """Wrap a handler: a forked process that returns from it or raises ends here.
 
-    What the handler raises is kept with its run, before Celery turns it into something that can be pickled. Exceptions
-    that are no `Exception` (`asyncio.CancelledError`, `GeneratorExit`, a `SystemExit` of its own) become
+    An exception of the handler is kept with its run before Celery turns it into something that can be pickled.
+    Exceptions that are no `Exception` (`asyncio.CancelledError`, `GeneratorExit`, a `SystemExit` of its own) become
     `HandlerEnded`: they are this attempt's error, and end neither the ticket nor the process.
     """
 

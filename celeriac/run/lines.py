@@ -38,8 +38,8 @@ def claimed(task: Started, role: Role, *, together: bool = False) -> None:
 
 
 def settled(run: Run, seconds: float | None, *, together: bool = False) -> None:
-    """Log what became of the task, once that is committed. An error that Celery itself logs is not repeated. Of tasks
-    of a role that ended alike a few are logged each minute, with the number of those left out.
+    """Log what became of the task, once that is committed. An error that Celery itself logs is not repeated. If many
+    tasks of a role end with similar errors, a few are logged each minute, with the number of omitted ones.
     """
     if run.became == COMPLETED and together:
         LINES.add(f"[TaskWorker] Task {run.task.id} completed successfully")
