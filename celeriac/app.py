@@ -415,7 +415,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         try:
             self.enqueuer.kick(roles)
         except Exception as error:
-            logger.warning("Could not kick; the workers' next look makes up for it: %s", error)
+            logger.warning("No wake-up could be sent; the workers' next poll makes up for it: %s", error)
 
 
 #: The original, to notice a replacement in a subclass or on the class, which is then called.

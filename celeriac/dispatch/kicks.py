@@ -20,15 +20,15 @@ logger = logging.getLogger(__name__)
 #: How long (seconds) a process waits at its exit for its last wake-ups to be sent.
 AT_EXIT = 0.6
 
-#: A pause (seconds) after each wake-up. It doubles, up to the longest, while more is enqueued: so a burst sends few
-#: wake-ups and leaves the processor to whoever enqueues. A task enqueued by itself does not wait for it.
+#: The first and the longest pause (seconds) after a wake-up. It doubles while more is enqueued, so that a burst sends
+#: few wake-ups and leaves the processor to the enqueuing thread. A task enqueued by itself does not wait for it.
 REST, LONGEST_REST = 0.002, 0.01
 
 
 class Kicker:
     """Calls `send(role, lone)` in a thread, which the first wake-up starts.
 
-    `lone` is the row of a task that was enqueued by itself, None where several were.
+    `lone` is the id of a task that was enqueued by itself, None if several were.
     """
 
     def __init__(self, send: Callable[[str, int | None], object]) -> None:
@@ -93,6 +93,6 @@ class Kicker:
         try:
             self._send(role, lone)
         except CeleriacError as error:
-            logger.warning("Could not kick %s; the workers' next look makes up for it: %s", role, error)
+            logger.warning("No wake-up for %s could be sent; the workers' next poll makes up for it: %s", role, error)
         except Exception:
-            logger.exception("Could not kick %s; the workers' next look makes up for it", role)
+            logger.exception("No wake-up for %s could be sent; the workers' next poll makes up for it", role)

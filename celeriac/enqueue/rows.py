@@ -1,4 +1,4 @@
-"""Rows to be, and the receipts of what became of them."""
+"""New rows before they are inserted, and the receipts of their insert."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from celeriac.store.role_names import lane_of
 
 @dataclass(slots=True, kw_only=True)
 class NewTask:
-    """A row to be. Nobody changes one; it is not frozen only because that costs each a microsecond.
+    """A row before it is inserted. Nobody changes one; it is not frozen only because that costs each a microsecond.
 
-    `args`, `kwargs`: JSON, an array and an object. `queue` None: the role's first. `delay` (seconds from the
-    database's now) or `at` (ISO 8601), or neither: due at once. `retry_count`: retries it had before it became a
-    row. `is_named` False: its id was made for it just now, so nobody else can have it. `workflow`: the id of the
-    workflow's first task. `barrier`: what waits until this task, too, has finished; its result goes to `place`, if
-    there is one. `awaits`: the barrier this task waits at. `is_part`: somebody in its workflow waits for this very
-    task. `again`: a finished task with its id is deleted, because its workflow begins anew.
+    `args`, `kwargs`: JSON, an array and an object. `queue` None: the role's first. `delay` (seconds from the database's
+    now) or `at` (ISO 8601), or neither: due at once. `retry_count`: retries it had before it became a row. `is_named`
+    False: its id was made for it just now, so nobody else can have it. `workflow`: the id of the workflow's first task.
+    `barrier`: the id of the barrier that this task holds shut until it has finished; its result goes to `place`, if
+    there is one. `awaits`: the barrier this task waits at. `is_part`: another task of its workflow waits for this very
+    one. `again`: a finished task with its id is deleted, because its workflow begins anew.
     """
 
     task_id: str
@@ -66,8 +66,8 @@ class NewTask:
 class Receipt:
     """The result of an enqueue: the new row, or the one that has its key or id. Nobody changes it, as with NewTask.
 
-    `waits_for`: time or lock; None if it may start now, or has. `due_at`: when a row that was there already is due, if
-    it waits for that. `differs`: that row has the id, but another role or other arguments.
+    `waits_for`: time or lock; None if it may start now, or has. `due_at`: when an existing row is due, if it waits for
+    a time. `differs`: that row has the id, but another role or other arguments.
     """
 
     id: int
@@ -78,7 +78,7 @@ class Receipt:
     differs: bool = False
 
 
-#: The fields of a row beside its arguments.
+#: The fields of a row except its arguments.
 FIELDS = tuple(name for name in NewTask.__slots__ if name not in ("args", "kwargs", "is_part", "again"))
 
 _fields = attrgetter(*FIELDS)

@@ -79,7 +79,9 @@ def _run_asked(app: RunApp, role: Role, ids: list[int]) -> dict[str, Any]:
 
 
 def _run_unheard(app: RunApp, role: Role) -> dict[str, Any]:
-    """Run tickets that were claimed and wait in a Redis nobody can reach: until they run, they fill the role's window."""
+    """Run tickets that were claimed and wait in a Redis nobody can reach: until they run, they fill the role's
+    window.
+    """
     with app.database.statement() as connection:
         left = start.unheard(connection, role.lane)
     return _run_claimed(app, role, *random.choice(left)) if left else {"ran": 0}

@@ -261,7 +261,9 @@ def _here(awaitable: Awaitable[Any], run: Run | None) -> Any:
 
 
 def _end(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
-    """Wait for the coroutine's end after an exception in the loop itself, such as a signal's; then the thread goes on."""
+    """Wait for the coroutine's end after an exception in the loop itself, such as a signal's; then the thread goes
+    on.
+    """
     if not task.done():
         task.cancel()
         with suppress(asyncio.CancelledError, Exception):
@@ -365,7 +367,9 @@ def _await_here(awaitable: Awaitable[Any], run: Run | None) -> Any:
 
 
 def aside(act: Callable[[], T]) -> T:
-    """Call `act`, which may wait for Postgres, here or, where it would block an asyncio pool's loop, in another thread."""
+    """Call `act`, which may wait for Postgres, here or, where it would block an asyncio pool's loop, in another
+    thread.
+    """
     if not in_flight():
         return act()
     return _uncancelled(asyncio.get_running_loop().run_in_executor(None, copy_context().run, act))

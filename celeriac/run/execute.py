@@ -218,7 +218,9 @@ def _traceback(run: Run, error: BaseException) -> str:
 
 
 def _attempt(app: HandlerApp, run: Run, direct: Direct | None) -> Any:
-    """Run one attempt. A task whose arguments cannot be read fails without its handler; the ticket's other tasks run."""
+    """Run one attempt. A task whose arguments cannot be read fails without its handler; the ticket's other tasks
+    run.
+    """
     if run.task.headers is not None and "fall_out" in run.canvas:
         return _spread(app, run, **run.canvas["fall_out"])
     task = run.task

@@ -225,7 +225,9 @@ class Filler:
             return start.start_few(connection, role.lane, most, token, worker_id=me, pid=pid)
 
     def _begin_unless_locked(self, ask: Ask) -> None:
-        """Begin this ticket. If somebody has locked its rows, it stays in doubt and is tried again; the others go on."""
+        """Begin this ticket. If somebody has locked its rows, it stays in doubt and is tried again; the others go
+        on.
+        """
         try:
             with patient(LOCKED):
                 self._begin(ask)

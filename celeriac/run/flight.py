@@ -68,7 +68,9 @@ class SharedTicket:
         return time.monotonic() - max(shared.renewed(), self.started_at) > self.role.stale_after * LEASE_USED
 
     def give_up_waiting(self) -> None:
-        """Do nothing: its tasks run side by side, and `look_at_waiting` hands back those that wait for a slot too long."""
+        """Do nothing: its tasks run side by side, and `look_at_waiting` hands back those that wait for a slot too
+        long.
+        """
 
 
 @dataclass(eq=False, slots=True)

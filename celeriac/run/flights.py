@@ -330,7 +330,9 @@ class Flights:
                 self.landing.set()
 
     def settle(self) -> None:
-        """Settle or release flights that have ended. INVARIANT: what Postgres did not acknowledge is still in `landed`."""
+        """Settle or release flights that have ended. INVARIANT: what Postgres did not acknowledge is still in
+        `landed`.
+        """
         with self.lock:
             flights, self.landed = self.landed, []
         try:

@@ -65,7 +65,9 @@ class Journal:
         self._admitted = self._left_out = 0
 
     def admits(self) -> bool:
-        """Return whether one more task in this second gets events. Omitted ones are counted and logged once a minute."""
+        """Return whether one more task in this second gets events. Omitted ones are counted and logged once a
+        minute.
+        """
         now = time.monotonic()
         if now - self._second >= 1:
             self._second, self._admitted = now, 0

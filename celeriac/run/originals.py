@@ -17,7 +17,9 @@ from kombu.messaging import Producer
 
 
 def celerys(owner: type, name: str) -> object:
-    """Return the function as its package defines it; if it was replaced, a new object, which is identical to nothing."""
+    """Return the function as its package defines it; if it was replaced, a new object, which is identical to
+    nothing.
+    """
     function = vars(owner)[name]
     defined = sys.modules[owner.__module__].__file__
     return function if type(function) is FunctionType and function.__code__.co_filename == defined else object()

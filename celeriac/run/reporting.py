@@ -100,7 +100,9 @@ class Reporter:
 
 
 def _lets_together(*loggers: logging.Logger) -> bool:
-    """Return whether lines of these loggers may be written in batches; our own filter passes all lines without secrets."""
+    """Return whether lines of these loggers may be written in batches; our own filter passes all lines without
+    secrets.
+    """
     return all(type(one) is redaction.Redacting for named in loggers for one in named.filters) and LINES.take(*loggers)
 
 

@@ -245,7 +245,9 @@ class Run:
         self.outcome = outcomes.replaced(self.task)
 
     def fail(self, error: BaseException, encoded_error: Any = None) -> None:
-        """End in failure, or in another round. The handler's own exception is judged and reported, not Celery's copy."""
+        """End in failure, or in another round. The handler's own exception is judged and reported, not Celery's
+        copy.
+        """
         error = self.raised or error
         if isinstance(error, Reject) and isinstance(error.reason, Exception):  # a `retry()` was not accepted
             error = error.reason

@@ -1,4 +1,6 @@
-"""The result of this worker's last poll, shared by its threads: while it is fresh, none of the others polls by itself."""
+"""The result of this worker's last poll, shared by its threads: while it is fresh, none of the others polls by
+itself.
+"""
 
 from __future__ import annotations
 

@@ -122,7 +122,9 @@ def ticket(connection: Connection, token: str) -> Row[Any] | None:
 
 
 def unheard(connection: Connection, lane: str) -> list[tuple[list[int], str]]:
-    """Return the oldest tickets of the role that nobody has started within a second, each as its tasks and its token."""
+    """Return the oldest tickets of the role that nobody has started within a second, each as its tasks and its
+    token.
+    """
     return [(row.ids, row.token) for row in connection.execute(UNHEARD, {"role": lane})]
 
 

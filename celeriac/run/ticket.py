@@ -182,7 +182,9 @@ class TicketRun:
         late.add(Delayed(f"the start of a ticket of {self.role.name}", self.app.database, send, lambda _: None))
 
     def _ask(self) -> Sequence[Started]:
-        """Claim or start the ticket's tasks. The role's limits are read first, because they may forbid that any begins."""
+        """Claim or start the ticket's tasks. The role's limits are read first, because they may forbid that any
+        begins.
+        """
         self.limits = self.app.limited.heeded(self.role, self.app.settings.time_limit_grace)
         again, self.asked = self.asked, True
         return self.ask(again)

@@ -48,11 +48,11 @@ def masked(headers: Mapping[str, Any] | None) -> bool:
 class Outcome:
     """The outcome of a run. Nobody changes one; it is not frozen only because that costs a microsecond.
 
-    `kind` names the event to record, if the row alone does not tell.
-    Status pending means that the task runs again, `delay` seconds from now (or at `at`), with these counts and, if
-    given, new arguments. Status LOST: the run came to nothing, as if its worker had gone.
-    `keep` False leaves no history. `is_spread`: the worker has already told whoever waits in the task's workflow that
-    it failed. `progress` replaces the row's. `queue`: of the role's queues another one; "" is its first.
+    `kind`: the event to record, if the row alone does not show it. Status pending means that the task runs again,
+    `delay` seconds from now (or at `at`), with these counts and, if given, new arguments. Status LOST: the run came to
+    nothing, as if its worker had gone. `keep` False leaves no history. `is_spread`: the worker has already released the
+    tasks of its workflow that wait for it, as failed. `progress` replaces the row's. `queue`: another of the role's
+    queues; "" is its first.
     """
 
     task: Started
@@ -78,10 +78,8 @@ class Outcome:
 
 
 class Success(Outcome):
-    """A plain success, as most outcomes are. What all have in common is a class attribute,
-    so that each is quickly made.
-
-    Do not use `dataclasses.replace` or copies on it: a success with anything more to say is an `Outcome`.
+    """A plain success, as most outcomes are. Common values are class attributes, so that each is made quickly. Do not
+    use `dataclasses.replace` or copies on it: a success with any other value is an `Outcome`.
     """
 
     __slots__ = ()

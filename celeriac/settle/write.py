@@ -59,7 +59,7 @@ def _free_keys(of: str) -> str:
 )"""
 
 
-#: Selected besides what became of the tasks: the free lock keys, and the roles of the tasks that were handed one.
+#: Columns beside the tasks' outcomes: the free lock keys, and the roles of the tasks that were handed one.
 _KEYS = "ARRAY(SELECT lock_key FROM freed), ARRAY(SELECT DISTINCT role FROM handed)"
 
 
@@ -182,8 +182,9 @@ SELECT CASE WHEN count(*) < cardinality(CAST(:ids AS bigint[])) THEN coalesce(ar
 FROM gone
 """)
 
-# An outcome that is sent again because the answer was lost may have been written the first time: then only a task that
-# another ticket holds proves a late finish.
+# Records late finishes: the run ended after its task was taken from it, and its outcome is refused. An outcome that is
+# sent again because the answer was lost may have been written the first time; then only a task that another ticket
+# holds proves a late finish.
 REFUSED = text("""
 INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
 SELECT late.id, late.role, 'late_finish', t.status, t.status, :by, 'refused: the task was no longer this run''s'
@@ -221,18 +222,18 @@ def settle(
     follow_ups: Mapping[int, Sequence[NewTask]] | None = None,
     tombstones: Mapping[int, Sequence[Tombstone]] | None = None, refused: list[int] | None = None,
 ) -> dict[int, str]:  # fmt: skip
-    """Write these outcomes and return what became of each task whose outcome counts, by id.
+    """Write these outcomes and return, by id, what became of each task whose outcome counts.
 
-    Tasks that somebody else holds by now stay unchanged: an event records that, and `refused` gets their ids.
-    `again`: the same was sent before, and may have been committed although no answer came. `follow_ups` and
-    `tombstones` are by task id, and written if that task's outcome counts. Barriers, and lock keys that nobody was seen
-    to wait for, are checked after the commit.
+    Tasks that somebody else holds by now stay unchanged: an event records that, and `refused` gets their ids. `again`:
+    the same was sent before, and may have been committed although no answer came. `follow_ups` and `tombstones` are by
+    task id, and written if that task's outcome counts. Barriers are checked after the commit, and so are lock keys for
+    which no waiting task was seen.
     """
     if not outcomes:
         return {}
     done = _Effects()
     _write(connection, outcomes, by, done)
-    # A statement that waited for an UPDATE of `worker_tasks` finds that its row was replaced; another sees the new one.
+    # A statement that waited for an UPDATE of `worker_tasks` finds its row replaced; another one sees the new row.
     if len(done.became) < len(outcomes):
         replaced = [o for o in outcomes if o.task.id not in done.became and o.status != LOST]
         _write(connection, replaced, by, done)
@@ -256,7 +257,7 @@ def settle(
 
 
 def _record_late(connection: Connection, late: Sequence[Started], by: str, *, again: bool) -> list[int]:
-    """Record an event for each late finish and return the ids of those tasks. `again`: as in `write.settle`."""
+    """Record an event for each late finish and return the ids of those tasks. `again`: as in `settle`."""
     rows = json.dumps([{"id": task.id, "role": task.role} for task in late])
     return list(connection.execute(REFUSED, {"late": rows, "by": by, "again": again}).scalars())
 
