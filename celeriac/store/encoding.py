@@ -82,7 +82,7 @@ def parsed(text: str) -> Any:
 
 
 def size_of(text: str) -> int:
-    """Return the bytes of a text of `json_text`, with its letters as they are, not as \\uXXXX."""
+    """Return how many bytes a text of `json_text` has with its letters as they are, not as \\uXXXX."""
     return len(json.dumps(json.loads(text), ensure_ascii=False).encode()) if "\\u" in text else len(text)
 
 

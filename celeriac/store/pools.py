@@ -41,8 +41,8 @@ class Spare:
 
 
 def refuse_dead(connection: Any, *_: Any) -> None:
-    """Make the pool connect anew after a restart of Postgres: no answer is due, so anything to read is Postgres ending
-    the connection.
+    """Make the pool connect anew after a restart of Postgres. No answer is due on an idle connection, so if there is
+    anything to read, Postgres has ended it.
     """
     if not connection.closed:
         idle = select.poll()
@@ -53,8 +53,8 @@ def refuse_dead(connection: Any, *_: Any) -> None:
 
 
 def ask_nothing(engine: Engine) -> None:
-    """Let the engine's dialect take the version and what strings mean from its driver, which has heard both from
-    Postgres as it connected. Of the schema and the isolation nothing is asked: the pool's statements name them.
+    """Let the engine's dialect take the server's version and its way of escaping strings from the driver, which got
+    both while connecting. The schema and the isolation are not queried, because the pool's statements name them.
     """
     dialect: Any = engine.dialect
     dialect._get_server_version_info = _version

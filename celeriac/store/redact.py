@@ -16,34 +16,35 @@ from typing import Any, Final
 
 from celeriac.store.spellings import SEPARATORS, SHORTEST, spellings
 
-#: Stands for what is hidden.
+#: The text in place of a hidden one.
 HIDDEN: Final = "•••"
 
-#: The length of a piece (characters): so many of a secret give it away as all of it does.
+#: The length of a piece (characters): so many characters of a secret are hidden like the whole of it.
 PIECE: Final = 12
 
 #: The most characters of all secrets of a call, and of a text: with more, the text is hidden as a whole.
 MOST_SECRET, MOST_TEXT = 8_192, 4 * 1024 * 1024
 
-#: How many times one after the other a text is unescaped; backslashes count once, however many there are.
+#: How many times in a row a text is unescaped; backslashes in a row count once.
 LEVELS = 3
 
-#: Six characters at every seventh place of a secret are a seed, and each piece contains one: where there is no seed,
-#: there is no piece. With more than `FEW_SEEDS`, finding each takes longer than to look everywhere.
+#: Six characters at every seventh place of a secret are a seed, and each piece contains one: without a seed in the text
+#: there is no piece in it. With more than `FEW_SEEDS`, finding each takes longer than searching everywhere.
 SEED, FEW_SEEDS = PIECE // 2, 256
 
-#: How many more characters of a text that is to be cut are searched, lest the cut leaves a piece too short to find.
+#: How many more characters are searched of a text that will be cut, so that the cut does not leave a piece too short to
+#: find.
 MARGIN = 1_000
 
-#: Replaced by the same number of characters: letters by small ones, as hexadecimal digits are written in either case;
-#: control characters by the letters that stand for them behind a backslash; plus signs by the blanks they are in a URL.
+#: Replaced by the same number of characters: capital letters by small ones, because hexadecimal digits come in either
+#: case; control characters by the letters that stand for them after a backslash; plus signs by blanks, as in a URL.
 _FOLDED = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ+\n\r\t\a\b\f\v", b"abcdefghijklmnopqrstuvwxyz nrtabfv")
 
 #: Characters that quoting adds, and doubles: a text is searched without them.
 _QUOTES = re.compile(r"""[\\'"]+""")
 _BACKSLASHES = re.compile(r"\\+")
 
-#: The separator comes first, as the search then leaps from one to the next; what is before it is a digit.
+#: The pattern begins with the separator, so that the search skips from one to the next; a digit comes before it.
 _BETWEEN_DIGITS = re.compile(rf"[{SEPARATORS}](?<=[0-9].)[{SEPARATORS}]{{0,2}}(?=[0-9])", re.DOTALL)
 
 #: A character beyond ASCII, as UTF-8 in percent signs.
@@ -87,7 +88,8 @@ _DIGITS: Final[_View] = (_BETWEEN_DIGITS, "")
 class _Pieces:
     """The pieces of all secrets in one view of the text, by their length, and the seeds to find them by.
 
-    `seeds`: each with its spellings, which are cut into pieces once it is in a text: that is seldom, and costs most.
+    `seeds`: each with its spellings. They are cut into pieces only when the seed is in a text, because that is rare and
+    the most expensive step.
     """
 
     sized: defaultdict[int, set[str]] = field(default_factory=lambda: defaultdict(set))
@@ -99,7 +101,7 @@ class _Pieces:
         if len(text) < PIECE:
             self.add(text)
             return
-        _ = self.sized[PIECE]  # a length that came with the first search would change the mapping under another thread
+        _ = self.sized[PIECE]  # adding it at the first search would change the mapping under another thread
         for at in range(0, len(text) - SEED + 1, PIECE - SEED + 1):
             self.seeds[text[at : at + SEED]].append(text)
 
@@ -108,7 +110,7 @@ class _Pieces:
         self.seeds.setdefault(piece, [])
 
     def places(self, text: str) -> list[tuple[int, int]]:
-        """Return where in the text pieces begin and end."""
+        """Return the places in the text at which pieces begin and end."""
         begins: Collection[int]
         if len(self.seeds) > FEW_SEEDS:
             begins = range(len(text))
@@ -120,7 +122,7 @@ class _Pieces:
         return [(at, at + size) for at in begins for size, those in self.sized.items() if text[at : at + size] in those]
 
     def _cut(self, seeds: Iterable[str]) -> None:
-        """Cut the spellings of these seeds into pieces, if they are not."""
+        """Cut the spellings of these seeds into pieces, unless that was done."""
         for seed in seeds:
             if spelled := self.seeds[seed]:
                 for text in {*spelled} - self.cut:
@@ -130,7 +132,7 @@ class _Pieces:
 
 
 def _near(text: str, seeds: Iterable[str]) -> set[int]:
-    """Return where in the text a piece with one of the seeds may begin."""
+    """Return the places in the text at which a piece with one of the seeds may begin."""
     begins: set[int] = set()
     for seed in seeds:
         at = text.find(seed)
@@ -196,8 +198,8 @@ def without(secrets: Secrets, value: Any) -> Any:
 
 
 def _add(pieces: dict[_View, _Pieces], spelling: str) -> None:
-    """Add a spelling's pieces. A piece that is little but quotes or backslashes keeps them.
-    Blanks alone give nothing away.
+    """Add a spelling's pieces. A piece that consists mostly of quotes or backslashes keeps them. A piece of blanks
+    alone is no secret.
     """
     if _QUOTES.search(spelling) is None and " " * PIECE not in spelling:
         pieces[_UNQUOTED].add_all(_folded(spelling))
@@ -244,7 +246,7 @@ def _folded(text: str) -> str:
 
 
 def _mark(mask: bytearray, text: str, views: Sequence[_View], places: Sequence[tuple[int, int]]) -> None:
-    """Mark the characters of the text that its pieces stand for."""
+    """Mark the characters of the text that the view's pieces stand for."""
     begins, ends = _sources(text, views)
     for first, last in places:
         begin, end = begins[first], ends[last - 1]
@@ -252,7 +254,7 @@ def _mark(mask: bytearray, text: str, views: Sequence[_View], places: Sequence[t
 
 
 def _sources(text: str, views: Sequence[_View]) -> tuple[Sequence[int], Sequence[int]]:
-    """Return where in the text each character of the view begins and ends."""
+    """Return the places in the text at which each character of the view begins and ends."""
     begins: Sequence[int] = range(len(text))
     ends: Sequence[int] = range(1, len(text) + 1)
     for pattern, instead in views:

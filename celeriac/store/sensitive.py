@@ -26,7 +26,7 @@ class Sensitive:
         return [self._shown(self._name(place), value) for place, value in enumerate(args)]
 
     def within(self, value: Any) -> Any:
-        """Return a JSON value, keyword arguments or a result, with what is under one of the names hidden."""
+        """Return a JSON value (keyword arguments or a result) with the values under these names hidden."""
         if isinstance(value, Mapping):
             return {name: self._shown(name, inner) for name, inner in value.items()}
         if isinstance(value, list | tuple):
@@ -61,7 +61,7 @@ class Sensitive:
 
 @dataclass(frozen=True, slots=True)
 class _Again:
-    """Values that may be read by several threads at once, as an iterator may not."""
+    """An iterable of values that several threads may read at once, which an iterator does not allow."""
 
     read: Callable[[], Iterator[Any]]
 
@@ -78,7 +78,9 @@ def _leaves(value: Any) -> Iterator[Any]:
 
 
 def kept(fields: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields that somebody sent back as they were shown, with the old value where it was hidden."""
+    """Return the fields of a form that shows hidden values as hidden; where one comes back unchanged, it gets its old
+    value.
+    """
     return {name: _kept(value, was[name]) if name in was else value for name, value in fields.items()}
 
 
@@ -91,5 +93,5 @@ def _kept(value: Any, was: Any) -> Any:
 
 
 def of(names: Collection[str] | None, parameters: Sequence[str] = ()) -> Sensitive | None:
-    """Return what is sensitive; None if nothing is."""
+    """Return the sensitive parts of a call; None if there are none."""
     return Sensitive(frozenset(names), tuple(parameters)) if names else None

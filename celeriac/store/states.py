@@ -52,7 +52,7 @@ MOVES: Final = {
 _WHY_NOT: Final = {
     "retry": "only what failed or was cancelled can be retried",
     "cancel": "it is over",
-    "prioritise": "it is over, so its priority says nothing any more",
+    "prioritise": "it is over, so its priority no longer matters",
     "hasten": "only what waits for its time can be due now",
     "edit": "only what waits can be given other arguments",
     "move": "only what waits can be given another role",

@@ -1,1 +1,1 @@
-"""SQL routines beside the tables: for the verbs, and for whoever has psql and nothing else."""
+"""SQL routines beside the tables, for the verbs and for people with psql and nothing else."""
