@@ -43,16 +43,16 @@ SELECT role, CASE WHEN for_ < interval '1 day' THEN statement_timestamp() - for_
 FROM kept ORDER BY role
 """)
 
-# Those of these names that are not roles.
+# Selects the names among these that are not roles.
 UNDECLARED = text("""
 SELECT name FROM unnest(CAST(:names AS text[])) AS name
 WHERE NOT EXISTS (SELECT FROM celeriac.roles r WHERE r.role = name) ORDER BY name
 """)
 
-# Each batch of a deletion returns `n`, the rows deleted, and `until`, which the next batch gets as `after`.
-# INVARIANT of all of them: a batch begins where the last one ended, so that nobody walks over the dead entries of
-# earlier ones, which an old transaction keeps in the index.
-# INVARIANT: each batch is of one day, whose times the planner knows: it locks that partition alone.
+# Each batch of a deletion returns `n`, the rows deleted, and `until`, which the next batch gets as `after`. INVARIANT
+# of all of them: a batch begins where the last one ended, so that it does not walk over the dead entries of earlier
+# ones, which an old transaction keeps in the index. INVARIANT: each batch is of one day, whose times the planner knows:
+# it locks that partition alone.
 _DAY = "completed_at >= CAST(:began AS timestamptz) AND completed_at < CAST(:ended AS timestamptz)"
 
 TASKS = text(f"""
@@ -108,7 +108,7 @@ SELECT (SELECT count(*) FROM gone) AS n,
         ORDER BY barrier DESC, place DESC LIMIT 1) AS until
 """)
 
-# The past days of history, with when each began and ended.
+# The past days of history, with the begin and end of each.
 DAYS = text("""
 SELECT day, day::timestamp AT TIME ZONE 'UTC' AS began, (day + 1)::timestamp AT TIME ZONE 'UTC' AS ended
 FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid, LATERAL to_date(substr(c.relname, 9), 'YYYYMMDD') AS day
@@ -147,7 +147,7 @@ SELECT role, (
 FROM names
 """)
 
-# The rows of a past day stay as they are, until somebody prunes or writes there.
+# A past day's rows do not change until somebody prunes or writes there.
 RECORD = text("""
 INSERT INTO celeriac.history_days (day, roles, members) VALUES (:day, :roles, :members) ON CONFLICT (day) DO NOTHING
 """)
@@ -202,7 +202,7 @@ LOGS = _past("task_logs", "at")
 PASSES = _past("passes", "last_at")
 WORKERS = _past("workers", "last_heartbeat_at")
 BEATS = _past("beats", "last_tick_at")
-# Adopted messages: one is delivered again within minutes, if at all.
+# Adopted messages: a message is delivered again within minutes, if at all.
 ADOPTED = _past("adopted", "at")
 DEAD_LETTERS = _past("dead_letters", "at")
 GROUPS = _past("group_results", "saved_at")
@@ -261,7 +261,7 @@ MINUTES_KEPT = 8.0
 KNOWN = 7.0
 
 
-#: Tables pruned by age, and after how many days; None: never. Another table is one line here.
+#: Tables pruned by age, and after how many days; None: never. To prune another table, add a line.
 AGED: tuple[tuple[TextClause, Callable[[RepairApp], float | None]], ...] = (
     (EVENTS, lambda app: app.settings.event_days),
     (LOGS, lambda app: app.settings.event_days),

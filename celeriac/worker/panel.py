@@ -1,4 +1,4 @@
-"""Remote control commands that act on rows, whoever sends them: Flower, `celery control`, another app.
+"""Remote control commands that act on rows, from Flower, `celery control` or another app.
 
 Only this worker's mailbox gets these commands; Celery's registry stays as it is.
 """
@@ -34,12 +34,12 @@ logger = logging.getLogger(__name__)
 
 Command = Callable[..., Any]
 
-#: Commands whose change is audited where it is made.
+#: Commands that write their own entry to the audit trail.
 _NOTED_THEMSELVES = frozenset({"revoke", "terminate", "revoke_by_stamped_headers", "rate_limit", "time_limit"})
 
 
 class PanelStep(bootsteps.StartStopStep):
-    """Replaces the commands that are about tasks, before the mailbox is first read."""
+    """Replaces the commands about tasks, before the mailbox is read for the first time."""
 
     requires = ("celery.worker.consumer.control:Control",)
 
@@ -60,7 +60,7 @@ class Panel:
         self.holdings = Holdings(consumer, self.desk)
 
     def guarded(self, handlers: Mapping[str, Command]) -> dict[str, Command]:
-        """Wrap each of these handlers in a check of what the settings allow."""
+        """Wrap each of these handlers in a check of whether the settings allow it."""
         settings = self.app.settings
         key, hostname = settings.remote_control_key, self.consumer.hostname
         seals = None if key is None else Seals(key, hostname)
@@ -85,7 +85,7 @@ class Panel:
         return handler(state, **arguments)
 
     def _note_of_worker(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """Note the command in the audit trail, if Postgres answers in time; else only the log has it."""
+        """Write the command to the audit trail; if Postgres does not answer in time, only the log has it."""
         logger.warning("Remote control: %s %s", name, dict(arguments) or "")
         change = Change(self.consumer.hostname, None, {key: str(value)[:100] for key, value in arguments.items()})
 
@@ -120,7 +120,7 @@ class Panel:
     # -- limits ----------------------------------------------------------------------------------------------------
 
     def rate_limit(self, state: Any, task_name: Any, rate_limit: Any = None, **_: Any) -> Any:  # noqa: ARG002
-        """Set the role's rate, for all workers: whichever gets the command first does it for all."""
+        """Set the role's rate for all workers: the one that gets the command first does it."""
         return self.desk.ask(lambda: self._set(task_name, rate_limit=rate_limit), SILENT_YET)
 
     def time_limit(self, state: Any, task_name: Any = None, hard: Any = None, soft: Any = None, **_: Any) -> Any:  # noqa: ARG002
@@ -141,7 +141,9 @@ class Panel:
     # -- revoke ----------------------------------------------------------------------------------------------------
 
     def revoke(self, state: Any, task_id: Any, terminate: Any = False, **_: Any) -> Any:  # noqa: ARG002
-        """Cancel what does not run; with `terminate` also request what runs to stop. Flower sends 1 for true."""
+        """Cancel tasks that do not run; with `terminate`, also request running ones to stop. Flower sends 1 for
+        true.
+        """
         ids = maybe_list(task_id) or []
         return self.desk.ask(lambda: self._revoke(ids, bool(terminate)), SILENT_YET)
 
@@ -182,10 +184,10 @@ class ListenersStep(bootsteps.StartStopStep):
 
 
 def heed(consumer: Any) -> None:
-    """Set the flag; call it after whatever enables or disables events."""
+    """Set the flag; call it after each change of whether events are enabled."""
     shared.tell(wanted(getattr(consumer, "event_dispatcher", None)))
 
 
 def wanted(dispatcher: Any) -> bool:
-    """Return whether Celery's own dispatcher would send events of tasks. No groups: all of them."""
+    """Return whether Celery's own dispatcher would send events of tasks. If it has no groups, it sends all events."""
     return bool(dispatcher and dispatcher.enabled and (not dispatcher.groups or "task" in dispatcher.groups))

@@ -1,7 +1,8 @@
-"""Remote control can be sent by whoever may write to Redis: the levels limit what it may do in this worker.
+"""Levels of remote control: everybody who may write to Redis can send commands, and the level limits what they may do
+here.
 
-Each level includes those before it: `off`, `look` (read), `act` (cancel, stop, resize: what a restart or an enqueue
-undoes), `store` (limits of roles, which stay).
+Each level includes those before it: `off`, `look` (read), `act` (cancel, stop, resize: a restart or an enqueue undoes
+these), `store` (limits of roles, which stay).
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ from celery.worker.control import Panel
 
 from celeriac.settings import ACT, LOOK, REMOTE, STORE
 
-#: Commands for listeners to events, which change no worker although Celery counts them among those that do.
+#: Commands for listeners to events. They change no worker, although Celery does not list them as commands that only
+#: read.
 _LISTENING = frozenset({"enable_events", "disable_events", "heartbeat", "election"})
 
 #: Commands whose changes stay.
@@ -21,8 +23,8 @@ _ALIASES = frozenset({"dump_schedule", "dump_reserved", "dump_active", "dump_con
 
 
 def level_of(command: str) -> str:
-    """Return the lowest level that allows the command.
-    An application's own one acts, unless declared as inspect command.
+    """Return the lowest level that allows the command. An application's own command is `act`, unless it is declared as
+    an inspect command.
     """
     if command in _LASTING:
         return STORE
