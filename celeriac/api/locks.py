@@ -37,7 +37,7 @@ class QueueQuery(PageQuery):
 
 class Lock(AnswerModel):
     lock_key: str = Field(examples=["dispensary:17"])
-    task: int | None = Field(description="who has it; null: nobody, and a worker's next look gives it away")
+    task: int | None = Field(description="who has it; null: nobody, and a worker's next check gives it away")
     task_id: str | None
     role: str | None
     account: str | None

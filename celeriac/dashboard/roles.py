@@ -120,11 +120,11 @@ def ask_for_pass(role: str, page: Steerer) -> Response:
     def act() -> str:
         asked, _ = page.celeriac.role_declared(role)
         if not asked.prompt:
-            raise BadValue(f"{role} is not prompt: its passes are its workers' next looks")
+            raise BadValue(f"{role} is not prompt: its workers run its passes as they poll")
         if not asked.enabled():
             raise BadValue(f"{role} is switched off")
         if not all(page.celeriac.publisher.kick(lane.lane, lane.queue) for lane in asked.lanes):
-            raise BadValue("Redis does not answer: a pass is made at the workers' next look")
+            raise BadValue("Redis does not answer: a pass is made at the workers' next poll")
         return f"A pass of {role} was asked for."
 
     return acts.done(page, page.to("roles", role), act)

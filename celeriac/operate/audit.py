@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 #: Most targets that a log line names.
 NAMED = 20
-#: The surface through which an operator acts, set where it is entered. By default the application's own code.
+#: The surface through which an operator acts; each surface sets it. The default is the application's own code.
 VIA: ContextVar[str] = ContextVar("celeriac_via", default="application")
 
 NOT_ALLOWED = (
@@ -35,7 +35,7 @@ SELECT :by, :action, :kind, target, before, after, :why, :via
 FROM jsonb_to_recordset(CAST(:changes AS jsonb)) AS c (target text, before jsonb, after jsonb)
 """)
 
-# The only way for a worker's login to write into the trail.
+# A routine, as the only way for a worker's login to write to the trail.
 NOTE = text("SELECT celeriac.note_remote_control(:command, :kind, CAST(:changes AS jsonb), :by)")
 
 
@@ -50,9 +50,8 @@ class Change:
 
 @dataclass(slots=True)
 class AuditedTogether:
-    """Tasks that share one row of the trail, which has what selects them instead of what each was before.
-
-    `filter`: what selects them; `tasks`: how many they are, None if not counted. `is_written`: the row exists.
+    """Tasks that share one row of the trail: it has the filter that selects them instead of each one's former state.
+    `filter`: that filter; `tasks`: how many they are, None if not counted. `is_written`: the row exists.
     """
 
     filter: Mapping[str, Any]
@@ -88,7 +87,7 @@ def write(
     connection: Connection, action: str, kind: str, changes: Iterable[Change], *, by: str, why: str | None = None
 ) -> None:
     """Write an audit row for each change. Raises NotAllowed. `kind` is what was changed: task, role, account, schedule,
-    token, worker, bulk or view; tasks, where many share a row.
+    token, worker, bulk or view; `tasks` if many share a row.
     """
     many = _MANY.get() if kind == "task" else None
     if many is not None:

@@ -197,7 +197,7 @@ class Enqueuer:
         try:
             self.app.database.look_at({key for _, key in asked if key is not None})
         except Exception as error:
-            logger.warning("A worker's next look hands over what this commit left: %s", error)
+            logger.warning("A worker's next check hands over what this commit left: %s", error)
         self.kick({lane for lane, _ in asked})
 
     def _ended(self, session: Session, transaction: SessionTransaction) -> None:

@@ -1,4 +1,4 @@
-"""Idle: since when a role has had nothing to do, and what gives it something next."""
+"""Idle: read how long a role has had nothing to do, and which schedule makes its next task."""
 
 from __future__ import annotations
 

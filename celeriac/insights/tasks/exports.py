@@ -59,7 +59,9 @@ def note(kind: Kind, message: str) -> str:
 
 
 def cell(value: Any) -> str:
-    """Return a cell's text; an apostrophe goes before what begins like a formula, and numbers stay numbers."""
+    """Return a cell's text; a text that begins like a formula gets an apostrophe before it, and numbers stay
+    numbers.
+    """
     if value is None or isinstance(value, bool | int | float):
         return "" if value is None else str(value)
     text = value if isinstance(value, str) else _plain(value)
