@@ -37,7 +37,7 @@ DOCUMENT = "/openapi.json"
 #: Threads that check tokens; handlers have others, so one that waits there keeps nobody out.
 VERIFIERS = 4
 
-#: A token may save up so many seconds' worth of requests.
+#: For how many seconds' worth of requests a token may save up.
 BURST = 2.0
 
 
@@ -76,8 +76,8 @@ class Gate:
         await self.app(scope, Body(scope, receive, self.most_bytes), sender)
 
     async def _known(self, scope: Scope) -> tokens.Bearer | None:
-        """Return who asks where nobody has to be known: a token that is not valid, cannot be checked in time, or asks
-        too often, is none.
+        """Return the caller for a path that needs no token; None if the token is invalid, cannot be checked in time, or
+        is used too often.
         """
         with suppress(SQLAlchemyError, ConfigurationError), move_on_after(ASIDE):
             _, bearer = await self._presented(scope)
@@ -96,12 +96,14 @@ class Gate:
         return bearer
 
     async def _presented(self, scope: Scope) -> tuple[str, tokens.Bearer | None]:
-        """Return the scheme of what is presented, empty if nothing is, and its bearer."""
+        """Return the scheme and the credentials of the request; the scheme is empty if there are none."""
         scheme, _, presented = Headers(scope=scope).get("authorization", "").partition(" ")
         return scheme, await self._bearer(presented.strip()) if scheme.lower() == "bearer" else None
 
     async def _bearer(self, presented: str) -> tokens.Bearer | None:
-        """Return the token's bearer. Well-formed tokens are always checked: others' failures lock nobody out."""
+        """Return the token's bearer. Well-formed tokens are always checked, so that others' failures do not lock their
+        bearers out.
+        """
         if not tokens.has_form(presented):
             return None
         return await self.verified(presented)

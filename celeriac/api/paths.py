@@ -20,12 +20,12 @@ V1 = "/api/v1"
 #: The key of a scope for the path as requested.
 ASKED = "celeriac.asked_path"
 
-#: A stand-in for a slash while routes are matched, which no UTF-8 decodes to.
+#: A stand-in for a slash while routes are matched; no UTF-8 text has it.
 SLASH = "\udc2f"
 
 
 class Versioned:
-    """Outermost: layers after it know one path for each endpoint."""
+    """The outermost layer: those after it know one path for each endpoint."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -45,7 +45,7 @@ def asked_path(scope: Scope) -> str:
 
 
 class EscapedSlashes:
-    """Keeps escaped slashes from parting the path. The dashboard's addresses are matched as they are."""
+    """Keeps escaped slashes from splitting the path. The dashboard's addresses are matched as they are."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

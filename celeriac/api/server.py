@@ -153,7 +153,7 @@ DESCRIPTION = """See and steer tasks, schedules and workers. Every request but h
 def _operation_ids(theirs: Sequence[APIRouter]) -> Callable[[APIRoute], str]:
     """Return the naming of operations for generated clients: the handler's name, a verb and its object.
 
-    An application's operation gets its path and method in the name if that is taken, or would be no identifier.
+    An application's operation gets its path and method in the name if the name is taken or would be no identifier.
     """
     ours = {route.endpoint for route in _routes(ROUTERS)}
     taken = Counter(route.name for route in _routes((*theirs, *ROUTERS)))
@@ -171,7 +171,7 @@ def _routes(routers: Iterable[APIRouter]) -> Iterator[APIRoute]:
 
 @asynccontextmanager
 async def _lifespan(api: FastAPI) -> AsyncIterator[None]:
-    """Work on bulks meanwhile, and check alerts where no beat and no worker does."""
+    """Work on bulks while the server runs, and check alerts if no beat and no worker does."""
     document.document(api)
     current_default_thread_limiter().total_tokens = HANDLERS
     ending = threading.Event()
@@ -196,7 +196,7 @@ def _of_the_application(app: Celeriac) -> Sequence[APIRouter]:
 
 
 async def _tell(request: Request, error: Exception) -> Response:
-    """Answer errors that FastAPI would answer in its own form; anything else that is raised goes to the gate."""
+    """Answer the errors that FastAPI would answer in its own form; any other exception goes to the gate."""
     problem = from_exception(error)
     if problem.status_code in (400, 422):
         problem = _beyond_scope(request) or problem
@@ -206,7 +206,9 @@ async def _tell(request: Request, error: Exception) -> Response:
 
 
 def _beyond_scope(request: Request) -> Problem | None:
-    """Return a 403 for a token without the scope: input is parsed before scopes, and its errors reveal something."""
+    """Return a 403 for a token without the scope: input is parsed before scopes are checked, and its errors would
+    reveal something.
+    """
     bearer, method = getattr(request.state, "bearer", None), request.scope["method"].lower()
     path = request.scope["route"].path_format if "route" in request.scope else ""
     needed = document.document(request.app)["paths"].get(path, {}).get(method, {}).get("security", ())
