@@ -26,7 +26,7 @@ from celeriac.worker.controller import queues_of
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
-#: A newcomer's wait (seconds) for the turns of other roles that is worth a note.
+#: How long (seconds) a new task has to wait for the turns of other roles before it is worth a note.
 BESIDE = 5.0
 
 
@@ -51,7 +51,9 @@ def _schedules(app: Celeriac) -> Iterator[str]:
 
 
 def unsaid_secrets(app: Celeriac) -> Iterator[str]:
-    """Yield parameters that look like secrets and are not declared either way; and names that may be misspelt."""
+    """Yield parameters that look like secrets and are declared neither as such nor as none, and names that may be
+    misspelt.
+    """
     for declared in app.roles.own():
         if declared.role.sensitive is None and (names := secrets_in(declared.signature.names)):
             parameters = ", ".join(map(repr, names))
@@ -68,7 +70,9 @@ def unsaid_secrets(app: Celeriac) -> Iterator[str]:
 
 
 def slow_windows(app: Celeriac) -> Iterator[str]:
-    """Yield what keeps a new task waiting: a window set by hand, others' tasks; none if Postgres does not answer."""
+    """Yield reasons why a new task waits long: a window set by hand, others' tasks; none if Postgres does not
+    answer.
+    """
     try:
         with app.database.statement() as connection:
             rows = insights.slow_windows(connection, AHEAD, BESIDE)
@@ -92,7 +96,7 @@ def stored_work(app: Celeriac, others: Collection[str], queues: Collection[str])
     try:
         return against_database(app, others, queues)
     except ConfigurationError:
-        return Examined()  # said among the problems
+        return Examined()  # reported among the problems
     except SQLAlchemyError as error:
         what = f"what is stored could not be read: {str(error).splitlines()[0]}"
         return Examined([Misfit("unread", "", what, "try again once Postgres is less busy")])
@@ -114,7 +118,9 @@ def _alerts(app: Celeriac) -> Iterator[str]:
 
 
 def _cannot_run(app: Celeriac, entry: Entry) -> Iterator[str]:
-    """Yield what its first tick would find: a role nobody declares, arguments the handler does not take."""
+    """Yield the errors that a schedule's first tick would meet: an undeclared role, arguments that the handler does not
+    take.
+    """
     try:
         operate.refuse_what_cannot_run(app.role_declared, app.settings.max_argument_bytes, entry)
     except CeleriacError as error:

@@ -67,7 +67,9 @@ def with_all_tasks(app: Celeriac) -> Celeriac:
 
 
 def _app_in(module: ModuleType, attribute: str) -> Celeriac | None:
-    """Return the app where Celery's command looks: `app`, any name, the package's module `celery` (Django's layout)."""
+    """Return the app from the places where Celery's command looks: `app`, any name, the package's module `celery`
+    (Django's layout).
+    """
     named, every = getattr(module, attribute or "app", None), vars(module).values()
     for candidate in [named] if attribute else [named, *every]:
         if isinstance(candidate, Celeriac):
@@ -114,7 +116,7 @@ class Command(click.Command):
 
 @contextmanager
 def _former(context: click.Context, args: Sequence[str]) -> Iterator[None]:
-    """Refuse what is no command, with its name of today if it was one."""
+    """Refuse an unknown command; if it is a former name, with the present one."""
     try:
         yield
     except (click.NoSuchOption, NoSuchCommand) as error:
@@ -195,7 +197,7 @@ def main(context: click.Context, name: str) -> None:
 @click.group("celeriac", cls=Root)
 @click.pass_context
 def within_celery(context: click.Context) -> None:
-    """What Celeriac adds to Celery: tasks as rows."""
+    """Celeriac's commands: tasks as rows."""
     app = context.obj.app
     context.obj = lambda: _celeriac(app)
 

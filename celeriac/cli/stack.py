@@ -31,7 +31,7 @@ SECONDS = Seconds(0, 2_000_000)
     "--statement-timeout", type=SECONDS, default=600.0, show_default=True, help="Seconds a statement may take."
 )
 @click.option("--with-grants", is_flag=True, help="Grant to least-privilege Postgres roles as well, making them.")
-@click.option("--role-prefix", default="celeriac", show_default=True, help="What their names begin with.")
+@click.option("--role-prefix", default="celeriac", show_default=True, help="The prefix of their names.")
 @click.option(
     "--login", "logins", multiple=True, envvar="CELERIAC_LOGINS", metavar="ROLE=URL",
     help="With the grants, make the user of URL a login of ROLE (enqueue, worker, admin), with its password. "
@@ -96,10 +96,19 @@ def dispatch(find: FindApp, /, role: str) -> None:
 
 
 @click.command(cls=Command)
-@click.option("--deep", is_flag=True, help="Also whether every stored task is where it should be; reads them all.")
-@click.option("--against-database", is_flag=True, help="Also which stored tasks, links and schedules it cannot run.")
-@click.option("--other", "others", multiple=True, metavar="ROLE", help="Of another application; may be repeated.")
-@click.option("--queues", metavar="QUEUE,…", default="", help="With it: all that the new workers will take.")
+@click.option("--deep", is_flag=True, help="Also check the invariants of all stored tasks; reads them all.")
+@click.option(
+    "--against-database", is_flag=True, help="Also check which stored tasks, links and schedules this code cannot run."
+)
+@click.option(
+    "--other", "others", multiple=True, metavar="ROLE", help="A role of another application; may be repeated."
+)
+@click.option(
+    "--queues",
+    metavar="QUEUE,…",
+    default="",
+    help="With --against-database: the queues that the new workers will serve.",
+)
 @click.pass_obj
 def check(find: FindApp, /, deep: bool, against_database: bool, others: tuple[str, ...], queues: str) -> None:
     """Validate settings, roles, schedules, schema and connections without starting anything."""
@@ -136,7 +145,7 @@ def check(find: FindApp, /, deep: bool, against_database: bool, others: tuple[st
     envvar="CELERIAC_API_PORT",
     default=6002,
     show_default=True,
-    help="Of the dashboard; another one if it is taken.",
+    help="The dashboard's port; if it is taken, another one.",
 )
 @click.option("--flower-port", envvar="FLOWER_PORT", default=5555, show_default=True)
 @click.option("-c", "--concurrency", default=2, show_default=True, help="Processes of the worker.")

@@ -23,7 +23,7 @@ from celeriac.operate.audit import Change
     "--scope", "scopes", multiple=True, required=True, type=click.Choice(list(verb.IMPLIED)), help="May be repeated."
 )
 @limits
-@click.option("--days", type=float, help="How long it lasts; for ever if not given.")
+@click.option("--days", type=float, help="How long it lasts; by default for ever.")
 @click.pass_obj
 def create(find: FindApp, /, name: str, scopes: tuple[str, ...], days: float | None, **limited: Any) -> None:
     """Create a token and print it, this once."""
