@@ -1,4 +1,4 @@
-"""Accounts: is this customer treated fairly, are they flooding? Weight, cap, pause."""
+"""Accounts: is this customer treated fairly, is it flooding the system? Set weight, cap, pause."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ Steerer = Annotated[Page, Depends(May("accounts"))]
 
 ROWS = 100
 
-#: Accounts whose shares are shown, those who lack most first.
+#: How many accounts' shares are shown, those that lack most first.
 SHARES = 100
 
 #: The policy of an account without one.
@@ -99,7 +99,9 @@ def change(account: str, page: Steerer, form: Sent) -> Response:
 
 
 def _create(form: Form) -> bool:
-    """Return whether an unknown account is meant: otherwise a misspelt name would pause nobody, and report success."""
+    """Return whether the form means an unknown account; otherwise a misspelt name would pause nobody and report
+    success.
+    """
     return form["create"] == "yes"
 
 

@@ -1,4 +1,4 @@
-"""Roles: is this kind of work healthy, and who gets its slots? Pause, resume, limits."""
+"""Roles: is this kind of work healthy, and which accounts get its slots? Pause, resume, set limits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ router = APIRouter()
 Viewer = Annotated[Page, Depends(May("view"))]
 Steerer = Annotated[Page, Depends(May("roles"))]
 
-#: Decisions, accounts and operators' changes on a role's page.
+#: How many decisions, accounts and operators' changes a role's page shows.
 DECISIONS, SHARES, CHANGES = 20, 100, 5
 
 
@@ -66,7 +66,7 @@ def shown(role: str, page: Viewer) -> Response:
 
 
 def _accounts(page: Page, role: str) -> tuple[Content, Content]:
-    """Return the shares of as many accounts as possible, and from them why tasks wait."""
+    """Return the shares of as many accounts as possible, and, computed from these, why tasks wait."""
     shares = page.panel(insights.shares, role, limit=MOST)
     return shares, shares if shares.stopped else _waits(page, role, shares.value)
 
