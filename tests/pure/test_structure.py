@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -302,3 +303,13 @@ def test_a_short_module_of_the_core_has_a_reason() -> None:
     }
     assert short == {*SHORT}
     assert len(SHORT) <= 10
+
+
+def test_a_task_is_understood_in_one_sitting() -> None:
+    """The list in docs/architecture.md: so many files and lines are read without a pause."""
+    _, section = (ROOT / "docs" / "architecture.md").read_text().split("### In one sitting\n")
+    files = re.findall(r"^\| `([\w/]+\.py)` \|", section.partition("\n## ")[0], re.MULTILINE)
+    lines = [len((ENGINE / file).read_text().splitlines()) for file in files]
+    assert 10 <= len(files) <= 15
+    assert sum(lines) <= 2_500
+    assert {file.partition("/")[0] for file in files} == {"enqueue", "dispatch", "run", "settle", "roles", "store"}
