@@ -15,8 +15,6 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
-from billiard.process import current_process
-
 from celeriac.errors import HandlerEnded
 from celeriac.run import outlets
 from celeriac.run import run as running
@@ -25,6 +23,9 @@ from celeriac.store import forks
 
 #: Signals that Celery's worker or its pool handles.
 SIGNALS = ("SIGTERM", "SIGQUIT", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
+
+#: Those that Celery's pool has its processes ignore: SIGQUIT with `REMAP_SIGTERM=SIGQUIT`.
+IGNORED = ("SIGINT", "SIGQUIT")
 
 _mask = threading.local()
 _is_registered = False
@@ -90,15 +91,15 @@ def _flush() -> None:
     outlets.finish()
 
 
-def hear_signals_as_programs() -> None:
+def hear_signals_as_programs(*, in_pool: bool) -> None:
     """Make processes that this one forks handle signals as any program does, instead of by the worker's handlers.
 
-    A signal that comes before the child is ready is held back: the worker's handler would take it. What a pool has its
-    processes ignore (Ctrl-C is their parent's to hear) is no more ignored by their children than by a program's.
+    A signal that comes before the child is ready is held back: the worker's handler would take it. `in_pool`: this is a
+    process of a pool, which ignores what its parent hears for it (Ctrl-C); its children do not.
     """
     global _is_registered, _pools
-    if current_process().daemon:
-        _pools = frozenset(number for number in map(_number, SIGNALS) if signal.getsignal(number) is signal.SIG_IGN)
+    if in_pool:
+        _pools = frozenset(number for number in map(_number, IGNORED) if signal.getsignal(number) is signal.SIG_IGN)
     if not _is_registered:
         _is_registered = True  # also true in forked processes: they inherit the hooks
         os.register_at_fork(before=_hold, after_in_parent=_let, after_in_child=_hear)
