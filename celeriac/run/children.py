@@ -24,8 +24,8 @@ from celeriac.store import forks
 #: Signals that Celery's worker or its pool handles.
 SIGNALS = ("SIGTERM", "SIGQUIT", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
 
-#: Those that Celery's pool has its processes ignore: SIGQUIT with `REMAP_SIGTERM=SIGQUIT`.
-IGNORED = ("SIGINT", "SIGQUIT")
+#: Those that Celery's pool has its processes ignore: SIGTERM where `REMAP_SIGTERM=SIGQUIT` is set.
+IGNORED = ("SIGINT", "SIGTERM")
 
 _mask = threading.local()
 _is_registered = False

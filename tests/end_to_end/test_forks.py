@@ -10,7 +10,7 @@ import pytest
 
 from celeriac import Celeriac
 from tests.end_to_end import forking
-from tests.processes import Rows, Running, until
+from tests.processes import EXECUTED, Rows, Running, until
 
 POOLS = ["prefork", "solo", "threads", "gevent", "asyncio"]
 
@@ -95,16 +95,32 @@ def test_with_gevent_a_coroutine_that_forks_fails_and_nothing_else(worker: Calla
     assert running.stop() == 0
 
 
+def ended_children(worker: Callable[..., Running], rows: Rows, pool: str, **environ: str) -> dict[str, dict[str, int]]:
+    """How children ended that got a signal: at once, and later."""
+    running = worker("-P", pool, "-c", "1", "-Q", "signals", module="tests.end_to_end.forking", **environ)
+    calls = {when: forking.signals.delay(when) for when in ("at once", "later")}
+    ended = {when: call.get(timeout=60) for when, call in calls.items()}
+    assert rows("SELECT FROM history WHERE losses > 0") == []
+    assert running.process.poll() is None
+    assert running.stop() == 0
+    return ended
+
+
+KILLED = {name: -signal.Signals[name] for name in forking.SIGNALS}
+
+
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("pool", each(*POOLS))
 @pytest.mark.usefixtures("app")
 def test_a_signal_to_a_forked_child_ends_it_as_it_ends_any_program(
     worker: Callable[..., Running], rows: Rows, pool: str
 ) -> None:
-    running = worker("-P", pool, "-c", "1", "-Q", "signals", module="tests.end_to_end.forking")
-    calls = {when: forking.signals.delay(when) for when in ("at once", "later")}
-    killed = {name: -signal.Signals[name] for name in forking.SIGNALS}
-    assert {when: call.get(timeout=60) for when, call in calls.items()} == dict.fromkeys(calls, killed)
-    assert rows("SELECT FROM history WHERE losses > 0") == []
-    assert running.process.poll() is None
-    assert running.stop() == 0
+    assert ended_children(worker, rows, pool) == {"at once": KILLED, "later": KILLED}
+
+
+@BY_NIGHT
+@pytest.mark.usefixtures("app")
+def test_where_a_pool_ignores_a_signal_more_its_children_hear_it(worker: Callable[..., Running], rows: Rows) -> None:
+    """SIGTERM: without it `terminate()` ends no child there, and `with Pool()` waits for ever."""
+    remapped = {"REMAP_SIGTERM": "SIGQUIT", EXECUTED: "1"}
+    assert ended_children(worker, rows, "prefork", **remapped) == {"at once": KILLED, "later": KILLED}
