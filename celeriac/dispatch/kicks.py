@@ -35,14 +35,12 @@ class Kicker:
         self._send = send
         self._forget()
         after_fork(self._forget)
-        atexit.register(self.flush)
 
     def _forget(self) -> None:
         self._wanted: dict[str, int | None] = {}
         self._changed = threading.Condition()
         self._busy = False
         self._thread: threading.Thread | None = None
-        self._closed = False
 
     def close(self) -> None:
         """Send what is left and end the thread, so that nothing keeps it or its owner alive.
@@ -51,7 +49,7 @@ class Kicker:
         self.flush()
         atexit.unregister(self.flush)
         with self._changed:
-            thread, self._thread, self._closed = self._thread, None, True
+            thread, self._thread = self._thread, None
             self._changed.notify_all()
         if thread is not None and thread is not threading.current_thread():
             thread.join(AT_EXIT)
@@ -61,9 +59,7 @@ class Kicker:
         with self._changed:
             self._wanted[role] = None if self._busy or role in self._wanted else lone
             if self._thread is None:
-                if self._closed:
-                    atexit.register(self.flush)
-                self._closed = False
+                atexit.register(self.flush)  # not before: one that sends nothing is kept by nobody
                 self._thread = threading.Thread(target=self._run, name="celeriac-kicker", daemon=True)
                 self._thread.start()
             self._changed.notify_all()

@@ -215,11 +215,13 @@ def why_cancelled(run: Run | None, error: asyncio.CancelledError) -> BaseExcepti
 
 
 class _Kept:
-    """A thread's event loop, which is closed with the thread."""
+    """A thread's event loop, which is closed with the thread. It is made in an empty context, as it keeps that: the
+    run that happens to be its first, and the run's app, would live as long as the thread.
+    """
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self.loop = asyncio.new_event_loop()
+        self.loop = Context().run(asyncio.new_event_loop)
 
     def __del__(self) -> None:
         if self.pid == os.getpid() and not self.loop.is_closed():

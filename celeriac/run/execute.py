@@ -14,10 +14,10 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from operator import attrgetter
 from types import FunctionType
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from celery import signals, states
 from celery._state import _task_stack
@@ -90,11 +90,24 @@ def _call_is_celerys() -> bool:
     return is_protection and _CALL in map(attrgetter("cell_contents"), call.__closure__ or ())
 
 
-@lru_cache(maxsize=1024)
+#: The answers of `_overrides_nothing`, by the task's class and the loader's. A task's class has its app: it is no more
+#: alive for having an answer here.
+_answers: WeakKeyDictionary[type, WeakKeyDictionary[type, bool]] = WeakKeyDictionary()
+
+
 def _overrides_nothing(kind: type, loader: type) -> bool:
     """Return whether tasks of this class, with a loader of that one, have no hook and no `__call__` of their own. The
     answer is that of the first run, because Celery builds its tracer then.
     """
+    answers = _answers.get(kind)
+    if answers is None:
+        answers = _answers[kind] = WeakKeyDictionary()
+    if (answer := answers.get(loader)) is None:
+        answer = answers[loader] = _has_nothing_of_its_own(kind, loader)
+    return answer
+
+
+def _has_nothing_of_its_own(kind: type, loader: type) -> bool:
     task: Any = object.__new__(kind)
     own_call = trace.task_has_custom(task, "__call__")
     return (

@@ -41,7 +41,7 @@ class RunWatch:
             return
         self.pid = os.getpid()
         places.forget()
-        children.hear_signals_as_programs()
+        children.hear_signals_as_programs(in_pool=bool(current_process().daemon))
         for look in (self._look_at, self._limit):
             threading.Thread(target=self._for_ever, args=(look,), name=f"celeriac{look.__name__}", daemon=True).start()
 

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from celery.concurrency import gevent
+from celery.exceptions import WorkerShutdown, WorkerTerminate
 from kombu.utils import functional
 from psycopg2 import OperationalError
 from psycopg2.extensions import POLL_OK, POLL_READ, POLL_WRITE, STATUS_BEGIN, STATUS_READY, set_wait_callback
@@ -16,6 +17,10 @@ from celeriac.run import children
 from celeriac.store import forks
 from celeriac.store.connections import CONNECT_TIMEOUT
 from celeriac.worker.wide import Wide
+
+#: What a greenlet raises to end the worker. gevent has `SystemExit` among these, by which one greenlet that a handler
+#: spawned would end its neighbours: it ends its greenlet alone, as it does a thread.
+ENDING = (KeyboardInterrupt, WorkerShutdown, WorkerTerminate, SystemError)
 
 
 class Greenlets(Wide, gevent.TaskPool):
@@ -27,12 +32,14 @@ def wait_for_postgres() -> None:
     or was not patched in first.
     """
     try:
+        from gevent import get_hub
         from gevent.monkey import is_module_patched
     except ImportError:
         raise ConfigurationError("-P gevent: gevent is not there: pip install 'celeriac[gevent]'") from None
     if not is_module_patched("socket"):
         raise ConfigurationError("worker_pool='gevent' comes too late: say `celery worker -P gevent`")
     set_wait_callback(_wait)
+    get_hub().SYSTEM_ERROR = ENDING
     if _leave_the_others not in forks.first:
         forks.first.append(_leave_the_others)
     # Celery imports `sleep` before gevent patches it: a wait for Redis would block all greenlets.
@@ -76,6 +83,7 @@ def _leave_the_others() -> None:
     guard.switch(here)
     guard.parent = hub.parent
     hub.parent = guard
+    hub.__dict__.pop("SYSTEM_ERROR", None)  # the child has no neighbours
     settrace(_freeze)
     hub.loop.reinit()
     for each in everything:

@@ -76,4 +76,29 @@ DEFECTS = [
         "tests/pure/test_fairness.py::test_few_rows_behind_the_cursor_do_not_let_one_account_flood_the_batch",
         ("behind the cursor “60 or fewer: all of them”",),
     ),
+    Defect(
+        "a published site is not tracked", "tasks/instasites.py",
+        "    analytics.using(account=account).delay(site.id)\n", "",
+        f"{BUILT}::test_a_site_is_built_published_and_followed_up",
+        ("afterwards: InstaSite analytics",),
+    ),
+    Defect(
+        "tries are not counted", "celeriac/settle/retries.py",
+        "attempt.max_rounds if permanent else attempt.tries + 1", "attempt.max_rounds if permanent else attempt.tries",
+        f"{BUILT}::test_5_tries_of_5_attempts_and_then_it_has_failed",
+        ("`tries: { $inc: 1 }`, which updates nothing",),
+    ),
+    Defect(
+        "each creation of a site has a name of its own", "tasks/duda.py",
+        "{hashlib.sha256(external_id.encode()).hexdigest()[:16]}",
+        "{hashlib.sha256(external_id.encode() + os.urandom(8)).hexdigest()[:16]}",
+        f"{BUILT}::test_a_site_whose_creation_nobody_heard_of_is_not_created_twice",
+        ("side effect: sites at Duda, which a retry must not double",),
+    ),
+    Defect(
+        "each attempt waits 5 seconds longer than the last", "celeriac/roles/backoff.py",
+        "self.base * 2.0 ** min(retry, 64))", "self.base * (1 + min(retry, 64)))",
+        f"{BUILT}::test_an_answer_of_500_is_retried_after_5_10_20_and_40_seconds",
+        ("the schedule of attempts: at once, then 5, 10, 20, 40 seconds later",),
+    ),
 ]  # fmt: skip

@@ -157,7 +157,7 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
         "settle.write.COMPLETE": [
             {"ids": some, "token": TOKEN, "results": ["1"] * len(some), "keep": True} for some in (running, [one])
         ],
-        "settle.late_finish.REFUSED": [
+        "settle.write.REFUSED": [
             {"late": json.dumps([{"id": i, "role": "work"} for i in (lone, failed[0])]), "by": "", "again": again}
             for again in (False, True)
         ],
