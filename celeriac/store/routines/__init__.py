@@ -8,7 +8,7 @@ from pathlib import Path
 #: The scripts, each after those it needs.
 NAMES = (
     "ids", "history", "hand_over", "barriers", "leases", "release", "rooms", "worker_tasks", "cancel", "arguments",
-    "enqueue", "policies", "audit", "limits", "schedules", "window", "backlog",
+    "enqueue", "policies", "audit", "limits", "schedules", "window", "backlog", "rests",
 )  # fmt: skip
 
 
