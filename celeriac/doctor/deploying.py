@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from celeriac.app import Celeriac
+from celeriac.canvas.rests import ENTRY
 from celeriac.errors import BadArguments
 from celeriac.roles.bounds import outside
 from celeriac.roles.declare import Declared, Roles
@@ -19,7 +20,7 @@ from celeriac.store.shell import argument, word
 #: Unfinished tasks of a role are counted to here, and so many of them are looked at: the newest and the oldest.
 MOST = 10_000
 
-#: Links are looked at so many for each task that is, and no more: a chain's tasks have all that follow them.
+#: Links are looked at so many for each task that is, and no more.
 LINKS_EACH = 10
 
 #: Each statement ends after so many seconds, and the check with it.
@@ -61,14 +62,19 @@ SELECT positional, names, count(*) AS n, min(id) AS first FROM (
 GROUP BY positional, names ORDER BY n DESC, first
 """)
 
-# A link gets the result of the task before it as its first argument, unless it is immutable. A link that is a workflow
-# has its tasks within it; `celery.map` and its like have theirs among their arguments, and call it for each item. An
-# errback is called with more or fewer arguments, as it takes them.
+# Most links of a long chain are stored beside its tasks. A link gets the result of the task before it as its first
+# argument, unless it is immutable. A link that is a workflow has its tasks within it; `celery.map` and its like have
+# theirs among their arguments, and call it for each item. An errback is called with more or fewer arguments, as it
+# takes them.
 LINKS = text(f"""
 WITH RECURSIVE {_SAMPLE}, links AS (
     SELECT sample.id, link.link, is_loose FROM sample, LATERAL (
         SELECT value, false FROM jsonb_array_elements(coalesce(headers #> '{{canvas,chain}}', '[]')
             || coalesce(headers #> '{{canvas,callbacks}}', '[]'))
+        UNION ALL SELECT behind.value, false FROM jsonb_array_elements(headers #> '{{canvas,chain}}') AS entry (value),
+            celeriac.chain_rests r, jsonb_array_elements(r.links) AS behind
+            WHERE entry.value ->> 'task' = '{ENTRY}' AND r.chain = CAST(entry.value #>> '{{kwargs,chain}}' AS uuid)
+                AND r.place >= CAST(entry.value #>> '{{kwargs,place}}' AS integer)
         UNION ALL SELECT value, true FROM jsonb_array_elements(coalesce(headers #> '{{canvas,errbacks}}', '[]'))
         UNION ALL SELECT kwargs -> 'task', true WHERE :role IN ('celery.map', 'celery.starmap')
     ) AS link (link, is_loose)
