@@ -55,17 +55,14 @@ SELECT * FROM celeriac.unfinished WHERE id = (
 
 LAST_COMPLETION = text("""
 SELECT id, task_id, completed_at, extract(epoch FROM completed_at - started_at)::double precision AS seconds
-FROM (SELECT id, task_id, status, started_at, completed_at FROM celeriac.history
-    WHERE role = :role ORDER BY completed_at DESC LIMIT :looks_at
-) AS finished WHERE status = 'completed' LIMIT 1
+FROM celeriac.last_ended(:role, :looks_at) WHERE status = 'completed' ORDER BY completed_at DESC, id DESC LIMIT 1
 """)
 
 #: Most events that are returned.
 MOST = 1_000
 
-#: So many finished tasks are read for the last success: the last one, which it mostly is, and only then more. Without
-#: statistics Postgres would sort the whole history for more than one.
-LOOKS_AT = (1, 10_000)
+#: So many finished tasks are read for the last success: the last one, which it mostly is, and only then more.
+LOOKS_AT = (1, 100, 10_000)
 
 
 def find(connection: Connection, identifier: int | str) -> dict[str, Any] | None:
