@@ -9,12 +9,9 @@ that its result goes to.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import deepcopy
 from typing import Any, TypeGuard
 from uuid import uuid4
 
-from celery.canvas import Signature
-from celery.utils.functional import maybe_list
 from sqlalchemy import Connection, text
 
 from celeriac.canvas.parts import goal_of
@@ -60,7 +57,7 @@ def cut(chain: Sequence[Any], workflow: str) -> tuple[list[Any], Rest]:
     blocks = [list(behind[max(0, end - CARRIED) : end]) for end in range(len(behind), 0, -CARRIED)]
     rest = Rest(str(uuid4()), workflow, blocks)
     last = chain[0]
-    entry = {
+    entry: dict[str, Any] = {
         "task": ENTRY, "args": [], "kwargs": {"chain": rest.chain, "place": 0, "blocks": len(blocks)},
         "options": {"task_id": (last.get("options") or {}).get("task_id")} | _goal(last), "subtask_type": None,
         "immutable": True,
@@ -74,7 +71,7 @@ def is_entry(link: Any) -> TypeGuard[Mapping[str, Any]]:
 
 def is_used_up(chain: Sequence[Any] | None) -> bool:
     """Return whether a row that carries these links needs the next block, for its next task's row to carry some."""
-    return bool(chain) and is_entry(chain[0]) and len(chain) <= 2
+    return chain is not None and 0 < len(chain) <= 2 and is_entry(chain[0])
 
 
 def continued(connection: Connection, chain: Sequence[Any]) -> list[Any]:
@@ -122,12 +119,26 @@ def _goal(last: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _with(link: Mapping[str, Any], options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the link with what was given to its chain's entry, as Celery gives it to each link of a chain."""
     more = {name: value for name, value in options.items() if name not in _OWN}
-    errbacks = maybe_list(options.get("link_error")) or []
-    if not (more or errbacks):
-        return link
-    signature = Signature.from_dict(deepcopy(dict(link)))
-    signature.set(**more)
-    for errback in errbacks:
-        signature.link_error(errback)
-    return dict(signature)
+    given = options.get("link_error") or []
+    errbacks = given if isinstance(given, list | tuple) else [given]
+    if more:
+        link = {**link, "options": {**(link.get("options") or {}), **more}}
+    return _on_error(link, errbacks) if errbacks else link
+
+
+def _on_error(link: Mapping[str, Any], errbacks: Sequence[Any]) -> Mapping[str, Any]:
+    """Return the signature with these errbacks, once each: a chord has them at its body, a group at each task."""
+    kwargs = link.get("kwargs") or {}
+    match link.get("subtask_type"):
+        case "chord":
+            return {**link, "kwargs": {**kwargs, "body": _on_error(kwargs["body"], errbacks)}}
+        case "group":
+            tasks = [_on_error(task, errbacks) for task in kwargs.get("tasks") or ()]
+            return {**link, "kwargs": {**kwargs, "tasks": tasks}}
+    options = link.get("options") or {}
+    before = options.get("link_error") or []
+    all_of_them = list(before) if isinstance(before, list | tuple) else [before]
+    all_of_them += [errback for errback in errbacks if errback not in all_of_them]
+    return {**link, "options": {**options, "link_error": all_of_them}}
