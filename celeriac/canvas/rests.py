@@ -121,8 +121,8 @@ def _goal(last: Mapping[str, Any]) -> dict[str, Any]:
 def _with(link: Mapping[str, Any], options: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the link with what was given to its chain's entry, as Celery gives it to each link of a chain."""
     more = {name: value for name, value in options.items() if name not in _OWN}
-    given = options.get("link_error") or []
-    errbacks = given if isinstance(given, list | tuple) else [given]
+    listed = options.get("link_error") or []
+    errbacks = listed if isinstance(listed, list | tuple) else [listed]
     if more:
         link = {**link, "options": {**(link.get("options") or {}), **more}}
     return _on_error(link, errbacks) if errbacks else link
