@@ -83,12 +83,12 @@ def _goal_of(headers: Mapping[str, Any], embedded: Mapping[str, Any]) -> Goal | 
     if embedded.get("chord"):
         return Goal(embedded["chord"], headers.get("group"), headers.get("group_index") or 0)
     chain = embedded.get("chain")
-    if not chain or (goal := _goal(chain[0])) is None:
+    if not chain or (goal := goal_of(chain[0])) is None:
         return None
     return Goal(goal.body, goal.group, None)
 
 
-def _goal(signature: Mapping[str, Any]) -> Goal | None:
+def goal_of(signature: Mapping[str, Any]) -> Goal | None:
     """Return the chord to which the result of this signature, or of the workflow it is, goes. (A chain lists its last
     link first.)
     """
@@ -96,7 +96,7 @@ def _goal(signature: Mapping[str, Any]) -> Goal | None:
     if options.get("chord"):
         return Goal(options["chord"], options.get("group_id"), options.get("group_index"))
     last = _last(signature)
-    return None if last is None else _goal(last)
+    return None if last is None else goal_of(last)
 
 
 def _last(signature: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, TextClause, text
 
-from celeriac.dispatch.fairness import Claimant
+from celeriac.dispatch.fairness import Claimant, in_turn
 from celeriac.dispatch.resuming import Point, Points, behind
 from celeriac.store.plans import IN_ORDER
 from celeriac.store.prepared import for_cursor
@@ -276,7 +276,10 @@ def accounts(
         for row in rows
         if not row.shut
     ]
-    return Accounts(claimants, [row.account for row in rows if row.shut], len(rows) < most)
+    is_all = len(rows) < most
+    if is_all and points is None:
+        claimants = in_turn(claimants, seen.cursor, free)
+    return Accounts(claimants, [row.account for row in rows if row.shut], is_all)
 
 
 def waiting(

@@ -10,6 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from celeriac.app import Celeriac
+from celeriac.canvas.rests import ENTRY
 from celeriac.errors import BadArguments
 from celeriac.roles.bounds import outside
 from celeriac.roles.declare import Declared, Roles
@@ -19,7 +20,7 @@ from celeriac.store.shell import argument, word
 #: The number to which a role's unfinished tasks are counted, and how many of them are read: the newest and the oldest.
 MOST = 10_000
 
-#: How many links are read for each task that is: a chain's tasks list all that follow them.
+#: How many links are read for each task that is, at most.
 LINKS_EACH = 10
 
 #: After how many seconds a statement is ended, and the check with it.
@@ -61,14 +62,18 @@ SELECT positional, names, count(*) AS n, min(id) AS first FROM (
 GROUP BY positional, names ORDER BY n DESC, first
 """)
 
-# A link gets the result of the task before it as its first argument, unless it is immutable. A link that is a workflow
-# has its tasks within it; `celery.map` and its like have theirs among their arguments, and call it for each item. An
-# errback is called with as many arguments as it takes.
+# Most links of a long chain are stored beside its tasks. A link gets the result of the task before it as its first
+# argument, unless it is immutable. A link that is a workflow has its tasks within it; `celery.map` and its like have
+# theirs among their arguments, and call it for each item. An errback is called with as many arguments as it takes.
 LINKS = text(f"""
 WITH RECURSIVE {_SAMPLE}, links AS (
     SELECT sample.id, link.link, is_loose FROM sample, LATERAL (
         SELECT value, false FROM jsonb_array_elements(coalesce(headers #> '{{canvas,chain}}', '[]')
             || coalesce(headers #> '{{canvas,callbacks}}', '[]'))
+        UNION ALL SELECT behind.value, false FROM jsonb_array_elements(headers #> '{{canvas,chain}}') AS entry (value),
+            celeriac.chain_rests r, jsonb_array_elements(r.links) AS behind
+            WHERE entry.value ->> 'task' = '{ENTRY}' AND r.chain = CAST(entry.value #>> '{{kwargs,chain}}' AS uuid)
+                AND r.place >= CAST(entry.value #>> '{{kwargs,place}}' AS integer)
         UNION ALL SELECT value, true FROM jsonb_array_elements(coalesce(headers #> '{{canvas,errbacks}}', '[]'))
         UNION ALL SELECT kwargs -> 'task', true WHERE :role IN ('celery.map', 'celery.starmap')
     ) AS link (link, is_loose)

@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from sqlalchemy import Connection
 
+from celeriac.enqueue import rests
 from celeriac.enqueue.insert import Callers, enqueue
 from celeriac.enqueue.ready import are_alike, enqueue_alike, enqueue_lone, is_lone
 from celeriac.enqueue.rows import NewTask, Receipt
@@ -24,6 +25,7 @@ def enqueue_bulk(connection: Connection, tasks: Sequence[NewTask], *, callers: C
 
     Unique keys are taken in one order across statements, as within each, so that two bulks never deadlock.
     """
+    rests.keep(connection, tasks)
     places: Sequence[int] = range(len(tasks))
     if any(task.unique_key is not None for task in tasks):
         places = sorted(places, key=lambda place: _key(tasks[place]))

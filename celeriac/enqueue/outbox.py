@@ -17,6 +17,7 @@ from psycopg2.errors import LockNotAvailable
 from sqlalchemy import Connection, Row, text
 from sqlalchemy.exc import DBAPIError
 
+from celeriac.enqueue import rests
 from celeriac.enqueue.bulk import enqueue_bulk, tell_different
 from celeriac.enqueue.insert import enqueue
 from celeriac.enqueue.rows import NewTask, Receipt, as_json
@@ -98,6 +99,7 @@ def enqueue_briefly(connection: Connection, tasks: Sequence[NewTask]) -> list[Re
     """
     try:
         with _briefly(connection, PATIENCE_MS):
+            rests.keep(connection, tasks)
             return enqueue(connection, tasks)
     except SnapshotTooOld:
         return None

@@ -12,6 +12,18 @@ from typing import Any
 from celeriac.store.role_names import lane_of
 
 
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """The links of a long chain behind those that its next task's row carries, as JSON in blocks, the next block first.
+
+    `chain`: its id (UUID), which the last entry that the row carries names.
+    """
+
+    chain: str
+    workflow: str
+    blocks: list[list[Any]]
+
+
 @dataclass(slots=True, kw_only=True)
 class NewTask:
     """A row before it is inserted. Nobody changes one; it is not frozen only because that costs each a microsecond.
@@ -21,7 +33,8 @@ class NewTask:
     False: its id was made for it just now, so nobody else can have it. `workflow`: the id of the workflow's first task.
     `barrier`: the id of the barrier that this task holds shut until it has finished; its result goes to `place`, if
     there is one. `awaits`: the barrier this task waits at. `is_part`: another task of its workflow waits for this very
-    one. `again`: a finished task with its id is deleted, because its workflow begins anew.
+    one. `again`: a finished task with its id is deleted, because its workflow begins anew. `rest`: the
+    links of its chain that its row does not carry.
     """
 
     task_id: str
@@ -51,6 +64,7 @@ class NewTask:
     awaits: str | None = None
     is_part: bool = False
     again: bool = False
+    rest: Rest | None = None
 
     @property
     def lane(self) -> str:
@@ -79,7 +93,7 @@ class Receipt:
 
 
 #: The fields of a row except its arguments.
-FIELDS = tuple(name for name in NewTask.__slots__ if name not in ("args", "kwargs", "is_part", "again"))
+FIELDS = tuple(name for name in NewTask.__slots__ if name not in ("args", "kwargs", "is_part", "again", "rest"))
 
 _fields = attrgetter(*FIELDS)
 

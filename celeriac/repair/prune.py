@@ -227,6 +227,33 @@ SELECT (SELECT count(*) FROM gone) AS n,
     (SELECT ARRAY[bulk, id] FROM taken ORDER BY bulk DESC, id DESC LIMIT 1) AS until
 """)
 
+# INVARIANT: the rest of a chain stays while its workflow has a task, unfinished or in history, whose row may name it: a
+# failed link that is retried goes on to the end. Each is checked once a day; its first block is the last to go.
+RESTS = text("""
+WITH due AS MATERIALIZED (
+    SELECT chain, workflow, checked_at FROM celeriac.chain_rests
+    WHERE place = 0 AND checked_at < statement_timestamp() - interval '1 day'
+    ORDER BY checked_at LIMIT 100 FOR UPDATE SKIP LOCKED
+), needed AS MATERIALIZED (
+    SELECT chain FROM due WHERE EXISTS (SELECT FROM celeriac.unlisted)
+        OR (SELECT true FROM celeriac.tasks t WHERE t.workflow BETWEEN due.workflow AND due.workflow
+            ORDER BY t.workflow LIMIT 1) IS NOT NULL
+        OR (SELECT true FROM celeriac.ended e WHERE e.workflow BETWEEN due.workflow AND due.workflow
+            ORDER BY e.workflow LIMIT 1) IS NOT NULL
+), checked AS (
+    UPDATE celeriac.chain_rests SET checked_at = statement_timestamp()
+    WHERE ctid = ANY (ARRAY(SELECT r.ctid FROM needed n, LATERAL (
+        SELECT ctid FROM celeriac.chain_rests WHERE chain = n.chain AND place = 0 OFFSET 0) AS r))
+), gone AS (
+    DELETE FROM celeriac.chain_rests WHERE ctid = ANY (ARRAY(
+        SELECT r.ctid FROM due d, LATERAL (
+            SELECT ctid FROM celeriac.chain_rests WHERE chain = d.chain ORDER BY chain DESC, place DESC LIMIT :batch
+            ) AS r
+        WHERE d.chain NOT IN (SELECT chain FROM needed) LIMIT :batch)) RETURNING 1
+)
+SELECT (SELECT count(*) FROM gone) AS n, NULL AS until
+""")
+
 # INVARIANT: the newest :kept ticks of each schedule stay, however old. A deleted schedule's ticks go with it.
 TICKS = text("""
 WITH taken AS MATERIALIZED (
@@ -285,7 +312,8 @@ def prune_finished(app: RepairApp) -> int:
 
     What `GroupResult.save` keeps stays for Celery's `result_expires`, which may be never.
     """
-    left = _prune(app.database, LEFT_OF_BULKS) + _prune(app.database, TICKS, days=TICKS_KEPT, kept=STRIP)
+    left = _prune(app.database, LEFT_OF_BULKS) + _prune(app.database, RESTS)
+    left += _prune(app.database, TICKS, days=TICKS_KEPT, kept=STRIP)
     aged = ((delete, days(app)) for delete, days in AGED)
     return (
         prune_tasks(app.database, app.settings)

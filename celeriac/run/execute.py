@@ -31,7 +31,7 @@ from kombu.exceptions import EncodeError
 from kombu.utils.encoding import safe_repr
 from sqlalchemy.exc import DBAPIError
 
-from celeriac.canvas import join
+from celeriac.canvas import join, rests
 from celeriac.canvas.parts import stored_body
 from celeriac.errors import CeleriacError, HandlerEnded, LeaseLost, Snooze, TaskCancelled
 from celeriac.roles.priorities import Priorities
@@ -258,10 +258,28 @@ def _arguments(app: HandlerApp, run: Run) -> tuple[Any, Any]:
     Raises ChordError, LeaseLost, or whatever reading them raises.
     """
     args, kwargs = revived(run.task.args), revived(run.task.kwargs)
+    if rests.is_used_up(run.canvas.get("chain")):
+        _continue_chain(app.database, run)
     if "awaits" not in run.canvas:
         return args, kwargs
     results, joins = _members(app.database, app.backend, run), run.canvas.get("joins")
     return join.arguments(args, kwargs, joins, results) if joins else (args, kwargs)
+
+
+def _continue_chain(database: Database, run: Run) -> None:
+    """Read the links that are to come behind those that the task's row carries. Raises LinksGone:
+    then no other attempt would help.
+    """
+
+    def read() -> list[Any]:
+        with database.reading() as connection:
+            return rests.continued(connection, run.canvas["chain"])
+
+    try:
+        run.canvas["chain"] = _patiently(read, "read the links to come")
+    except rests.LinksGone:
+        run.is_hopeless = True
+        raise
 
 
 def _members(database: Database, backend: Backend, run: Run) -> list[Any]:

@@ -39,7 +39,7 @@ from celeriac.store.connections import Database
 from celeriac.store.failures import in_a_line, is_down, is_gone, is_locked, is_passing, log_error
 from celeriac.store.patience import patient
 from celeriac.store.states import GONE
-from celeriac.version import described
+from celeriac.version import SCHEMA, described
 from celeriac.worker import overdue, stops
 from celeriac.worker.app import WorkerApp
 from celeriac.worker.governor import Governor
@@ -255,7 +255,7 @@ class Lifeline(threading.Thread):
 
     def _more_resources(self) -> dict[str, Any]:
         overdue = {"drain_overdue": round(seconds, 1)} if (seconds := PULSE.overdue()) else {}
-        return {"node": shared.node(), "processes": self.processes()} | overdue
+        return {"node": shared.node(), "processes": self.processes(), "schema": SCHEMA} | overdue
 
     def queues(self) -> set[str]:
         return set(self.app.amqp.queues.consume_from)

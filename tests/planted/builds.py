@@ -16,9 +16,9 @@ DEFECTS = [
         ("30 to 60 seconds a site",),
     ),
     Defect(
-        "accounts by their length", "celeriac/dispatch/select.py",
-        "ORDER BY walk.place\n", "ORDER BY length(walk.account), walk.place\n",
-        "tests/postgres/test_fair_passes.py::test_the_rotation_goes_by_the_text_of_the_accounts",
+        "accounts that are numbers by their text", "celeriac/dispatch/fairness.py",
+        "return len(account), account", "return 0, account",
+        "tests/postgres/test_fair_passes.py::test_accounts_that_are_numbers_take_turns_as_numbers",
         ("accounts in the order of their ids",),
     ),
     Defect(

@@ -36,7 +36,7 @@ FROM celeriac.roles WHERE role = :role
 RUNS = text("""
 SELECT id, status,
     CAST(extract(epoch FROM completed_at - coalesce(started_at, completed_at)) AS double precision) AS seconds
-FROM celeriac.history WHERE role = :role ORDER BY completed_at DESC, id DESC LIMIT :most
+FROM celeriac.last_ended(:role, :most) ORDER BY completed_at DESC, id DESC
 """)
 
 TRACEBACK = text("""

@@ -55,9 +55,7 @@ SELECT * FROM celeriac.unfinished WHERE id = (
 
 LAST_COMPLETION = text("""
 SELECT id, task_id, completed_at, extract(epoch FROM completed_at - started_at)::double precision AS seconds
-FROM (SELECT id, task_id, status, started_at, completed_at FROM celeriac.history
-    WHERE role = :role ORDER BY completed_at DESC LIMIT :looks_at
-) AS finished WHERE status = 'completed' LIMIT 1
+FROM celeriac.last_ended(:role, :looks_at) WHERE status = 'completed' ORDER BY completed_at DESC, id DESC LIMIT 1
 """)
 
 #: Most events that are returned.
@@ -65,7 +63,7 @@ MOST = 1_000
 
 #: How many finished tasks are read for the last success: first the last one, which usually is a success, then more.
 #: Without statistics Postgres would sort the whole history for more than one.
-LOOKS_AT = (1, 10_000)
+LOOKS_AT = (1, 100, 10_000)
 
 
 def find(connection: Connection, identifier: int | str) -> dict[str, Any] | None:

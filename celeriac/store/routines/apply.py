@@ -18,7 +18,7 @@ from sqlalchemy import Connection, text
 #: The scripts, each after those it needs.
 NAMES = (
     "ids", "history", "hand_over", "barriers", "leases", "release", "rooms", "worker_tasks", "cancel", "arguments",
-    "enqueue", "policies", "audit", "limits", "schedules", "window", "backlog",
+    "enqueue", "policies", "audit", "limits", "schedules", "window", "backlog", "rests",
 )  # fmt: skip
 
 #: A statement up to its semicolon; one in a comment, in a text, or between dollars does not end it.
