@@ -172,6 +172,23 @@ def _note_of_tasks(connection: Connection, done: Mapping[str, Cancelled]) -> Non
     audit.note_remote_control(connection, "revoke", "task", changes, by=shared.worker_id())
 
 
+class ElectionsStep(bootsteps.StartStopStep):
+    """Has gossip heed no election: its winner calls a task, and whoever may write to Redis can forge one.
+
+    Who joins, leaves or is lost is still reported to the steps of users that require Gossip.
+    """
+
+    requires = ("celery.worker.consumer.gossip:Gossip",)
+
+    def create(self, c: Any) -> None:
+        c.gossip.event_handlers = dict.fromkeys(c.gossip.event_handlers, _ignore)
+        c.gossip.election_handlers = {}
+
+
+def _ignore(event: Any) -> None:
+    """Do nothing for an event."""
+
+
 class ListenersStep(bootsteps.StartStopStep):
     """Sets the flag as each connection starts, by `-E` or what remote control has set since."""
 

@@ -11,7 +11,10 @@ from celery.worker.control import Panel
 from celeriac.settings import ACT, LOOK, REMOTE, STORE
 
 #: Commands for listeners to events, which change no worker although Celery counts them among those that do.
-_LISTENING = frozenset({"enable_events", "disable_events", "heartbeat", "election"})
+_LISTENING = frozenset({"enable_events", "disable_events", "heartbeat"})
+
+#: Commands that no level allows: whoever wins an election calls the task that is described in it, whichever it is.
+_REFUSED = frozenset({"election"})
 
 #: Commands whose changes stay.
 _LASTING = frozenset({"rate_limit", "time_limit"})
@@ -33,6 +36,8 @@ def level_of(command: str) -> str:
 
 def refused(command: str, level: str) -> str | None:
     """Return the reply to a command that is above this level; None if it is allowed."""
+    if command in _REFUSED:
+        return f"{command}: refused at every level, as a worker would call any task for whoever writes to Redis"
     needed = level_of(command)
     if REMOTE.index(needed) <= REMOTE.index(level):
         return None

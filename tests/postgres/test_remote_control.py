@@ -12,7 +12,7 @@ from celery.apps.worker import Worker as StockWorker
 
 from celeriac import Celeriac
 from celeriac.operate import sealed
-from celeriac.settings import Settings
+from celeriac.settings import REMOTE, Settings
 from celeriac.worker import remote
 from celeriac.worker.controller import Worker
 from celeriac.worker.panel import Panel
@@ -61,6 +61,17 @@ def test_who_is_to_hear_nothing_does_not_listen(app: Celeriac, monkeypatch: pyte
     worker.app, worker.quiet = app, True
     worker.setup_instance()
     assert app.conf.worker_enable_remote_control is (level != "off")
+
+
+@pytest.mark.parametrize("level", [*REMOTE, *(f"{level}, signed" for level in REMOTE)])
+def test_an_election_which_has_a_worker_call_any_task_is_refused_at_every_level(app: Celeriac, level: str) -> None:
+    level, _, signed = level.partition(", ")
+    app.settings = replace(app.settings, remote_control=level, remote_control_key=KEY if signed else None)
+    panel = Panel(SimpleNamespace(app=app, hostname="celery@here"))
+    guarded = panel.guarded({"election": lambda *_, **__: pytest.fail("it ran")})["election"]
+    call = {"id": "1", "topic": "task", "action": {"task": "add", "args": [1]}}
+    signature = {sealed.SEAL: sealed.seal(KEY, "election", call, None)} if signed else {}
+    assert "refused at every level" in guarded(None, **call, **signature)["error"]
 
 
 def test_what_changes_a_worker_is_in_the_trail_as_what_it_is(app: Celeriac, rows: Rows) -> None:
