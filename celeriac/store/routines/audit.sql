@@ -48,17 +48,35 @@ BEGIN
     RETURN NEW;
 END $$;
 
+-- So do places of arguments: what stands where a secret stood is secret, as calls by position are shown by the parameters
+-- there are now. A place without a parameter has its number as name, from 1 on.
 CREATE OR REPLACE FUNCTION celeriac.keep_sensitive() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     before CONSTANT jsonb := coalesce(nullif(OLD.definition -> 'sensitive', 'null'), '[]');
     now_said CONSTANT jsonb := coalesce(nullif(NEW.definition -> 'sensitive', 'null'), '[]');
+    in_places jsonb;
 BEGIN
-    IF now_said @> before AND NEW.role = OLD.role OR celeriac.is_owner(TG_RELID) THEN
+    IF celeriac.is_owner(TG_RELID) THEN
+        RETURN NEW;
+    END IF;
+    IF jsonb_typeof(NEW.definition) <> 'object' OR jsonb_typeof(NEW.parameters) <> 'array'
+        OR jsonb_typeof(now_said) <> 'array'
+        OR jsonb_path_exists(now_said, 'strict $[*] ? (@.type() <> "string")')
+        OR EXISTS (SELECT FROM jsonb_array_elements(NEW.parameters) AS p
+            WHERE coalesce(jsonb_typeof(p -> 'name'), '') <> 'string')
+    THEN
+        RAISE 'the role % has another shape than roles have', quote_literal(OLD.role)
+            USING ERRCODE = '22023', HINT = 'Declare it in code: workers register it.';
+    END IF;
+    SELECT coalesce(jsonb_agg(coalesce(NEW.parameters -> (n - 1) ->> 'name', CAST(n AS text))), '[]') INTO in_places
+    FROM generate_series(1, greatest(jsonb_array_length(OLD.parameters), jsonb_array_length(NEW.parameters))) AS n
+    WHERE before ? coalesce(OLD.parameters -> (n - 1) ->> 'name', CAST(n AS text));
+    IF now_said @> before AND now_said @> in_places AND NEW.role = OLD.role THEN
         RETURN NEW;
     END IF;
     NEW.role := OLD.role;
     NEW.definition := NEW.definition || jsonb_build_object('sensitive', (
-        SELECT jsonb_agg(name ORDER BY name)
-        FROM (SELECT jsonb_array_elements(before) UNION SELECT jsonb_array_elements(now_said)) AS u (name)));
+        SELECT jsonb_agg(name ORDER BY name) FROM (SELECT jsonb_array_elements(before)
+            UNION SELECT jsonb_array_elements(now_said) UNION SELECT jsonb_array_elements(in_places)) AS u (name)));
     RETURN NEW;
 END $$;
