@@ -15,20 +15,32 @@ SELECT pg_has_role(session_user, relowner, 'USAGE') FROM pg_class WHERE oid = of
 $$;
 
 -- Of tokens and limited logins: whoever may write them but not the trail's past leaves a row there, too, whether he wrote
--- one or not. `kind` and the column that names the target are the trigger's arguments. A row of the same transaction that
--- says the same is enough.
+-- one or not. `kind` and the column that names the target are the trigger's arguments. A row of the same transaction is
+-- enough if it says what is: of a new one all that it may, of a change all that is changed, of one that is gone what it was.
 CREATE OR REPLACE FUNCTION celeriac.note_unsaid() RETURNS trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = celeriac, pg_temp
 AS $$
 DECLARE
     hidden CONSTANT text[] := ARRAY['hash', 'last_used_at'];
+    -- Who wrote it, and when, is what the trail's own columns are about.
+    beside CONSTANT text[] := ARRAY['by', 'updated_at', 'created_by', 'created_at'];
     was CONSTANT jsonb := CASE WHEN TG_OP <> 'INSERT' THEN to_jsonb(OLD) - hidden END;
     is_now CONSTANT jsonb := CASE WHEN TG_OP <> 'DELETE' THEN to_jsonb(NEW) - hidden END;
     named CONSTANT text := coalesce(is_now, was) ->> TG_ARGV[1];
+    had CONSTANT jsonb := celeriac.as_said(was - beside - CASE WHEN TG_OP = 'DELETE' THEN ARRAY['id', TG_ARGV[1]]
+        ELSE '{}' END);
+    has CONSTANT jsonb := celeriac.as_said(is_now - beside - CASE WHEN TG_OP = 'INSERT' THEN ARRAY['id', TG_ARGV[1]]
+        ELSE '{}' END);
 BEGIN
     IF celeriac.is_owner(TG_RELID) OR EXISTS (
-        SELECT FROM celeriac.audit a WHERE a.kind = TG_ARGV[0] AND a.target = named AND a.at = now()
-            AND (TG_OP <> 'INSERT' OR a.after -> 'scopes' IS NOT DISTINCT FROM is_now -> 'scopes'))
+        SELECT FROM celeriac.audit a WHERE a.kind = TG_ARGV[0] AND a.target = named AND a.at = now() AND CASE TG_OP
+            WHEN 'DELETE' THEN coalesce(a.after, 'null') = 'null' AND NOT EXISTS (
+                SELECT FROM jsonb_each(had) AS f WHERE f.value <> coalesce(a.before -> f.key, 'null'))
+            ELSE jsonb_typeof(a.after) = 'object' AND NOT EXISTS (
+                SELECT FROM jsonb_each(has) AS f
+                WHERE (TG_OP = 'INSERT' OR f.value <> had -> f.key)
+                    AND f.value <> coalesce(a.after -> f.key, CASE f.key WHEN 'revoked' THEN 'false'::jsonb ELSE 'null' END))
+            END)
     THEN
         RETURN NULL;
     END IF;
@@ -36,6 +48,12 @@ BEGIN
     VALUES (session_user, lower(TG_OP), TG_ARGV[0], named, was, is_now, 'written to the table itself', 'SQL');
     RETURN NULL;
 END $$;
+
+-- The fields of a token or a limited login as rows of the trail have them: of a revocation whether, not when.
+CREATE OR REPLACE FUNCTION celeriac.as_said(fields jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
+SELECT (fields - 'revoked_at') || CASE WHEN fields ? 'revoked_at'
+    THEN jsonb_build_object('revoked', fields -> 'revoked_at' <> 'null') ELSE '{}' END
+$$;
 
 -- What is revoked stays so, and a role's secrets grow only, but for the owner: `celeriac migrate` takes names away.
 CREATE OR REPLACE FUNCTION celeriac.keep_revoked() RETURNS trigger LANGUAGE plpgsql AS $$
