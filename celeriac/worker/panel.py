@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from celery import bootsteps
@@ -36,6 +37,9 @@ Command = Callable[..., Any]
 
 #: Commands whose change is audited where it is made.
 _NOTED_THEMSELVES = frozenset({"revoke", "terminate", "revoke_by_stamped_headers", "rate_limit", "time_limit"})
+
+#: Most arguments of a command that the audit trail has; each is cut to 100 characters.
+_MOST_NOTED = 10
 
 
 class PanelStep(bootsteps.StartStopStep):
@@ -87,7 +91,8 @@ class Panel:
     def _note_of_worker(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Note the command in the audit trail, if Postgres answers in time; else only the log has it."""
         logger.warning("Remote control: %s %s", name, dict(arguments) or "")
-        change = Change(self.consumer.hostname, None, {key: str(value)[:100] for key, value in arguments.items()})
+        some = islice(arguments.items(), _MOST_NOTED)
+        change = Change(self.consumer.hostname, None, {key[:100]: str(value)[:100] for key, value in some})
 
         def note() -> None:
             with self.app.database.transaction() as connection:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from sqlalchemy import text
+from sqlalchemy.exc import DBAPIError
 
 from celeriac import Celeriac
 from celeriac.cli import within_celery
 from celeriac.cli.up import sign_in_code
 from celeriac.operate import audit, enqueuers, tokens
 from celeriac.operate.allowed import Allowed
+from celeriac.store.connections import Database
+from celeriac.worker.panel import Panel
 from tests.postgres.logins import PREFIX, Login, denied, login
 from tests.processes import Rows
 
@@ -126,3 +130,53 @@ def test_what_the_command_line_writes_of_tokens_and_logins_is_enough(
         assert done.exit_code == 0, (words, done.output, done.exception)
     sign_in_code(admin.database)
     assert rows("SELECT count(*), count(*) FILTER (WHERE via = 'SQL') FROM audit") == [(7, 0)]
+
+
+def noted(worker: Database, command: str, kind: str, changes: object, heard_by: str = "w1") -> str | None:
+    """Why Postgres refuses it, None if it does not."""
+    with worker.transaction() as connection:
+        try:
+            connection.execute(
+                audit.NOTE, {"command": command, "kind": kind, "changes": json.dumps(changes), "by": heard_by}
+            )
+        except DBAPIError as error:
+            connection.rollback()
+            return str(getattr(error.orig, "pgcode", None))
+    return None
+
+
+def test_a_worker_login_writes_into_the_trail_what_remote_control_can_do_alone(login: Login, rows: Rows) -> None:
+    worker = login("worker").database
+    rows("INSERT INTO celeriac.workers (worker_id, hostname, pid, concurrency) VALUES ('w1', 'here', 1, 1)")
+    ok = {"target": "t1", "after": {"status": "cancelled"}}
+    here = {"target": "celery@here", "after": {"n": "1"}}
+    for command, kind, changes in (
+        ("drop", "role", [ok]), ("pause", "task", [ok]), ("revoke", "task", [ok | {"after": {"status": "paid"}}]),
+        ("revoke", "task", [ok | {"after": {"status": "asked", "note": "free text"}}]),
+        ("revoke", "task", [{"target": "t"}]),
+        ("revoke", "task", [ok, ok | {"target": "x" * 1001}]), ("revoke", "task", [ok] * 1001), ("revoke", "task", ok),
+        ("revoke", "token", [ok]), ("pool_grow", "worker", [here | {"target": "celery@here\nann: all is well"}]),
+        ("pool_grow", "worker", [here | {"target": "x" * 301}]),
+        ("pool_grow", "worker", [here | {"after": "free text"}]),
+        ("pool_grow", "worker", [here | {"after": {"n": "x" * 16_000}}]), ("pool_grow", "worker", [{}]),
+        ("all is well; ann agrees", "worker", [here]), ("x" * 101, "worker", [here]), ("", "worker", [here]),
+    ):  # fmt: skip
+        assert noted(worker, command, kind, changes) == "22023", (command, kind, changes)
+    assert rows("SELECT FROM audit") == []
+    assert noted(worker, "revoke", "task", [ok]) is None
+    assert noted(worker, "pool_grow", "worker", [here], "ann") is None
+    assert noted(worker, "create_token", "worker", [here]) is None
+    assert rows("SELECT by, action, kind, target, after FROM audit ORDER BY id") == [
+        ("remote control at w1", "revoke", "task", "t1", {"status": "cancelled"}),
+        ("remote control at a worker that is not registered", "pool_grow", "worker", "celery@here", {"n": "1"}),
+        ("remote control at w1", "a command of the application", "worker", "celery@here",
+         {"command": "create_token", "arguments": {"n": "1"}}),
+    ]  # fmt: skip
+
+
+def test_whatever_a_command_is_sent_with_is_noted_in_short(login: Login, rows: Rows) -> None:
+    panel = Panel(SimpleNamespace(app=login("worker"), hostname="celery@here"))
+    handlers = panel.guarded({"pool_grow": lambda _state, /, **sent: {"ok": len(sent)}})
+    sent = {"\U0001f600" * 500 + str(n): "\U0001f600\n" * 500 for n in range(50)}
+    assert handlers["pool_grow"](None, **sent) == {"ok": 50}
+    assert rows("SELECT action, octet_length(after::text) < 16000 FROM audit") == [("pool_grow", True)]
