@@ -6,6 +6,8 @@ Only this worker's mailbox gets these commands; Celery's registry stays as it is
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 from itertools import islice
@@ -36,7 +38,12 @@ logger = logging.getLogger(__name__)
 Command = Callable[..., Any]
 
 #: Commands whose change is audited where it is made.
-_NOTED_THEMSELVES = frozenset({"revoke", "terminate", "revoke_by_stamped_headers", "rate_limit", "time_limit"})
+_NOTED_THEMSELVES = frozenset({
+    "revoke", "terminate", "revoke_by_stamped_headers", "rate_limit", "time_limit", "enable_events", "disable_events",
+})  # fmt: skip
+
+#: Seconds after which a command that is refused again is in the log again.
+WARN_AGAIN = 60.0
 
 #: Most arguments of a command that the audit trail has; each is cut to 100 characters.
 _MOST_NOTED = 10
@@ -62,6 +69,7 @@ class Panel:
         self.app = consumer.app
         self.desk = Desk()
         self.holdings = Holdings(consumer, self.desk)
+        self.warned: dict[str, float] = {}
 
     def guarded(self, handlers: Mapping[str, Command]) -> dict[str, Command]:
         """Wrap each of these handlers in a check of what the settings allow."""
@@ -82,11 +90,18 @@ class Panel:
         if why is None and seals is not None and acts:
             why = seals.wrong(name, arguments, signature)
         if why is not None:
-            logger.warning("Remote control: %s", why)
+            self._warn(name, why)
             return stock.nok(why)
         if acts and name not in _NOTED_THEMSELVES:
             self._note_of_worker(name, arguments)
         return handler(state, **arguments)
+
+    def _warn(self, name: str, why: str) -> None:
+        """Log a refusal; Flower repeats some every few seconds."""
+        now = time.monotonic()
+        if now - self.warned.get(name, -math.inf) >= WARN_AGAIN:
+            self.warned[name] = now
+            logger.warning("Remote control: %s", why)
 
     def _note_of_worker(self, name: str, arguments: Mapping[str, Any]) -> None:
         """Note the command in the audit trail, if Postgres answers in time; else only the log has it."""
@@ -109,13 +124,18 @@ class Panel:
     # -- events, registry ------------------------------------------------------------------------------------------
 
     def enable_events(self, state: Any) -> Any:
-        reply = stock.enable_events(state)
-        heed(self.consumer)
-        return reply
+        return self._switch_events("enable_events", partial(stock.enable_events, state))
 
     def disable_events(self, state: Any) -> Any:
-        reply = stock.disable_events(state)
+        return self._switch_events("disable_events", partial(stock.disable_events, state))
+
+    def _switch_events(self, name: str, switch: Callable[[], Any]) -> Any:
+        """Note the command if it changes something: Flower enables events every five seconds."""
+        before = wanted(self.consumer.event_dispatcher)
+        reply = switch()
         heed(self.consumer)
+        if wanted(self.consumer.event_dispatcher) != before:
+            self._note_of_worker(name, {})
         return reply
 
     def registered(self, state: Any, *args: Any, **more: Any) -> list[str]:

@@ -10,8 +10,8 @@ from celery.worker.control import Panel
 
 from celeriac.settings import ACT, LOOK, REMOTE, STORE
 
-#: Commands for listeners to events, which change no worker although Celery counts them among those that do.
-_LISTENING = frozenset({"enable_events", "disable_events", "heartbeat"})
+#: A command for listeners to events, which changes no worker although Celery counts it among those that do.
+_LISTENING = frozenset({"heartbeat"})
 
 #: Commands that no level allows: whoever wins an election calls the task that is described in it, whichever it is.
 _REFUSED = frozenset({"election"})

@@ -43,8 +43,8 @@ $$;
 
 -- Of tokens and limited logins: whoever may write them but not the trail's past leaves a row there, too, whether he
 -- wrote one or not. `kind` and the column that names the target are the trigger's arguments. A row of the same
--- transaction is enough if it says what is: of a new one all that it may, of a change all that is changed, of one that is
--- gone what it was.
+-- transaction is enough if it says what is: of a new one all that it may, of a change all that is changed, of one that
+-- is gone what it was.
 CREATE OR REPLACE FUNCTION celeriac.note_unsaid() RETURNS trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = celeriac, pg_temp
 AS $$
