@@ -76,15 +76,15 @@ def guessable_keys(app: Celeriac) -> Iterator[str]:
             key = getattr(role, option)
             if not isinstance(key, Hashed) or not isinstance(key.key, str):
                 continue
-            found = ", ".join(map(repr, sorted(parts_of(key.key) & {*(role.sensitive or ())})))
+            secrets = ", ".join(map(repr, sorted(parts_of(key.key) & {*(role.sensitive or ())})))
             accounts = names_in(role.fair_by) if isinstance(role.fair_by, str) else []
             problem = (
-                f"role {role.name!r}: whoever may enqueue it can find out others' {found} by trying, as a key that is "
-                f"taken is answered: {option}="
+                f"role {role.name!r}: whoever may enqueue it can find out others' {secrets} by trying, as a key that "
+                f"is taken is answered: {option}="
             )
-            if found and accounts and not {*accounts} & {*names_in(key.key)}:
+            if secrets and accounts and not {*accounts} & {*names_in(key.key)}:
                 yield f"{problem}Hashed(…) of {', '.join(accounts)} as well is each account's own"
-            elif found and accounts and not key.salt:
+            elif secrets and accounts and not key.salt:
                 yield f"{problem}Hashed(…, salt=…) cannot be given as {field} by who has no salt"
 
 
