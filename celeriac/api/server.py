@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import logging
 import re
 import signal
 import sys
@@ -143,6 +144,10 @@ def serve(app: Celeriac, host: str, port: int, proxies: str | None = None) -> No
         forwarded_allow_ips=proxies, log_level="info", access_log=False, http=Protocol, ws="none", backlog=AT_ONCE,
         log_config=LOGGING_CONFIG if in_text else None,
     )  # fmt: skip
+    if in_text:
+        if not logging.getLogger().handlers:
+            logging.basicConfig(level=logging.WARNING, format="%(levelname)s:  %(message)s")
+        logs.in_text(*LOGGING_CONFIG["loggers"])
     run(config)
 
 

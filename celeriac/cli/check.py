@@ -13,6 +13,7 @@ from celeriac.alerts.review import rules_of
 from celeriac.dispatch.window import AHEAD
 from celeriac.doctor.deploying import Examined, Misfit, against_database, renamed
 from celeriac.errors import CeleriacError, ConfigurationError
+from celeriac.roles.keys import Hashed, names_in, parts_of
 from celeriac.roles.options import secrets_in
 from celeriac.schedules import operate, written
 from celeriac.schedules.decide import Entry
@@ -67,6 +68,26 @@ def unsaid_secrets(app: Celeriac) -> Iterator[str]:
                     f"role {declared.role.name!r}: sensitive names {name!r}, which is no parameter and hides only a "
                     f"key of that name within arguments; did you mean {meant[0]!r}?"
                 )
+
+
+def guessable_keys(app: Celeriac) -> Iterator[str]:
+    """Yield hashed keys of secrets by which one account can try another's: who enqueues is told that a key is taken."""
+    for declared in app.roles.own():
+        role = declared.role
+        for option, field in (("lock_by", "lock_key"), ("unique_by", "unique_key")):
+            key = getattr(role, option)
+            if not isinstance(key, Hashed) or not isinstance(key.key, str):
+                continue
+            secrets = ", ".join(map(repr, sorted(parts_of(key.key) & {*(role.sensitive or ())})))
+            accounts = names_in(role.fair_by) if isinstance(role.fair_by, str) else []
+            problem = (
+                f"role {role.name!r}: whoever may enqueue it can find out others' {secrets} by trying, as a key that "
+                f"is taken is answered: {option}="
+            )
+            if secrets and accounts and not {*accounts} & {*names_in(key.key)}:
+                yield f"{problem}Hashed(…) of {', '.join(accounts)} as well is each account's own"
+            elif secrets and accounts and not key.salt:
+                yield f"{problem}Hashed(…, salt=…) cannot be given as {field} by who has no salt"
 
 
 def slow_windows(app: Celeriac) -> Iterator[str]:

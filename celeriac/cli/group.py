@@ -61,8 +61,14 @@ def find_app(name: str) -> Celeriac:
 
 
 def with_all_tasks(app: Celeriac) -> Celeriac:
-    """Import what a worker imports as it starts: `include`, `imports`, what `autodiscover_tasks` finds."""
+    """Import what a worker imports as it starts: `include`, `imports`, what `autodiscover_tasks` finds.
+
+    From then on a record is written as one, whoever set the log up: the application may have, as it was imported.
+    """
+    from celeriac.worker import logs  # which has Celery's with it, as the app has
+
     app.loader.import_default_modules()
+    logs.in_text()
     return app
 
 

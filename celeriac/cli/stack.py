@@ -112,10 +112,10 @@ def dispatch(find: FindApp, /, role: str) -> None:
 @click.pass_obj
 def check(find: FindApp, /, deep: bool, against_database: bool, others: tuple[str, ...], queues: str) -> None:
     """Validate settings, roles, schedules, schema and connections without starting anything."""
-    from celeriac.cli.check import problems, renamed_roles, slow_windows, stored_work, unsaid_secrets
+    from celeriac.cli.check import guessable_keys, problems, renamed_roles, slow_windows, stored_work, unsaid_secrets
 
     app = find()
-    notes = [*app.notes(calls=True), *unsaid_secrets(app), *slow_windows(app)]
+    notes = [*app.notes(calls=True), *unsaid_secrets(app), *guessable_keys(app), *slow_windows(app)]
     notes += [] if against_database else renamed_roles(app)
     messages, roles, more = problems(app, deep=deep), _declared(app), {}
     if against_database:

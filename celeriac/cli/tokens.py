@@ -31,7 +31,7 @@ def create(find: FindApp, /, name: str, scopes: tuple[str, ...], days: float | N
         seconds = None if days is None else days * 86_400
         allowed = Allowed.of(**limited)
         made = verb.create(connection, name, scopes, by=output.by(), seconds=seconds, allowed=allowed)
-        now = {"scopes": sorted(set(scopes))} | allowed.limits()
+        now = verb.in_trail(connection, name)
         audit.write(connection, "create", "token", [Change(name, None, now)], by=output.by())
     output.tell({"name": name, "token": made}, made)
 

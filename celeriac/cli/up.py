@@ -135,7 +135,7 @@ def sign_in_code(database: Database) -> str:
         made = tokens.create(
             connection, name, [tokens.ADMIN], by=by, seconds=sessions.CODE_LASTS + sessions.LONGEST
         )  # fmt: skip
-        change = Change(name, None, {"scopes": [tokens.ADMIN], "by_link": True})
+        change = Change(name, None, tokens.in_trail(connection, name) | {"by_link": True})
         audit.write(connection, "create", "token", [change], by=by)
         return sessions.make_code(connection, tokens.id_of(made))
 

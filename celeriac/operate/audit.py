@@ -51,7 +51,9 @@ class Change:
 @dataclass(slots=True)
 class AuditedTogether:
     """Tasks that share one row of the trail: it has the filter that selects them instead of each one's former state.
-    `filter`: that filter; `tasks`: how many they are, None if not counted. `is_written`: the row exists.
+
+    `filter`: that filter; `tasks`: how many they are, None if not counted. `is_written`: the row exists. The target
+    names the conditions alone: their values may be errors or arguments, which not all readers may see.
     """
 
     filter: Mapping[str, Any]
@@ -61,11 +63,17 @@ class AuditedTogether:
     @property
     def change(self) -> Change:
         counted = {} if self.tasks is None else {"tasks": self.tasks}
-        said = ", ".join(f"{name}={value}" for name, value in self.filter.items())
-        return Change(said[:LONGEST_TARGET], None, {"filter": dict(self.filter)} | counted)
+        names = ", ".join(_conditions(self.filter))
+        return Change(names[:LONGEST_TARGET], None, {"filter": dict(self.filter)} | counted)
 
 
-#: Most characters of the filter in a target.
+def _conditions(of: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in of.items():
+        arguments = value if name == "arguments" and isinstance(value, Mapping) else {}
+        yield from (f"arg.{argument}" for argument in arguments) if arguments else (name,)
+
+
+#: Most characters of a target that names conditions.
 LONGEST_TARGET = 200
 
 _MANY: ContextVar[AuditedTogether | None] = ContextVar(

@@ -69,6 +69,12 @@ SELECT id, name, scopes, roles, accounts, keys, priorities, created_by, created_
 FROM celeriac.api_tokens ORDER BY name
 """)
 
+# As the audit trail's trigger compares them.
+IN_TRAIL = text("""
+SELECT jsonb_strip_nulls(to_jsonb(t)) FROM (
+    SELECT scopes, roles, accounts, keys, priorities, expires_at FROM celeriac.api_tokens WHERE name = :name) AS t
+""")
+
 # `valid` is a column, not a condition, so that an expired token costs the same as one that never existed.
 FIND = text("""
 SELECT id, name, hash, scopes, roles, accounts, keys, priorities,
@@ -155,6 +161,11 @@ def create(
             f"there is or was a token named {name!r}: choose another name, the audit trail keeps this one"
         )
     return f"{_PREFIX}{token_id}_{secret}"
+
+
+def in_trail(connection: Connection, name: str) -> dict[str, Any]:
+    """Return what the audit trail has to have of a new token: its scopes, what limits it, and when it expires."""
+    return dict(connection.execute(IN_TRAIL, {"name": name}).scalar_one())
 
 
 def id_of(token: str) -> str:

@@ -12,7 +12,10 @@ from celeriac.store.redact import HIDDEN, Secrets
 
 @dataclass(frozen=True, slots=True)
 class Sensitive:
-    """A role's sensitive `names`: parameters, or keys within their values. `parameters`: the handler's, in order."""
+    """A role's sensitive `names`: parameters, or keys within their values. `parameters`: the handler's, in order.
+
+    An argument beyond the parameters is named by its place, from 1 on.
+    """
 
     names: frozenset[str]
     parameters: tuple[str, ...] = ()
@@ -42,8 +45,8 @@ class Sensitive:
             yield from self._hidden(self._name(place), value)
         yield from self._hidden(None, kwargs)
 
-    def _name(self, place: int) -> str | None:
-        return self.parameters[place] if place < len(self.parameters) else None
+    def _name(self, place: int) -> str:
+        return self.parameters[place] if place < len(self.parameters) else str(place + 1)
 
     def _shown(self, name: object, value: Any) -> Any:
         return HIDDEN if name in self.names and value is not None else self.within(value)

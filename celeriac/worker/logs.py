@@ -134,6 +134,19 @@ def configure() -> None:
     logging.captureWarnings(True)
 
 
+def in_text(*names: str) -> None:
+    """Write a record as one in a process that Celery does not set up: the root logger's, those of these loggers, and
+    records that no handler takes. May be called again, once there are more handlers.
+    """
+    root, last = logging.getLogger(), logging.lastResort
+    for handler in [*root.handlers, *([last] if last else [])]:
+        if handler.formatter is None or type(handler.formatter) in _PLAIN:
+            handler.setFormatter(AsText(handler.formatter or logging.Formatter()))
+    for handler in (one for name in names for one in logging.getLogger(name).handlers):
+        if not isinstance(handler.formatter, AsText):
+            handler.setFormatter(AsText(handler.formatter or logging.Formatter()))
+
+
 def exchange(kind: str) -> None:
     """Change the format to `json` or `text` when Celery sets its logging up, in workers and beats, and write through
     outlets, so that no line waits for its reader.

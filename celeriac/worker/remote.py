@@ -11,9 +11,11 @@ from celery.worker.control import Panel
 
 from celeriac.settings import ACT, LOOK, REMOTE, STORE
 
-#: Commands for listeners to events. They change no worker, although Celery does not list them as commands that only
-#: read.
-_LISTENING = frozenset({"enable_events", "disable_events", "heartbeat", "election"})
+#: A command for listeners to events, which changes no worker although Celery counts it among those that do.
+_LISTENING = frozenset({"heartbeat"})
+
+#: Commands that no level allows: whoever wins an election calls the task that is described in it, whichever it is.
+_REFUSED = frozenset({"election"})
 
 #: Commands whose changes stay.
 _LASTING = frozenset({"rate_limit", "time_limit"})
@@ -35,6 +37,8 @@ def level_of(command: str) -> str:
 
 def refused(command: str, level: str) -> str | None:
     """Return the reply to a command that is above this level; None if it is allowed."""
+    if command in _REFUSED:
+        return f"{command}: refused at every level, as a worker would call any task for whoever writes to Redis"
     needed = level_of(command)
     if REMOTE.index(needed) <= REMOTE.index(level):
         return None

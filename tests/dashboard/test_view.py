@@ -78,6 +78,11 @@ def made(of_module: Site) -> dict[str, int]:
         before=json.dumps({"name": "crawl", "task_id": "x", "sender": "shop", "reason": f"no {CANARY}"}),
     )  # fmt: skip
     site.rows(
+        """INSERT INTO celeriac.audit (by, action, kind, target, after, via)
+        VALUES ('ann', 'cancel', 'tasks', :before, CAST(:after AS jsonb), 'API')""",
+        before=f"statuses=['failed'], error={CANARY}", after=json.dumps({"filter": {"error": CANARY}, "tasks": 1}),
+    )  # fmt: skip
+    site.rows(
         "INSERT INTO celeriac.task_logs (task, attempt, level, line) VALUES (:task, 1, 'INFO', :line)",
         task=made["failed"], line=f"tried {CANARY}",
     )  # fmt: skip

@@ -72,6 +72,16 @@ def test_rows_from_before_quotes_were_marked_are_shown_by_the_kind_of_their_erro
     assert veiled(others) == others
 
 
+def test_what_selected_many_tasks_is_hidden_in_rows_from_before_targets_named_conditions_alone() -> None:
+    def of(target: str, kind: str = "tasks") -> Any:
+        return veiled({"kind": kind, "target": target, "after": {"filter": {"error": "s3cret"}}})["target"]
+
+    assert of("statuses=['failed'], error=s3cret, account=a") == f"statuses={HIDDEN}"
+    assert of("error=s3cret") == f"error={HIDDEN}"
+    assert of("statuses, error, arg.email") == "statuses, error, arg.email"
+    assert of("a=b", "account") == "a=b"
+
+
 def test_of_a_sentence_what_an_error_says_is_hidden() -> None:
     sentence = f"2 failed: {quoted('KeyError: s3cret «of» ann')}; {quoted('s3cret')}, 2 tasks"
     assert veiled({"says": sentence}) == {"says": f"2 failed: «KeyError: {HIDDEN}»; «{HIDDEN}», 2 tasks"}

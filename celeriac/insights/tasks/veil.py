@@ -44,7 +44,7 @@ def veiled(shown: Any, name: str | None = None) -> Any:
         return _text(shown, name)
     if isinstance(shown, Mapping):
         seen = {key: _field(str(key), value, name) for key, value in shown.items()}
-        return seen | {field: error(seen[field]) for field in _errors(shown)}
+        return seen | {field: error(seen[field]) for field in _errors(shown)} | _condition(shown)
     if is_dataclass(shown) and not isinstance(shown, type):
         row: Any = shown
         values = {one.name: getattr(row, one.name) for one in fields(row) if one.init}
@@ -113,6 +113,13 @@ def _errors(row: Mapping[str, Any]) -> Iterator[str]:
         yield "quarantined"
     if row.get("name") in QUOTING and _is_unmarked(row.get("says")):
         yield "says"
+
+
+def _condition(row: Mapping[str, Any]) -> dict[str, str]:
+    """Return the target of an audit row for many tasks without values, which targets of an earlier release have."""
+    if row.get("kind") != "tasks" or "=" not in str(row.get("target")):
+        return {}
+    return {"target": f"{str(row['target']).partition('=')[0]}={HIDDEN}"}
 
 
 def _is_unmarked(sentence: Any) -> bool:
