@@ -28,6 +28,7 @@ from celeriac.store.built_in import is_built_in
 from celeriac.store.failures import log_error
 from celeriac.store.migrate import standing_of
 from celeriac.store.plans import lookups
+from celeriac.store.quoted import marked
 from celeriac.store.shell import argument, word
 
 if TYPE_CHECKING:
@@ -165,12 +166,31 @@ def _oldest(_: Celeriac, connection: Connection) -> Iterable[Measured]:
 def _schedules(app: Celeriac, connection: Connection) -> Iterable[Measured]:
     run = f"run `celery -A {app.main or 'tasks'} beat`"
     late = watched.late_schedules(connection)
-    yield from (Measured("late", row.name, row.late, cure=run) for row in late)
+    yield from (_late(app, row) for row in late)
     yield from (_skipped(row) for row in watched.skipping_schedules(connection))
     if (silence := watched.beat_silence(connection)) is not None:
-        wait = f"; {len(late):,} schedules wait for one" if late else ""
+        waiting = sum(not row.quarantined for row in late)
+        wait = f"; {waiting:,} schedules wait for one" if waiting else ""
         sentence = f"none has ticked for {span(silence)}{wait}"
         yield Measured("beat_silence", "beat", silence, None, sentence, run)
+
+
+def _late(app: Celeriac, row: Row[Any]) -> Measured:
+    name, whose = argument(row.name), row.owner.removeprefix("beat ") if row.owner.startswith("beat ") else ""
+    if row.quarantined:
+        why = f": it cannot run: {marked(row.quarantined)}"
+        cure = (
+            f"`celeriac schedules edit {name}` changes it, and that tries it again; "
+            f"`celeriac schedules toggle {name} off` switches it off"
+        )
+    elif row.is_passed_by:
+        why = ", though its beat runs others"
+        cure = "end the transaction that holds its row or its task's unique key: `celeriac doctor` names it"
+    else:
+        why = f", and no beat{f' of {whose}' if whose else ''} has run anything since"
+        cure = f"run `celery -A {argument(whose or app.main or 'tasks')} beat`"
+    sentence = f"is {row.late:.0f} s late, more than {app.settings.alert_schedule_grace:g} s{why}"
+    return Measured("late", row.name, row.late, None, sentence, cure)
 
 
 def _skipped(row: Row[Any]) -> Measured:

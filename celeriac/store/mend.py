@@ -32,7 +32,7 @@ SELECT EXISTS (SELECT FROM pg_partitioned_table WHERE partrelid = to_regclass('c
 
 # Beside reads and writes.
 NOT_VALID = text("""
-SELECT format('ALTER TABLE celeriac.%I VALIDATE CONSTRAINT %I', c.relname, k.conname)
+SELECT 'ALTER TABLE celeriac.' || quote_ident(c.relname) || ' VALIDATE CONSTRAINT ' || quote_ident(k.conname)
 FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid
 WHERE c.relnamespace = to_regnamespace('celeriac') AND k.contype = 'c' AND NOT k.convalidated AND NOT c.relispartition
 ORDER BY 1

@@ -123,7 +123,7 @@ def test_the_doctor_tells_of_schedules_that_no_beat_runs(run: Run, rows: Rows) -
     rows("UPDATE celeriac.scheduled_jobs SET next_run_at = now() - interval '1 hour'")
     (late,) = findings(run("doctor", "--json"))["beat"]
     assert not late["ok"]
-    assert re.fullmatch(r"daily: is 36\d\d s late, more than 300 s", late["says"])
+    assert re.fullmatch(r"daily: is 36\d\d s late, more than 300 s, and no beat has run anything since", late["says"])
     rows("UPDATE celeriac.scheduled_jobs SET quarantined = 'there is no role work'")
     (*_, cannot) = findings(run("doctor", "--json"))["beat"]
     assert cannot["says"] == "the schedule daily cannot run: «there is no role work»"
