@@ -63,7 +63,7 @@ def _schema(app: Celeriac, connection: Connection) -> Iterable[Measured]:
 
 def _connections(_: Celeriac, connection: Connection) -> Iterable[Measured]:
     there = condition.connections(connection)
-    return [Measured("connections_used", "Postgres", there.used / there.most, sentence=there.sentence)]
+    return [Measured("connections_used", "Postgres", there.used / there.most, None, there.sentence, there.cure)]
 
 
 def _room(_: Celeriac, connection: Connection) -> Iterable[Measured]:

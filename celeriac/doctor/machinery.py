@@ -92,7 +92,8 @@ def dead_rows(app: Celeriac) -> Seen:
 def connections(app: Celeriac) -> Seen:
     with app.database.statement() as connection:
         there = condition.connections(connection)
-    return Seen(f"{there.used} of {there.most} are in use")
+    whose = "" if there.kind == "server" else f" of the {there.kind} {there.of}"
+    return Seen(f"{there.used} of {there.most}{whose} are in use")
 
 
 def redis(app: Celeriac) -> Seen:

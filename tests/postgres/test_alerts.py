@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, make_url, text
 
 from celeriac import Celeriac, insights
 from celeriac.alerts import measure
@@ -83,6 +84,42 @@ def schedule(rows: Rows, name: str, minutes_ago: int = 0, enabled: bool = True, 
         VALUES (:name, 'work', '@hourly', :enabled, now() - :ago * interval '1 minute'{values})""",
         name=name, enabled=enabled, ago=minutes_ago, **more,
     )  # fmt: skip
+
+
+def limits(database: str, login: str) -> dict[str, tuple[str, str, str]]:
+    ways = {"login": (login, f"ALTER ROLE {login}"), "database": (database, f"ALTER DATABASE {database}")}
+    return {
+        kind: (of, f"{alter} CONNECTION LIMIT 4", f"{alter} CONNECTION LIMIT 8;") for kind, (of, alter) in ways.items()
+    }
+
+
+@pytest.mark.parametrize("kind", ["login", "database"])
+def test_connections_are_short_where_the_login_s_or_the_database_s_are(
+    touchy: Celeriac, rows: Rows, database_url: str, kind: str
+) -> None:
+    """The server's own limit is far away."""
+    name = make_url(database_url).database
+    greedy = f"greedy_{kind}"  # a login is the whole server's
+    of, limited, cure = limits(str(name), greedy)[kind]
+    rows(f"CREATE ROLE {greedy} LOGIN PASSWORD 'secret'")
+    engine = create_engine(make_url(database_url).set(username=greedy, password="secret"))
+    try:
+        with ExitStack() as held:
+            for _ in range(4):
+                held.enter_context(engine.connect())
+            rows(limited)
+            looked(touchy, rows)
+        engine.dispose()
+        ((says,),) = rows("SELECT says FROM alerts WHERE name = 'connections_full'")
+        assert re.match(rf"\d+ of 4 connections that the {kind} {of} may have are in use, 4 of them by ", says)
+        assert says.endswith(f", or {cure}")
+        rows(cure)
+        looked(touchy, rows)
+        assert rows("SELECT says FROM alerts WHERE name = 'connections_full'") == []
+    finally:
+        engine.dispose()
+        rows(f"ALTER DATABASE {name} CONNECTION LIMIT -1")
+        rows(f"DROP ROLE {greedy}")
 
 
 def test_a_late_schedule_is_told_with_what_cures_it(touchy: Celeriac, rows: Rows) -> None:
