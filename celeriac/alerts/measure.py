@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Row, RowMapping
@@ -328,6 +328,13 @@ GROUPS: Mapping[Group, Sequence[str]] = {
     _keys: ("key_stuck",),
     _letters: ("letters",),
 }
+
+
+def unseen(connection: Connection) -> tuple[Collection[str], str]:
+    """Return the measures that tell nothing of other logins' sessions, as this one may not see them, and the cure."""
+    if (blind := condition.unseen(connection)) is None:
+        return (), ""
+    return ("crowd", "transaction_age") if blind.in_database else ("crowd",), blind.cure
 
 
 def measure(app: Celeriac, connection: Connection, rules: Iterable[Rule]) -> dict[str, list[Measured]]:

@@ -62,6 +62,15 @@ SELECT name, '', '', kind, seconds FROM held_back WHERE seconds > :seconds
 ORDER BY seconds DESC LIMIT :most
 """)
 
+# INVARIANT: as Postgres itself decides of each session what a login may see of it.
+UNSEEN = text("""
+SELECT quote_ident(current_user) AS login, bool_or(a.datname = current_database()) AS in_database
+FROM pg_stat_activity a
+WHERE a.pid <> pg_backend_pid() AND a.datname IS NOT NULL AND NOT pg_has_role(a.usesysid, 'USAGE')
+    AND NOT pg_has_role('pg_read_all_stats', 'USAGE')
+HAVING count(*) > 0
+""")
+
 DEAD_ROWS = text("""
 SELECT CAST(relname AS text) AS name, n_live_tup AS live, n_dead_tup AS dead, pg_table_size(relid) AS bytes
 FROM pg_stat_user_tables WHERE schemaname = 'celeriac' AND n_dead_tup > :few AND n_dead_tup > n_live_tup
@@ -185,6 +194,18 @@ class Transaction:
 
 
 @dataclass(frozen=True, slots=True)
+class Unseen:
+    """There are sessions of which this login sees neither state nor times. `in_database`: also in this database."""
+
+    login: str
+    in_database: bool
+
+    @property
+    def cure(self) -> str:
+        return f"GRANT pg_read_all_stats TO {self.login};"
+
+
+@dataclass(frozen=True, slots=True)
 class DeadRows:
     """A table that has more dead rows than living ones."""
 
@@ -279,6 +300,12 @@ def old_transactions(connection: Connection, seconds: float) -> list[Transaction
     """Return transactions open for longer than so many seconds: nothing that died since can be vacuumed away."""
     rows = connection.execute(OLD_TRANSACTIONS, {"seconds": seconds, "most": MOST}).mappings()
     return [Transaction(**row) for row in rows]
+
+
+def unseen(connection: Connection) -> Unseen | None:
+    """Return what this login may not see of others' sessions; None where it sees all there are."""
+    row = connection.execute(UNSEEN).mappings().one_or_none()
+    return None if row is None else Unseen(**row)
 
 
 def dead_rows(connection: Connection, few: int) -> list[DeadRows]:
