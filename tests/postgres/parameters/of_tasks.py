@@ -91,8 +91,8 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
             letter.row() for letter in (Letter(b"new", "x"), Letter(b"base 1", "x", "work", args=[1]))
         ],
         "enqueue.outbox.PUT": [{"tasks": "[{}]"}],
-        "enqueue.outbox.TAKE": [{"after": 0}],
-        "enqueue.outbox.ADMITTED": [{"id": 1}],
+        "enqueue.outbox.TAKE": [{"after": 0, "batch": SELECTED}],
+        "enqueue.outbox.ADMITTED": [{"ids": [1, 2]}],
         "enqueue.outbox.DROP": [{"task_ids": ["none"], "parents": [0]}],
         "dispatch.claim.CLAIM": [
             work | {"accounts": accounts, "slots": [share] * len(accounts)},
