@@ -41,11 +41,16 @@ def matters(one: Above) -> bool:
     return one.name != "dead_worker" or one.tasks > 0
 
 
-def judge(connection: Connection, app: Celeriac, rules: Iterable[Rule] = RULES) -> Judgement:
-    """In the caller's transaction, at a cost that follows neither the backlog nor the history."""
+def judge(
+    connection: Connection, app: Celeriac, rules: Iterable[Rule] = RULES, *, ends: float | None = None
+) -> Judgement:
+    """In the caller's transaction, at a cost that follows neither the backlog nor the history.
+
+    `ends`: what is not read by then (`time.monotonic()`) is left unread.
+    """
     rules = list(rules)
     connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{PATIENCE_MS} ms'")
-    measured = measure(app, connection, rules)
+    measured = measure(app, connection, rules, ends)
     judged = [rule for rule in rules if measure_of(rule) in measured]
     above = evaluate(judged, (one for some in measured.values() for one in some), app.settings)
     blind, grants = unseen(connection)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import math
+import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -337,15 +338,27 @@ def unseen(connection: Connection) -> tuple[Collection[str], str]:
     return ("crowd", "transaction_age") if blind.in_database else ("crowd",), blind.cure
 
 
-def measure(app: Celeriac, connection: Connection, rules: Iterable[Rule]) -> dict[str, list[Measured]]:
+#: What is read first, as it needs no table of the engine and is quick however slow Postgres is.
+EARLY = frozenset(name for group in (_locks, _schema, _room, _connections, _slowness, _redis) for name in GROUPS[group])
+
+#: How long (milliseconds) a statement may take where the whole check has an end: meanwhile nobody else checks.
+PATIENCE_MS = 30_000
+
+
+def measure(
+    app: Celeriac, connection: Connection, rules: Iterable[Rule], ends: float | None = None
+) -> dict[str, list[Measured]]:
     """Return, by measure, the values these rules need, without unreadable ones. Within a transaction.
 
-    Where the schema is not this code's, that is what is wrong, and no error of what cannot be read is logged.
+    `ends`: what is not read by then (`time.monotonic()`) counts as unreadable. Where the schema is not this code's,
+    that is what is wrong, and no error of what cannot be read is logged.
     """
     wanted = {measure_of(rule) for rule in rules}
     measured: dict[str, list[Measured]] = {}
 
     def read(group: Group) -> list[Measured] | None:
+        if ends is not None and not _has_time(connection, ends):
+            return None
         is_anothers = any(one.value for name in GROUPS[_schema] for one in measured.get(name, ()))
         return _read(app, connection, group, quietly=is_anothers)
 
@@ -356,6 +369,14 @@ def measure(app: Celeriac, connection: Connection, rules: Iterable[Rule]) -> dic
         if not isinstance(rule.measure, str) and (values := read(_of_application(rule))) is not None:
             measured[rule.name] = values
     return measured
+
+
+def _has_time(connection: Connection, ends: float) -> bool:
+    """Return whether there is time left, and let no statement take more of it."""
+    left = round(min(PATIENCE_MS, (ends - time.monotonic()) * 1000))
+    if left > 0:
+        connection.exec_driver_sql(f"SET LOCAL statement_timeout = '{left} ms'")
+    return left > 0
 
 
 def _of_application(rule: Rule) -> Group:
