@@ -177,12 +177,12 @@ def _schedules(app: Celeriac, connection: Connection) -> Iterable[Measured]:
 
 
 def _late(app: Celeriac, row: Row[Any]) -> Measured:
-    name, whose = argument(row.name), row.owner.removeprefix("beat ") if row.owner.startswith("beat ") else ""
+    whose = row.owner.removeprefix("beat ") if row.owner.startswith("beat ") else ""
     if row.quarantined:
         why = f": it cannot run: {marked(row.quarantined)}"
         cure = (
-            f"`celeriac schedules edit {name}` changes it, and that tries it again; "
-            f"`celeriac schedules toggle {name} off` switches it off"
+            f"`celeriac schedules edit {argument(row.name)}` changes it, and that tries it again; "
+            f"`celeriac schedules toggle {argument(row.name)} off` switches it off"
         )
     elif row.is_passed_by:
         why = ", though its beat runs others"

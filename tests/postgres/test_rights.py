@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,11 +13,9 @@ from sqlalchemy import make_url, text
 from sqlalchemy.exc import DBAPIError
 
 from celeriac import Celeriac, Settings, insights
-from celeriac.alerts.judgement import judge
 from celeriac.cli import within_celery
 from celeriac.cli.up import sign_in_code
 from celeriac.dispatch import parking
-from celeriac.doctor.examine import Finding, examine
 from celeriac.errors import BadValue, ConfigurationError, NotAllowed
 from celeriac.operate import audit, enqueuers, policies, sessions, steer, tokens
 from celeriac.operate.allowed import Allowed
@@ -112,31 +109,6 @@ def denied(database: Database, statement: str) -> str:
     with pytest.raises(DBAPIError) as error, database.transaction() as connection:
         connection.exec_driver_sql(statement)
     return str(error.value.orig.pgcode)
-
-
-def test_what_a_login_may_not_see_of_others_sessions_is_not_called_well(
-    login: Login, servers: Servers, database: Database
-) -> None:
-    """The printed statement lets it see them."""
-    worker = login("worker")
-    worker.settings = replace(worker.settings, alert_transaction=0.0)
-
-    def found() -> dict[str, Finding]:
-        return {one.check: one for one in examine(worker) if one.check in ("old transactions", "speed")}
-
-    with database.transaction() as other:
-        other.exec_driver_sql("CREATE TABLE written (n integer)")
-        cure = f"GRANT pg_read_all_stats TO {PREFIX}_login_worker;"
-        assert {(one.ok, one.cure) for one in found().values()} == {(False, cure)}
-        assert found()["speed"].says == "not known: slow_postgres could not be read"
-        servers.execute(cure)
-        assert found()["speed"].ok
-        assert "is open for" in found()["old transactions"].says
-    servers.execute(f"REVOKE pg_read_all_stats FROM {PREFIX}_login_worker")
-    worker.settings = replace(worker.settings, alert_transaction=600.0)
-    with worker.database.transaction() as connection:
-        judged = judge(connection, worker)
-    assert {"slow_postgres", "held_snapshot"} <= {*judged.unread} & {*judged.judged}, "what fired of them may end"
 
 
 def test_an_enqueue_only_login_enqueues_and_nothing_else(login: Login, rows: Rows) -> None:
