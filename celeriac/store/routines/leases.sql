@@ -20,7 +20,7 @@ $$;
 -- Notes the end of a gap: who writes every few seconds has not been able to since `own`, and nobody else has either, for
 -- `silence` seconds. Call it before the write. A beat that was away alone finds the heartbeats of others.
 CREATE OR REPLACE FUNCTION celeriac.note_gap(own timestamptz, silence double precision) RETURNS void LANGUAGE sql
-SET enable_seqscan = off AS $$
+SET jit = off SET enable_seqscan = off AS $$
 INSERT INTO celeriac.repairs (name, at)
 SELECT 'gap', clock_timestamp()
 WHERE greatest(
