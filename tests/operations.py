@@ -24,13 +24,16 @@ PAGE = ROOT / "docs" / "operations.md"
 
 HEAD = """# Operations, surface by surface
 
-All operations, with their names on each surface. The permission is the scope of a
-[token](api.md#tokens), for the API and the dashboard alike; a command (of `celeriac`) needs none but its login to
-Postgres. The audit trail has an action and a kind (`retry task`); what only reads leaves no row there. Queries are
-beginnings: [SQL](sql.md) tells of columns. `python -m tests.operations` writes this page; a test fails where a surface
-has an operation that is not in it.
+All operations, with their names on each surface. The permission is the scope of a [token](api.md#tokens), for the API
+and the dashboard alike; a command (of `celeriac`) needs none but its login to Postgres. The audit trail has an action
+and a kind (`retry task`); what only reads leaves no row there. Queries are beginnings: [SQL](sql.md) tells of columns;
+those that write set first how long they may wait for locks. `python -m tests.operations` writes this page; a test fails
+where a surface has an operation that is not in it.
 
 """
+
+#: Before a statement that writes.
+LIMIT = "SET lock_timeout = '2s';"
 
 COLUMNS = ("operation", "API", "command", "dashboard", "SQL", "permission", "audit")
 
@@ -168,7 +171,8 @@ class Operation:
 
     def row(self) -> str:
         permission = ", ".join(f"`{scope}`" for scope in sorted(self.scopes)) or (LOGIN if self.command else "")
-        cells = (self.api, self.command, self.dashboard, self.sql)
+        queries = tuple(one if one.startswith("SELECT") else f"{LIMIT} {one}" for one in self.sql)
+        cells = (self.api, self.command, self.dashboard, queries)
         texts = ("<br>".join(f"`{one}`" for one in cell) for cell in cells)
         audit = "<br>".join(f"`{one}`" for one in self.audit)
         return f"| {self.name} | {' | '.join(texts)} | {permission} | {audit} |"

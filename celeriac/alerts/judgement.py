@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
 
-from celeriac.alerts.measure import measure
+from celeriac.alerts.measure import measure, unseen
 from celeriac.alerts.rules import RULES, Above, Rule, evaluate, measure_of
 from celeriac.insights.history.alerts import damage
 
@@ -26,13 +26,14 @@ PATIENCE_MS = 300
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The result. `wrong`: the problems, the worst first. `judged`: the rules whose measures were read; `unread`: the
-    others.
+    """`wrong`: the worst first. `judged`: the rules whose measures were read. `unread`: the others, and those for which
+    this login may not see enough and that what it sees does not fire: the statement `grants` lets it.
     """
 
     wrong: list[Above]
     judged: list[str]
     unread: list[str]
+    grants: str = ""
 
 
 def matters(one: Above) -> bool:
@@ -40,15 +41,24 @@ def matters(one: Above) -> bool:
     return one.name != "dead_worker" or one.tasks > 0
 
 
-def judge(connection: Connection, app: Celeriac, rules: Iterable[Rule] = RULES) -> Judgement:
-    """Judge in the caller's transaction, at a cost that depends neither on the backlog nor on the history."""
+def judge(
+    connection: Connection, app: Celeriac, rules: Iterable[Rule] = RULES, *, ends: float | None = None
+) -> Judgement:
+    """Judge in the caller's transaction, at a cost that depends neither on the backlog nor on the history.
+
+    `ends`: what is not read by then (`time.monotonic()`) is left unread.
+    """
     rules = list(rules)
     connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{PATIENCE_MS} ms'")
-    measured = measure(app, connection, rules)
+    measured = measure(app, connection, rules, ends)
     judged = [rule for rule in rules if measure_of(rule) in measured]
     above = evaluate(judged, (one for some in measured.values() for one in some), app.settings)
+    blind, grants = unseen(connection)
+    known = measured.keys() - blind
+    fired = {one.name for one in above}
     return Judgement(
         wrong=sorted(above, key=lambda one: (not matters(one), damage(one.name, one.severity), -one.tasks)),
         judged=[rule.name for rule in judged],
-        unread=[rule.name for rule in rules if measure_of(rule) not in measured],
+        unread=[rule.name for rule in rules if measure_of(rule) not in known and rule.name not in fired],
+        grants=grants,
     )

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Row, RowMapping
@@ -25,6 +26,7 @@ from celeriac.insights.tasks.counting import Count
 from celeriac.insights.why.blockers import in_the_way
 from celeriac.insights.why.spans import span
 from celeriac.store.failures import log_error
+from celeriac.store.messages import marked
 from celeriac.store.migrate import standing_of
 from celeriac.store.plans import lookups
 from celeriac.store.role_names import is_built_in
@@ -62,7 +64,7 @@ def _schema(app: Celeriac, connection: Connection) -> Iterable[Measured]:
 
 def _connections(_: Celeriac, connection: Connection) -> Iterable[Measured]:
     there = condition.connections(connection)
-    return [Measured("connections_used", "Postgres", there.used / there.most, sentence=there.sentence)]
+    return [Measured("connections_used", "Postgres", there.used / there.most, None, there.sentence, there.cure)]
 
 
 def _room(_: Celeriac, connection: Connection) -> Iterable[Measured]:
@@ -165,12 +167,31 @@ def _oldest(_: Celeriac, connection: Connection) -> Iterable[Measured]:
 def _schedules(app: Celeriac, connection: Connection) -> Iterable[Measured]:
     run = f"run `celery -A {app.main or 'tasks'} beat`"
     late = watched.late_schedules(connection)
-    yield from (Measured("late", row.name, row.late, cure=run) for row in late)
+    yield from (_late(app, row) for row in late)
     yield from (_skipped(row) for row in watched.skipping_schedules(connection))
     if (silence := watched.beat_silence(connection)) is not None:
-        wait = f"; {len(late):,} schedules wait for one" if late else ""
+        waiting = sum(not row.quarantined for row in late)
+        wait = f"; {waiting:,} schedules wait for one" if waiting else ""
         sentence = f"none has ticked for {span(silence)}{wait}"
         yield Measured("beat_silence", "beat", silence, None, sentence, run)
+
+
+def _late(app: Celeriac, row: Row[Any]) -> Measured:
+    whose = row.owner.removeprefix("beat ") if row.owner.startswith("beat ") else ""
+    if row.quarantined:
+        why = f": it cannot run: {marked(row.quarantined)}"
+        cure = (
+            f"`celeriac schedules edit {argument(row.name)}` changes it, and that tries it again; "
+            f"`celeriac schedules toggle {argument(row.name)} off` switches it off"
+        )
+    elif row.is_passed_by:
+        why = ", though its beat runs others"
+        cure = "end the transaction that holds its row or its task's unique key: `celeriac doctor` names it"
+    else:
+        why = f", and no beat{f' of {whose}' if whose else ''} has run anything since"
+        cure = f"run `celery -A {argument(whose or app.main or 'tasks')} beat`"
+    sentence = f"is {row.late:.0f} s late, more than {app.settings.alert_schedule_grace:g} s{why}"
+    return Measured("late", row.name, row.late, None, sentence, cure)
 
 
 def _skipped(row: Row[Any]) -> Measured:
@@ -310,14 +331,34 @@ GROUPS: Mapping[Group, Sequence[str]] = {
 }
 
 
-def measure(app: Celeriac, connection: Connection, rules: Iterable[Rule]) -> dict[str, list[Measured]]:
-    """Return, by measure, the values these rules need, without unreadable ones. Call it in a transaction. If the schema
-    is not this code's, that is the problem, and no errors of unreadable tables are logged.
+def unseen(connection: Connection) -> tuple[Collection[str], str]:
+    """Return the measures that tell nothing of other logins' sessions, as this one may not see them, and the cure."""
+    if (blind := condition.unseen(connection)) is None:
+        return (), ""
+    return ("crowd", "transaction_age") if blind.in_database else ("crowd",), blind.cure
+
+
+#: What is read first, as it needs no table of the engine and is quick however slow Postgres is.
+EARLY = frozenset(name for group in (_locks, _schema, _room, _connections, _slowness, _redis) for name in GROUPS[group])
+
+#: How long (milliseconds) a statement may take where the whole check has an end: meanwhile nobody else checks.
+PATIENCE_MS = 30_000
+
+
+def measure(
+    app: Celeriac, connection: Connection, rules: Iterable[Rule], ends: float | None = None
+) -> dict[str, list[Measured]]:
+    """Return, by measure, the values these rules need, without unreadable ones. Within a transaction.
+
+    `ends`: what is not read by then (`time.monotonic()`) counts as unreadable. Where the schema is not this code's,
+    that is what is wrong, and no error of what cannot be read is logged.
     """
     wanted = {measure_of(rule) for rule in rules}
     measured: dict[str, list[Measured]] = {}
 
     def read(group: Group) -> list[Measured] | None:
+        if ends is not None and not _has_time(connection, ends):
+            return None
         is_anothers = any(one.value for name in GROUPS[_schema] for one in measured.get(name, ()))
         return _read(app, connection, group, quietly=is_anothers)
 
@@ -328,6 +369,14 @@ def measure(app: Celeriac, connection: Connection, rules: Iterable[Rule]) -> dic
         if not isinstance(rule.measure, str) and (values := read(_of_application(rule))) is not None:
             measured[rule.name] = values
     return measured
+
+
+def _has_time(connection: Connection, ends: float) -> bool:
+    """Return whether there is time left, and let no statement take more of it."""
+    left = round(min(PATIENCE_MS, (ends - time.monotonic()) * 1000))
+    if left > 0:
+        connection.exec_driver_sql(f"SET LOCAL statement_timeout = '{left} ms'")
+    return left > 0
 
 
 def _of_application(rule: Rule) -> Group:

@@ -9,6 +9,7 @@ import importlib
 import logging
 import math
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -18,7 +19,8 @@ from sqlalchemy import text
 from celeriac import logged
 from celeriac.alerts import deliver, record
 from celeriac.alerts.judgement import judge
-from celeriac.alerts.rules import NAMES, RULES, SEVERITIES, Rule
+from celeriac.alerts.measure import EARLY, PATIENCE_MS
+from celeriac.alerts.rules import NAMES, OF_THE_SCHEMA, RULES, SEVERITIES, Above, Rule, measure_of
 from celeriac.errors import ConfigurationError
 from celeriac.roles import bounds
 from celeriac.settings import Settings
@@ -32,8 +34,8 @@ logger = logging.getLogger(__name__)
 #: The rule for the names of an application's rules.
 NAME = bounds.name(100)
 
-#: How long (milliseconds) a statement of a check may take, during which no other process checks.
-PATIENCE_MS = 30_000
+#: How long (seconds) a whole check may take: what it has not read by then it leaves to the next.
+WHOLE = 60.0
 
 #: The longest time (seconds) that a rule may require its measure to last.
 LONGEST = 366 * 86_400
@@ -143,27 +145,57 @@ def review_if_late(app: Celeriac) -> int:
 
 
 def look(app: Celeriac, by_turn: Mapping[str, Sequence[Rule]]) -> int:
-    """Check these rules; return how many alerts began or ended."""
+    """Check these rules; return how many alerts began or ended.
+
+    What is quick to read is written and sent before the rest is read: where Postgres is slow, that is what is wrong.
+    """
     rules = [rule for some in by_turn.values() for rule in some]
+    ends = time.monotonic() + WHOLE
+    unread: set[str] = set()
+    changed = 0
+    for some in _in_parts(rules):
+        done = _look_at(app, some, ends)
+        if done is None:
+            return changed  # another process checks
+        changed += done[0]
+        unread |= {*done[1]}
+    with app.database.statement() as connection:
+        for name, of_turn in by_turn.items():
+            names = [rule.name for rule in of_turn if rule.name in unread]
+            connection.execute(ENDED, {"name": name, "unread": names})
+    return changed
+
+
+def _in_parts(rules: Sequence[Rule]) -> list[list[Rule]]:
+    """Return the rules that are quick to check, and the others, with those by which the others can be read at all."""
+    early = [rule for rule in rules if measure_of(rule) in EARLY]
+    late = [rule for rule in rules if measure_of(rule) not in EARLY]
+    return [some for some in (early, [*(rule for rule in early if rule.name in OF_THE_SCHEMA), *late]) if some]
+
+
+def _look_at(app: Celeriac, rules: Sequence[Rule], ends: float) -> tuple[int, list[str]] | None:
+    """Check these rules in a transaction; return how many alerts began or ended, and which rules could not be read.
+    None if another process checks just now.
+    """
     channels = deliver.channels(app.settings)
     with app.database.transaction() as connection:
         if not connection.execute(record.LOCK).scalar_one():
-            return 0
+            return None
+        judgement = judge(connection, app, rules, ends=ends)
         connection.exec_driver_sql(f"SET LOCAL statement_timeout = '{PATIENCE_MS} ms'")
-        judgement = judge(connection, app, rules)
         began, ended = record.write(connection, judgement.judged, judgement.wrong, channels, app.process_name)
-    with app.database.statement() as connection:
-        for name, some in by_turn.items():
-            unread = [rule.name for rule in some if rule.name in judgement.unread]
-            connection.execute(ENDED, {"name": name, "unread": unread})
+    _log(began, ended)
+    if channels:
+        deliver.start(app.database, app.settings)
+    return len(began) + len(ended), judgement.unread
+
+
+def _log(began: Sequence[Above], ended: Sequence[record.EndedAlert]) -> None:
     for alert in began:
         logger.warning("Alert %s", alert, extra=logged.of("alert.began", **asdict(alert)))
     for one in ended:
         extra = logged.of("alert.ended", **asdict(one))
         logger.info("Alert %s: %s: over after %.0f s", one.name, one.subject, one.seconds, extra=extra)
-    if channels:
-        deliver.start(app.database, app.settings)
-    return len(began) + len(ended)
 
 
 class AlertWatch(threading.Thread):

@@ -122,7 +122,7 @@ RULES = (
         says="{value:.0f} tasks could start, and no worker takes them",
         cure="start a worker of its queue",
         promql=(
-            "max by (role) (celeriac_tasks_ready) > $threshold"
+            "max by (role) (celeriac_tasks_ready + celeriac_tasks_claimed) > $threshold"
             ' unless on (role) max by (role) (celeriac_workers{state="active"}) > 0'
             " unless on (role) max by (role) (celeriac_role_paused) == 1"
         ),

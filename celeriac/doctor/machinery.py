@@ -52,9 +52,9 @@ def schema(app: Celeriac) -> Seen:
         parts = drift(connection)
         is_there = "afterwards" not in {part.name for part in parts}
         left = connection.execute(LEFT).first() if is_there else None
-    cures = [f"run `{MIGRATE}`" if part.mend == MIGRATE else " ".join(part.mend.split()) for part in parts]
-    undone = [Trouble(f"what {left.revision} has to do afterwards is not done", f"run `{MIGRATE}`")] if left else []
-    missing = [Trouble(f"the {p.kind} {p.name} is missing", cure) for p, cure in zip(parts, cures, strict=True)]
+    cure = f"run `{MIGRATE}`"
+    undone = [Trouble(f"what {left.revision} has to do afterwards is not done", cure)] if left else []
+    missing = [Trouble(f"the {part.kind} {part.name} is missing", cure) for part in parts]
     return Seen("nothing of it is missing", undone + missing)
 
 
@@ -92,7 +92,8 @@ def dead_rows(app: Celeriac) -> Seen:
 def connections(app: Celeriac) -> Seen:
     with app.database.statement() as connection:
         there = condition.connections(connection)
-    return Seen(f"{there.used} of {there.most} are in use")
+    whose = "" if there.kind == "server" else f" of the {there.kind} {there.of}"
+    return Seen(f"{there.used} of {there.most}{whose} are in use")
 
 
 def redis(app: Celeriac) -> Seen:

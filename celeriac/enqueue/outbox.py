@@ -31,8 +31,12 @@ logger = logging.getLogger(__name__)
 #: How long (milliseconds) an insert waits for another transaction's key or id, and an admission, which is repeated.
 PATIENCE_MS, ADMISSION_PATIENCE_MS = 100, 5
 
-#: How long (seconds) one pass over the outbox admits tasks; the next one goes on from there.
-BUDGET = 0.5
+#: How long (seconds) one pass over the outbox admits tasks, or for so many times what a round trip takes; the next one
+#: goes on from there.
+BUDGET, TRIPS = 0.5, 40
+
+#: Tasks admitted in one transaction: few round trips for many of them.
+BATCH = 50
 
 # Times that were relative to the call become absolute here.
 PUT = text("""
@@ -47,10 +51,10 @@ FROM jsonb_array_elements(CAST(:tasks AS jsonb)) AS task
 """)
 
 TAKE = text("""
-SELECT id, task FROM celeriac.intake WHERE id > :after ORDER BY id LIMIT 1 FOR UPDATE SKIP LOCKED
+SELECT id, task FROM celeriac.intake WHERE id > :after ORDER BY id LIMIT :batch FOR UPDATE SKIP LOCKED
 """)
 
-ADMITTED = text("DELETE FROM celeriac.intake WHERE id = :id")
+ADMITTED = text("DELETE FROM celeriac.intake WHERE id = ANY (CAST(:ids AS bigint[]))")
 
 # It needs no index: there are few rows, and it is rarely run.
 DROP = text("""
@@ -110,7 +114,7 @@ def enqueue_briefly(connection: Connection, tasks: Sequence[NewTask]) -> list[Re
 
 
 class Admission:
-    """Insert tasks from the outbox once no transaction holds them up, each in a transaction of its own."""
+    """Insert tasks from the outbox once no transaction holds them up, a batch in a transaction."""
 
     def __init__(self, database: Database) -> None:
         self.database = database
@@ -118,37 +122,51 @@ class Admission:
         self.refused: set[int] = set()
 
     def look(self) -> set[str]:
-        """Admit tasks for up to `BUDGET` seconds, from where the last call stopped, and return their roles."""
+        """Admit for up to `BUDGET` seconds, over a distance for longer, from where the last call stopped,
+        and return the roles of what was admitted.
+        """
         roles: set[str] = set()
-        ends = time.monotonic() + BUDGET
+        began, trip = time.monotonic(), 0.0
         while True:
             with self.database.transaction() as connection:
-                row = connection.execute(TAKE, {"after": self.after}).one_or_none()
-                self.after = 0 if row is None else row.id
-                if row is not None and self._admit(connection, row):
-                    roles.add(lane_of(row.task["role"], row.task.get("queue")))
-            if row is None or time.monotonic() >= ends:
+                rows = connection.execute(TAKE, {"after": self.after, "batch": BATCH}).all()
+                trip = trip or time.monotonic() - began
+                ends = began + max(BUDGET, TRIPS * trip)
+                roles |= self._admit(connection, rows, ends)
+            if not rows:
+                self.after = 0
+            if not rows or time.monotonic() >= ends:
                 return roles
 
-    def _admit(self, connection: Connection, row: Row[Any]) -> bool:
-        """Return whether this task was admitted. A task that cannot be is logged once and left; it does not hold up the
-        others.
+    def _admit(self, connection: Connection, rows: Sequence[Row[Any]], ends: float) -> set[str]:
+        """Admit these tasks and return the roles of those that were. What cannot be is logged once and left, and holds
+        up no other: it is found by halves, until the time is over.
         """
+        if not rows:
+            return set()
         try:
             with _briefly(connection, ADMISSION_PATIENCE_MS):
-                new = [_task(row.task)]
+                new = [_task(row.task) for row in rows]
                 tell_different(new, enqueue(connection, new))
-                connection.execute(ADMITTED, {"id": row.id})
+                connection.execute(ADMITTED, {"ids": [row.id for row in rows]})
         except Exception as error:
             if is_gone(error):
                 raise
-            if not isinstance(getattr(error, "orig", None), LockNotAvailable) and row.id not in self.refused:
-                self.refused.add(row.id)
-                log_error(
-                    logger, error, "The task in row %d of celeriac.intake cannot be inserted; it is left there", row.id
-                )
-            return False
-        return True
+            if len(rows) > 1:
+                half = len(rows) // 2
+                roles = self._admit(connection, rows[:half], ends)
+                return roles | (self._admit(connection, rows[half:], ends) if time.monotonic() < ends else set())
+            self._refuse(rows[0].id, error)
+            self.after = rows[0].id
+            return set()
+        self.after = rows[-1].id
+        return {lane_of(row.task["role"], row.task.get("queue")) for row in rows}
+
+    def _refuse(self, row: int, error: Exception) -> None:
+        if isinstance(getattr(error, "orig", None), LockNotAvailable) or row in self.refused:
+            return
+        self.refused.add(row)
+        log_error(logger, error, "The task in row %d of celeriac.intake cannot be inserted; it is left there", row)
 
 
 def _task(row: dict[str, Any]) -> NewTask:

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
 #: Tickets released in one transaction.
 TICKETS = 20
 
+#: After so many batches in a row of which nothing could be freed the rest waits for the next sweep, as where somebody
+#: has locked a whole table: each takes a second. What somebody has locked is passed by, and no such batch.
+FRUITLESS = 3
+
 
 def rescue(app: Celeriac, *, minutes: float | None = None, operator: str | None = None) -> int:
     """Release running tasks whose worker has been silent for so many minutes, or for their role's `stale_after`. They
@@ -34,16 +38,20 @@ def rescue_by_role(
     """
     spare_neighbours(database)
     rescued: Counter[str] = Counter()
+    after, fruitless = None, 0
     while True:
         with database.transaction() as connection:
-            tokens = release.stale(connection, TICKETS, minutes)
+            silent = release.stale(connection, TICKETS, minutes, after=after)
+            free = [one.token for one in silent if one.is_free]
             freed = release.release(
-                connection, tokens, started=True, kind="rescue", why="its worker fell silent",
+                connection, free, started=True, kind="rescue", why="its worker fell silent",
                 by=operator or process, loss=True,
             )  # fmt: skip
             if operator is not None:
                 changes = [Change(str(f.id), {"status": RUNNING}, {"status": f.becomes}) for f in freed]
                 audit.write(connection, "recover-stale", "task", changes, by=operator)
         rescued.update(f.role for f in freed)
-        if len(tokens) < TICKETS:
+        fruitless = fruitless + 1 if free and not freed else 0
+        if len(silent) < TICKETS or fruitless == FRUITLESS:
             return rescued
+        after = silent[-1]

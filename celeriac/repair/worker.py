@@ -9,7 +9,7 @@ from sqlalchemy import Connection, text
 from celeriac.errors import IllegalMove, Unknown
 from celeriac.operate import audit
 from celeriac.operate.audit import Change
-from celeriac.repair.rescue import TICKETS
+from celeriac.repair.rescue import FRUITLESS, TICKETS
 from celeriac.run import traces
 from celeriac.settle import release
 from celeriac.store.connections import Database
@@ -49,20 +49,27 @@ def rescue_worker(
 ) -> Counter[str]:
     """Release a dead worker's tasks; return how many of each role: they wait again, or fail if lost too often.
 
-    A late finish of theirs changes nothing. `patience`: as for `Database.transaction`. Raises as `held`.
+    A late finish of theirs changes nothing. Tasks that somebody has locked stay as they are. `patience`: as for
+    `Database.transaction`. Raises as `held`.
     """
     freed: Counter[str] = Counter()
-    while True:
+    with database.transaction(patience=patience) as connection:
+        held(connection, worker_id, silent=silent)
+        tokens = release.of_process(connection, worker_id, None)
+    fruitless = 0
+    for start in range(0, len(tokens), TICKETS):
         with database.transaction(patience=patience) as connection:
             if not freed:
                 held(connection, worker_id, silent=silent)
-            tokens = release.of_process(connection, worker_id, None)[:TICKETS]
-            done = traces.spare(connection, database.url, tokens)
+            free = release.unlocked(connection, tokens[start : start + TICKETS])
+            done = traces.spare(connection, database.url, free)
             done += release.release(
-                connection, tokens, started=True, kind="rescue", why="its worker is dead", by=operator, loss=True
+                connection, free, started=True, kind="rescue", why="its worker is dead", by=operator, loss=True
             )
             changes = [Change(str(f.id), {"status": RUNNING}, {"status": f.becomes}) for f in done]
             audit.write(connection, "recover-stale", "task", changes, by=operator)
         freed.update(f.role for f in done)
-        if not done:
-            return freed
+        fruitless = fruitless + 1 if free and not done else 0
+        if fruitless == FRUITLESS:
+            break
+    return freed

@@ -11,6 +11,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 
 from sqlalchemy import Connection, text
@@ -50,7 +51,12 @@ WHERE token = ANY (CAST(:tokens AS uuid[])) AND worker_id IS NOT NULL
     AND (CAST(:only AS bigint[]) IS NULL OR ids && CAST(:only AS bigint[]))
 """)
 
-STALE = text("SELECT CAST(token AS text) FROM celeriac.stale(:batch, CAST(:minutes AS double precision))")
+STALE = text("""
+SELECT CAST(token AS text), heartbeat_at, is_free FROM celeriac.stale_after(
+    :batch, CAST(:minutes AS double precision), CAST(:after_at AS timestamptz), CAST(:after_token AS uuid))
+""")
+
+UNLOCKED = text("SELECT CAST(token AS text) FROM celeriac.unlocked(CAST(:tokens AS uuid[])) AS u (token)")
 
 UNSTARTED = text("""
 SELECT CAST(k.token AS text),
@@ -58,6 +64,15 @@ SELECT CAST(k.token AS text),
 FROM celeriac.tickets k LEFT JOIN celeriac.roles r ON r.role = k.role
 WHERE k.worker_id IS NULL AND k.claimed_at < statement_timestamp() - :grace * interval '1 second'
 """)
+
+
+@dataclass(frozen=True, slots=True)
+class Stale:
+    """A ticket whose worker fell silent. `is_free`: nobody has locked a task of it."""
+
+    token: str
+    heartbeat_at: datetime
+    is_free: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +116,21 @@ def still_held(connection: Connection, tokens: Sequence[str], only: Sequence[int
     return list(connection.execute(STILL_HELD, wanted).scalars())
 
 
-def stale(connection: Connection, batch: int, minutes: float | None = None) -> list[str]:
+def stale(
+    connection: Connection, batch: int, minutes: float | None = None, *, after: Stale | None = None
+) -> list[Stale]:
     """Lock and return tickets whose worker has been silent for `minutes`, or else for their role's `stale_after`.
 
-    The lock keeps their workers from reviving them.
+    The lock keeps their workers from reviving them. The longest silent come first; `after`: from this one on.
     """
-    return list(connection.execute(STALE, {"batch": batch, "minutes": minutes}).scalars())
+    at, token = (None, None) if after is None else (after.heartbeat_at, after.token)
+    wanted = {"batch": batch, "minutes": minutes, "after_at": at, "after_token": token}
+    return [Stale(*row) for row in connection.execute(STALE, wanted)]
+
+
+def unlocked(connection: Connection, tokens: Sequence[str]) -> list[str]:
+    """Return those of these tickets none of whose tasks somebody has locked, and lock their tasks."""
+    return list(connection.execute(UNLOCKED, {"tokens": list(tokens)}).scalars()) if tokens else []
 
 
 def unstarted(connection: Connection, grace: float) -> list[Unstarted]:

@@ -7,7 +7,7 @@ import math
 import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -123,6 +123,7 @@ class Database:
     def _make_pools(self, size: int) -> None:
         self._size = size
         self.engine = self._engine(size, isolation_level="READ COMMITTED", pool_pre_ping=True)
+        event.listen(self.engine, "connect", self._connected)
         self._verbs = self._engine(
             size, isolation_level="AUTOCOMMIT", pool_reset_on_return=None, json_deserializer=parsed,
             pool_timeout=POOL_TIMEOUT, **NO_HSTORE,
@@ -147,6 +148,7 @@ class Database:
             options = self._options(self._size) | {"isolation_level": "READ COMMITTED", "pool_pre_ping": True} | more
             made = awaited.engine(self._address, pool, **options)
             self._listen(made.sync_engine)
+            event.listen(made.sync_engine, "connect", self._connected)
             event.listen(made.sync_engine, "begin", self._say_limits)
             self._awaited[pool] = made
         return self._awaited[pool]
@@ -155,16 +157,24 @@ class Database:
         self._in_time(options)
         self._attempts.begin(dialect.loaded_dbapi.OperationalError)
 
-    def _connected(self, _: Any, record: Any) -> None:
+    def _connected(self, raw: Any, record: Any) -> None:
+        """Let a new connection ask something. A pooler lets clients in while its server is away, which is no answer."""
+        self._open.add(record.driver_connection)
+        with closing(raw.cursor()) as cursor:
+            cursor.execute("SELECT 1")
+        raw.rollback()
+        self._answers()
+
+    def _answers(self) -> None:
         self.answered = time.monotonic()
         self._attempts.succeeded()
-        self._open.add(record.driver_connection)
 
     def _not_connected(self, context: ExceptionContext) -> None:
         if context.connection is None and not context.is_pre_ping:
             self._attempts.failed(context.original_exception)
 
     def _settle_in(self, raw: Any, record: Any) -> None:
+        self._open.add(record.driver_connection)
         if get_ident() in self._connecting:
             self.watch.begin(raw)
         try:
@@ -173,6 +183,7 @@ class Database:
                 self._own.add(raw)
         finally:
             self.watch.begun.pop(raw, None)
+        self._answers()
 
     def _begin_statement(
         self, connection: Connection, cursor: Any, statement: str, parameters: Any, _: Any, many: bool
@@ -261,7 +272,6 @@ class Database:
 
     def _listen(self, engine: Engine) -> None:
         event.listen(engine, "do_connect", self._before_connecting)
-        event.listen(engine, "connect", self._connected)
         event.listen(engine, "handle_error", self._not_connected)
         event.listen(engine, "handle_error", blame)
 

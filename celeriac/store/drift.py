@@ -1,7 +1,8 @@
 """Drift: find what the migrations and routines make and a database lacks nevertheless.
 
-A database may be at the code's revision and lack an index somebody dropped, or a column that a restore left out. The
-expected schema is read from the migrations' own SQL, so the statement that mends a part is the one that made it.
+A database may be at the code's revision and lack an index somebody dropped, or a column that a restore left out. What
+should be there is read from the migrations' own SQL, so what mends a part (`store/mend.py`) is the statement that made
+it.
 """
 
 from __future__ import annotations
@@ -14,10 +15,10 @@ from pathlib import Path
 
 from sqlalchemy import Connection, text
 
-from celeriac.store.migrate import ENGINE_VERSIONS
+from celeriac.store.migrations import ENGINE_VERSIONS
 from celeriac.store.routines.apply import scripts
 
-#: The command that mends a routine: each migrate replaces those that differ from this code's.
+#: The command that makes again what is missing, and routines that differ from this code's.
 MIGRATE = "celeriac migrate"
 
 _COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)
@@ -123,8 +124,7 @@ def _parts(statement: str) -> Iterator[Part]:
         for item in _items(statement) if "PARTITION OF" not in statement else ():
             yield from _of_table(table[1], item)
     elif index := _INDEX.match(statement):
-        how = "CONCURRENTLY " if "CONCURRENTLY" in statement else ""
-        yield Part("index", index[1], f"DROP INDEX {how}IF EXISTS celeriac.{index[1]}; {statement};")
+        yield Part("index", index[1], f"{statement};")
     elif altered := _ALTER.match(statement):
         for item in _split(statement[altered.end() :]):
             if added := _ADD.match(item):

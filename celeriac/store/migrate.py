@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING
 from sqlalchemy import Connection, Engine, text
 
 from celeriac.errors import ConfigurationError
+from celeriac.store import mend
+from celeriac.store.migrations import ENGINE_VERSIONS
 from celeriac.store.routines.apply import replace_stale
 
 if TYPE_CHECKING:
     from alembic.config import Config
     from alembic.script import ScriptDirectory
-
-ENGINE_VERSIONS = Path(__file__).parent / "migrations" / "versions"
 
 #: The oldest major version that `make matrix` runs the engine's tests on.
 OLDEST_POSTGRES = 15
@@ -97,8 +97,9 @@ def migrate(
 
     The engine's part is committed before the application's begins, which may take long: meanwhile the engine's tables
     are not locked. A revision's `afterwards` run after that, without a transaction; if they are killed, the next
-    migrate begins them again. A newer schema on which this code runs stays as it is. Raises ConfigurationError for one
-    on which it does not, and for a database that cannot hold every text or takes no writes.
+    migrate begins them again. Parts of the engine's tables that somebody dropped are made again. A newer schema on
+    which this code runs stays as it is. Raises ConfigurationError for one on which it does not, and for a database that
+    cannot hold every text or takes no writes.
     """
     timeouts = (lock_timeout, statement_timeout)
     with engine.begin() as turn:
@@ -108,14 +109,18 @@ def migrate(
         with engine.begin() as connection:
             refuse_narrow(connection)
             new = unapplied(connection, application)
-            if not is_ahead(connection):
+            is_ours = not is_ahead(connection)
+            if is_ours:
                 connection.execute(text(f"CREATE SCHEMA IF NOT EXISTS {SCHEMA}"))
                 _upgrade(connection, ENGINE, new, timeouts)
+                mend.tables(connection)
                 apply_routines(connection)
         if application is not None:
             with engine.begin() as connection:
                 _upgrade(connection, Branch(application, APPLICATION_TABLE), new, timeouts)
         _do_afterwards(engine)
+        if is_ours:
+            mend.indexes(engine)
 
 
 def _upgrade(connection: Connection, branch: Branch, new: set[str], timeouts: tuple[float, float]) -> None:

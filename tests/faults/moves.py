@@ -182,7 +182,7 @@ class Moves(RuleBasedStateMachine):
     def sweeps_repair(self) -> None:
         self.lives.sql(SILENCE)
         with self.lives.change() as connection:
-            silent = release.stale(connection, 100)
+            silent = [one.token for one in release.stale(connection, 100)]
             release.release(connection, silent, started=True, kind="rescue", why="silent", by="test", loss=True)
         with self.lives.change() as connection:
             hand_over.give_heads(connection, "", 100)

@@ -63,7 +63,7 @@ Batch = Callable[[Connection, Any], tuple[int, Any]]
 
 
 def rescue(connection: Connection, _: Any) -> tuple[int, Any]:
-    tokens = release.stale(connection, TICKETS)
+    tokens = [one.token for one in release.stale(connection, TICKETS)]
     freed = release.release(connection, tokens, started=True, kind="r", why="", by="t", loss=True)
     return len(freed), len(tokens) == TICKETS or None
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import logging
+import time
 
 import pytest
-from sqlalchemy import text
+from sqlalchemy import Connection, make_url, text
 
 from celeriac import Celeriac, insights
-from celeriac.alerts import record, review
+from celeriac.alerts import measure, record, review
+from celeriac.alerts.rules import Measured
 from celeriac.insights.fleet import watched
 from celeriac.repair import sweep
 from celeriac.store.connections import Database
@@ -130,3 +132,30 @@ def test_a_look_that_came_about_is_known_with_what_it_could_not_read(
     monkeypatch.setattr(watched, "LATE", text("SELECT no_such_column"))
     sweep(app, "alerts")
     assert told()[0].unread == ["missed_schedule", "skipped_instants", "beat_silent"]
+
+
+def test_what_is_quick_to_read_is_told_though_the_rest_takes_too_long(
+    app: Celeriac, rows: Rows, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The rest ends with the time of the whole check, and keeps its alerts as they were."""
+
+    def sleeps(_: Celeriac, connection: Connection) -> list[Measured]:
+        told.append(rows("SELECT name FROM alerts_pending"))
+        connection.exec_driver_sql("SELECT pg_sleep(600)")
+        return []
+
+    told: list[object] = []
+    groups = {group if group.__name__ != "_roles" else sleeps: names for group, names in measure.GROUPS.items()}
+    monkeypatch.setattr(measure, "GROUPS", groups)
+    monkeypatch.setattr(review, "WHOLE", 2.0)
+    rows(f"ALTER DATABASE {make_url(database_url).database} CONNECTION LIMIT 1")
+    rows("INSERT INTO alerts (name, subject, value, threshold, severity, says, seen_by) "
+         "VALUES ('queue_depth', 'work', 1, 1, 'warn', '', 'b')")  # fmt: skip
+    began = time.monotonic()
+    review.review(app)
+    assert time.monotonic() - began < 20
+    assert told == [[("connections_full",)]]
+    assert rows("SELECT name FROM alerts") == [("queue_depth",)]
+    ((unread,),) = rows("SELECT unread FROM repairs WHERE name = 'alerts'")
+    assert {"queue_depth", "dead_letters"} <= {*unread}
+    assert "connections_full" not in unread

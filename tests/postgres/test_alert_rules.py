@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from celeriac import Celeriac
-from celeriac.alerts import Rule, review
+from celeriac.alerts import Rule, measure, review
 from celeriac.cli.check import problems
 from celeriac.errors import ConfigurationError
 from celeriac.repair import sweep
@@ -61,7 +61,7 @@ def test_one_that_takes_too_long_keeps_no_other_waiting(
         connection.execute(text("SELECT pg_sleep(20)"))
         return {"things": 2}
 
-    monkeypatch.setattr(review, "PATIENCE_MS", 100)
+    monkeypatch.setattr(measure, "PATIENCE_MS", 100)
     rows(LETTER)
     with module_of(replace(MINE, measure=sleeps)) as app.alerts:
         assert sweep(app, "alerts") == 1

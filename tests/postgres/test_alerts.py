@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import re
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, text
+from sqlalchemy import create_engine, make_url, text
 
 from celeriac import Celeriac, insights
 from celeriac.alerts import measure
@@ -71,7 +72,8 @@ def test_each_of_the_seeds_four_fires_for_its_own_subject(touchy: Celeriac, data
     }  # fmt: skip
     (missed,) = [alert for alert in told if alert["name"] == "missed_schedule"]
     assert (missed["severity"], missed["silenced_until"]) == ("page", None)
-    assert re.match(r"is 3[67]\d s late, more than 300 s; run `celery -A test beat`", missed["says"])
+    assert re.match(r"is 3[67]\d s late, more than 300 s, and no beat has run anything since; ", missed["says"])
+    assert missed["says"].endswith("; run `celery -A test beat`")
 
 
 def schedule(rows: Rows, name: str, minutes_ago: int = 0, enabled: bool = True, **more: Any) -> None:
@@ -82,6 +84,67 @@ def schedule(rows: Rows, name: str, minutes_ago: int = 0, enabled: bool = True, 
         VALUES (:name, 'work', '@hourly', :enabled, now() - :ago * interval '1 minute'{values})""",
         name=name, enabled=enabled, ago=minutes_ago, **more,
     )  # fmt: skip
+
+
+def limits(database: str, login: str) -> dict[str, tuple[str, str, str]]:
+    ways = {"login": (login, f"ALTER ROLE {login}"), "database": (database, f"ALTER DATABASE {database}")}
+    return {
+        kind: (of, f"{alter} CONNECTION LIMIT 4", f"{alter} CONNECTION LIMIT 8;") for kind, (of, alter) in ways.items()
+    }
+
+
+@pytest.mark.parametrize("kind", ["login", "database"])
+def test_connections_are_short_where_the_login_s_or_the_database_s_are(
+    touchy: Celeriac, rows: Rows, database_url: str, kind: str
+) -> None:
+    """The server's own limit is far away."""
+    name = make_url(database_url).database
+    greedy = f"greedy_{kind}"  # a login is the whole server's
+    of, limited, cure = limits(str(name), greedy)[kind]
+    rows(f"CREATE ROLE {greedy} LOGIN PASSWORD 'secret'")
+    engine = create_engine(make_url(database_url).set(username=greedy, password="secret"))
+    try:
+        with ExitStack() as held:
+            for _ in range(4):
+                held.enter_context(engine.connect())
+            rows(limited)
+            looked(touchy, rows)
+        engine.dispose()
+        ((says,),) = rows("SELECT says FROM alerts WHERE name = 'connections_full'")
+        assert re.match(rf"\d+ of 4 connections that the {kind} {of} may have are in use, 4 of them by ", says)
+        assert says.endswith(f", or {cure}")
+        rows(cure)
+        looked(touchy, rows)
+        assert rows("SELECT says FROM alerts WHERE name = 'connections_full'") == []
+    finally:
+        engine.dispose()
+        rows(f"ALTER DATABASE {name} CONNECTION LIMIT -1")
+        rows(f"DROP ROLE {greedy}")
+
+
+def test_a_late_schedule_is_told_with_what_cures_it(touchy: Celeriac, rows: Rows) -> None:
+    rows("INSERT INTO beats (beat_id, hostname, pid) VALUES ('b', 'here', 8)")
+    schedule(rows, "bad", minutes_ago=6, quarantined="unknown role «x»", owner="beat test")
+    schedule(rows, "mine", minutes_ago=6, owner="beat test")
+    schedule(rows, "another's", minutes_ago=6, owner="beat shop.app")
+    schedule(rows, "passed by", minutes_ago=6, owner="beat billing")
+    schedule(rows, "anybody's", minutes_ago=6)
+    schedule(rows, "in time", minutes_ago=-9, owner="beat billing")
+    rows("UPDATE celeriac.scheduled_jobs SET last_run_at = now() - interval '1 minute' WHERE name = 'in time'")
+    looked(touchy, rows)
+    told = {
+        subject: says.partition(" s late, more than 300 s")[2]
+        for subject, says in rows("SELECT subject, says FROM alerts WHERE name = 'missed_schedule'")
+    }
+    held = "end the transaction that holds its row or its task's unique key: `celeriac doctor` names it"
+    assert told == {
+        "bad": ": it cannot run: unknown role «x»; `celeriac schedules edit bad` changes it, and that tries it again; "
+        "`celeriac schedules toggle bad off` switches it off",
+        "mine": ", and no beat of test has run anything since; run `celery -A test beat`",
+        "another's": ", and no beat of shop.app has run anything since; run `celery -A shop.app beat`",
+        "passed by": f", though its beat runs others; {held}",
+        "anybody's": f", though its beat runs others; {held}",
+    }
 
 
 def test_work_that_no_worker_takes_is_told(app: Celeriac, database: Database, rows: Rows) -> None:

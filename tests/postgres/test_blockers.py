@@ -89,6 +89,35 @@ def test_who_holds_what_the_engine_needs_is_told_with_the_cure(
     assert met() == []
 
 
+def test_whoever_holds_rows_of_any_table_but_callers_own_is_told(database: Database, database_url: str) -> None:
+    """What is in the way is read in the catalogue: a table that is added is among it."""
+    with database.statement() as connection:
+        tables = {*connection.exec_driver_sql(TABLES).scalars()}
+        others = sorted(tables - {*module.OF_CALLERS})
+        assert tables > {*module.OF_CALLERS}
+        for table in others:
+            with psql(database_url, f"SELECT FROM celeriac.{table} FOR UPDATE"):
+                (one,) = blockers(connection, longer_than=0.0)
+                assert (one.tables, one.holds_tables) == ([table], False)
+
+
+TABLES = """
+SELECT relname FROM pg_class
+WHERE relnamespace = CAST('celeriac' AS regnamespace) AND relkind IN ('r', 'p') AND NOT relispartition
+"""
+
+
+@pytest.mark.parametrize(
+    "locks",
+    ["CREATE INDEX slow ON celeriac.history_rest (role)", "LOCK TABLE celeriac.ready IN SHARE ROW EXCLUSIVE MODE"],
+)
+def test_what_keeps_all_writes_from_a_table_has_locked_all_of_it(
+    database: Database, database_url: str, locks: str
+) -> None:
+    with psql(database_url, locks), database.statement() as connection:
+        assert [one.holds_tables for one in blockers(connection, longer_than=0.0)] == [True]
+
+
 def test_a_caller_whose_transaction_has_enqueued_is_in_nobodys_way(met: Met, database_url: str) -> None:
     with psql(database_url) as caller:
         enqueue(caller, [new_task(), new_task(lock_key="k")])

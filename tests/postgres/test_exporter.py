@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
+from alembic.script import ScriptDirectory
 from prometheus_client.parser import text_string_to_metric_families
 from sqlalchemy import Connection, create_engine, text
 
@@ -18,6 +19,8 @@ from celeriac.metrics.catalogue import METRICS, PREFIX
 from celeriac.metrics.exporter import Exporter
 from celeriac.repair import minutes, sweep
 from celeriac.store.connections import Database
+from celeriac.store.migrate import configuration
+from celeriac.store.migrations import ENGINE_VERSIONS
 from tests.postgres.conftest import new_task
 from tests.postgres.finished import finished, live_worker, registered
 from tests.postgres.stages import claimed, enqueued, running
@@ -213,7 +216,8 @@ def test_a_postgres_that_does_not_answer_in_time_is_told_and_no_figure_of_its_ta
 
 def test_a_schema_that_lacks_a_table_is_told_to_be_behind(app: Celeriac, rows: Rows) -> None:
     (last,) = rows("SELECT version_num FROM celeriac.version")
-    rows("UPDATE celeriac.version SET version_num = :former", former=f"celeriac_{int(last[0][-4:]) - 1:04}")
+    revisions = ScriptDirectory.from_config(configuration(ENGINE_VERSIONS))
+    rows("UPDATE celeriac.version SET version_num = :former", former=revisions.get_revision(last[0]).down_revision)
     rows("ALTER TABLE celeriac.beats RENAME TO beats_to_come")
     found = figures(app)
     assert (at(found, "scrape_ok"), at(found, "schema_behind"), at(found, "schema_ahead")) == (0, 1, 0)

@@ -171,6 +171,7 @@ def test_what_is_not_applied_is_told(empty: Engine) -> None:
             "celeriac_0006",
             "celeriac_0007",
             "celeriac_0008",
+            "celeriac_0009",
             *(f"app_{version:04}" for version in range(1, 10)),
         }
 

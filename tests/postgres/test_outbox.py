@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from sqlalchemy import event
 from sqlalchemy.orm import Session
 
 from celeriac import Celeriac
@@ -153,5 +155,79 @@ def test_a_look_that_takes_too_long_ends_and_the_next_goes_on_behind_it(
     with database.transaction() as other:
         other.exec_driver_sql("SELECT FROM celeriac.intake ORDER BY id LIMIT 1 FOR UPDATE")
         monkeypatch.setattr(outbox, "BUDGET", 0)
+        monkeypatch.setattr(outbox, "TRIPS", 0)
+        monkeypatch.setattr(outbox, "BATCH", 1)
         assert [admission.look() for _ in range(2)] == [{"b"}, {"c"}]
     assert [admission.look() for _ in range(2)] == [set(), {"a"}], "at the end it begins anew"
+
+
+#: Statements for a batch that nothing holds up, and for each halving of one that has tasks that cannot be admitted.
+OF_A_BATCH, OF_A_HALVING = 10, 16
+
+
+@pytest.fixture
+def trips(database: Database) -> Iterator[list[str]]:
+    """The statements that are sent: over a distance each costs a round trip."""
+    sent: list[str] = []
+
+    def note(_: Any, __: Any, statement: str, *___: Any) -> None:
+        sent.append(statement)
+
+    event.listen(database._verbs, "before_cursor_execute", note)
+    yield sent
+    event.remove(database._verbs, "before_cursor_execute", note)
+
+
+def test_many_are_admitted_in_few_round_trips(database: Database, rows: Rows, trips: list[str]) -> None:
+    with database.transaction() as connection:
+        outbox.put(connection, [new_task(unique_key=f"k{n}") for n in range(3 * outbox.BATCH)])
+    trips.clear()
+    assert admitted(database) == {"work"}
+    assert len(trips) <= 4 * OF_A_BATCH
+    assert rows("SELECT count(*) FROM worker_tasks") == [(3 * outbox.BATCH,)]
+
+
+def test_one_that_is_held_up_or_bad_keeps_none_of_its_batch_waiting(
+    database: Database, rows: Rows, trips: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    n = outbox.BATCH
+    with database.transaction() as connection:
+        outbox.put(connection, [new_task(unique_key=f"k{i}") for i in range(n - 1)])
+    put(database, at="no time")
+    trips.clear()
+    admission = outbox.Admission(database)
+    with database.transaction() as other:
+        enqueue(other, [new_task(unique_key="k3")])
+        trips.clear()
+        admission.look()
+        assert len(trips) <= 2 * OF_A_HALVING * math.log2(n)
+        assert rows("SELECT count(*) FROM worker_tasks") == [(n - 2,)]
+    admission.look()
+    assert rows("SELECT count(*) FROM intake") == [(1,)]
+    assert caplog.text.count("cannot be inserted") == 1
+
+
+@pytest.mark.parametrize(("trips_long", "n"), [(0, 2), (10**6, 4)])
+def test_a_look_over_a_distance_lasts_for_as_many_round_trips(
+    database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch, trips_long: int, n: int
+) -> None:
+    """Else its time is over after the first batch."""
+    monkeypatch.setattr(outbox, "BUDGET", 0)
+    monkeypatch.setattr(outbox, "TRIPS", trips_long)
+    monkeypatch.setattr(outbox, "BATCH", 2)
+    for _ in range(4):
+        put(database)
+    admitted(database)
+    assert rows("SELECT count(*) FROM worker_tasks") == [(n,)]
+
+
+def test_a_batch_that_there_was_no_time_for_is_gone_on_with(
+    database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(database, at="no time")
+    for role in ("a", "b", "c"):
+        put(database, role=role)
+    admission = outbox.Admission(database)
+    monkeypatch.setattr(outbox, "BUDGET", 0)
+    monkeypatch.setattr(outbox, "TRIPS", 0)
+    assert [admission.look() for _ in range(2)] == [set(), {"a", "b", "c"}]

@@ -69,7 +69,7 @@ def test_what_a_rescue_found_silent_is_not_revived_under_its_hands(database: Dat
     (task,) = running(database, new_task())
     rows(SILENT)
     with database.transaction() as rescuing, database.statement() as beating:
-        assert release.stale(rescuing, 10) == held(task)
+        assert [one.token for one in release.stale(rescuing, 10)] == held(task)
         assert lease.renew(beating, WORKER, [PID]) == 0
     with database.statement() as beating:
         assert lease.renew(beating, WORKER, [PID]) == 1

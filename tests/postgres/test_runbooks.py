@@ -48,6 +48,13 @@ def test_the_first_query_of_a_page_finds_who_holds_what_is_held(name: str, datab
     assert [rows(other) for other in others] == [[] for _ in others]
 
 
+def test_the_page_about_locked_tables_finds_who_builds_an_index(database: Database, rows: Rows) -> None:
+    first, *_ = queries("locked_table")
+    with database.engine.connect() as open_one:
+        open_one.execute(text("CREATE INDEX slow ON celeriac.tasks (account)"))
+        assert len(rows(first)) == 1
+
+
 @pytest.mark.parametrize("name", OF_THE_SERVER)
 def test_queries_of_the_whole_server_are_taken(name: str, rows: Rows) -> None:
     for query in queries(name):

@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 import gc
+import socketserver
+import struct
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 
 import psycopg2
 import pytest
@@ -14,6 +19,11 @@ from celeriac.store.connections import Database
 
 #: Seconds between two looks of a thread, and for how long each looks.
 EVERY, LONG = 0.05, 60.0
+
+
+WAYS: dict[str, Callable[[Database], AbstractContextManager[object]]] = {
+    "engine": lambda database: database.engine.connect(), "statement": Database.statement, "cursor": Database.cursor
+}  # fmt: skip
 
 
 class Server:
@@ -83,12 +93,74 @@ def test_all_databases_of_a_process_share_the_attempts_at_a_server() -> None:
     assert "postgresql://nobody@/none" not in attempts._by_address
 
 
-@pytest.mark.parametrize("way", ["engine", "statement", "cursor"])
+@pytest.mark.parametrize("way", WAYS)
 def test_in_whatever_way_a_connection_is_needed_the_last_refusal_is_told_again(way: str) -> None:
     database = Database(f"postgresql://nobody@127.0.0.1:1/{way}")
-    needs = {"engine": database.engine.connect, "statement": database.statement, "cursor": database.cursor}[way]
+    needs = WAYS[way]
     for _ in range(3):
-        with pytest.raises(OperationalError, match="Connection refused"), needs():
+        with pytest.raises(OperationalError, match="Connection refused"), needs(database):
             pass
     assert database._attempts._failure is not None
     assert database._attempts._failure.rest == FIRST
+
+
+class Pooler(socketserver.ThreadingTCPServer):
+    """As PgBouncer does while its Postgres is away: it lets clients in, and ends them at their first statement."""
+
+    allow_reuse_address, daemon_threads = True, True
+
+    def __init__(self) -> None:
+        self.let_in = 0
+        super().__init__(("127.0.0.1", 0), Client)
+
+
+class Client(socketserver.StreamRequestHandler):
+    server: Pooler
+
+    def handle(self) -> None:
+        while (asked := self.read_message())[:4] in (SSL, GSS):
+            self.wfile.write(b"N")
+        assert asked[:4] == VERSION_3
+        self.server.let_in += 1
+        settings = (b"server_version\x0016.4\0", b"client_encoding\0UTF8\0", b"DateStyle\0ISO, MDY\0")
+        told = [(b"R", bytes(4)), *((b"S", one) for one in settings), (b"Z", b"I")]
+        self.wfile.write(b"".join(message(*one) for one in told))
+        if self.rfile.read(1) != b"Q":
+            return
+        self.read_message()
+        self.wfile.write(message(b"E", b"SFATAL\0VFATAL\0C08P01\0Mserver login has been failing\0\0"))
+
+    def read_message(self) -> bytes:
+        return self.rfile.read(struct.unpack("!i", self.rfile.read(4))[0] - 4)
+
+
+SSL, GSS, VERSION_3 = (struct.pack("!HH", *code) for code in ((1234, 5679), (1234, 5680), (3, 0)))
+
+
+def message(kind: bytes, body: bytes) -> bytes:
+    return kind + struct.pack("!i", len(body) + 4) + body
+
+
+@pytest.fixture
+def pooler() -> Iterator[Pooler]:
+    with Pooler() as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+        thread.start()
+        yield server
+        server.shutdown()
+        thread.join()
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_pooler_that_lets_in_while_its_server_is_away_is_tried_as_seldom(pooler: Pooler, way: str) -> None:
+    """To be let in is no answer: only a statement that was answered ends the rests."""
+    database = Database(f"postgresql://nobody@127.0.0.1:{pooler.server_address[1]}/{way}")
+    needs = WAYS[way]
+    now = 0.0
+    database._attempts._clock = lambda: now
+    while now < LONG / 2:
+        with pytest.raises(OperationalError, match="server closed the connection"), needs(database):
+            pass
+        now += EVERY
+    assert pooler.let_in <= LONG / 2 / (LONGEST / 2) + LONGEST / FIRST
+    assert database.answered == 0.0

@@ -87,10 +87,11 @@ CASES = {
         "beat: there are schedules, and none has ticked for 61 s, more than 60 s",
     ),
     "no_worker": Case(
-        {'tasks_ready{role="work"}': 7, 'workers{role="work",state="active"}': 0, 'role_paused{role="work"}': 0,
-         'workers{role="other",state="active"}': 1},
-        {'tasks_ready{role="work"}': 7, 'workers{role="work",state="active"}': 1, 'role_paused{role="work"}': 0,
-         'tasks_ready{role="paused"}': 7, 'workers{role="paused",state="active"}': 0, 'role_paused{role="paused"}': 1},
+        {'tasks_ready{role="work"}': 0, 'tasks_claimed{role="work"}': 7, 'workers{role="work",state="active"}': 0,
+         'role_paused{role="work"}': 0, 'workers{role="other",state="active"}': 1},
+        {'tasks_ready{role="work"}': 7, 'tasks_claimed{role="work"}': 1, 'workers{role="work",state="active"}': 1,
+         'role_paused{role="work"}': 0, 'tasks_ready{role="paused"}': 7, 'tasks_claimed{role="paused"}': 0,
+         'workers{role="paused",state="active"}': 0, 'role_paused{role="paused"}': 1},
         WORK, "work: 7 tasks could start, and no worker takes them",
     ),
     "idle_while_ready": Case(

@@ -61,6 +61,15 @@ SELECT name, '', '', kind, seconds FROM held_back WHERE seconds > :seconds
 ORDER BY seconds DESC LIMIT :most
 """)
 
+# INVARIANT: as Postgres itself decides of each session what a login may see of it.
+UNSEEN = text("""
+SELECT quote_ident(current_user) AS login, bool_or(a.datname = current_database()) AS in_database
+FROM pg_stat_activity a
+WHERE a.pid <> pg_backend_pid() AND a.datname IS NOT NULL AND NOT pg_has_role(a.usesysid, 'USAGE')
+    AND NOT pg_has_role('pg_read_all_stats', 'USAGE')
+HAVING count(*) > 0
+""")
+
 DEAD_ROWS = text("""
 SELECT CAST(relname AS text) AS name, n_live_tup AS live, n_dead_tup AS dead, pg_table_size(relid) AS bytes
 FROM pg_stat_user_tables WHERE schemaname = 'celeriac' AND n_dead_tup > :few AND n_dead_tup > n_live_tup
@@ -78,20 +87,41 @@ WHERE part.relnamespace = CAST('celeriac' AS regnamespace) AND part.relkind = 'r
 GROUP BY 1 ORDER BY sum(pg_total_relation_size(part.oid)) DESC, 1 LIMIT :most
 """)
 
+# Whoever connects has to fit under three limits: the server's, without what is kept for others, its login's and the
+# database's, which bind no superuser. The one that is nearest counts.
 CONNECTIONS = text("""
-WITH of_each AS MATERIALIZED (
-    SELECT coalesce(usename, '') AS login, coalesce(application_name, '') AS name, count(*) AS n,
-        count(*) FILTER (WHERE starts_with(state, 'idle')) AS idle
+WITH backends AS MATERIALIZED (
+    SELECT datid, usesysid, coalesce(usename, '') AS login, coalesce(application_name, '') AS name, state
     FROM pg_stat_activity WHERE backend_type = 'client backend'
         -- others' are not told to a login without pg_read_all_stats
         OR backend_type IS NULL AND datid IS NOT NULL AND usesysid IS NOT NULL
-    GROUP BY 1, 2
+), here AS MATERIALIZED (
+    SELECT oid, datconnlimit AS most FROM pg_database WHERE datname = current_database()
+), limits AS MATERIALIZED (
+    SELECT 'server' AS kind, '' AS of, CAST(NULL AS oid) AS login, CAST(NULL AS oid) AS database,
+        CAST(current_setting('max_connections') AS integer)
+            - CAST(current_setting('superuser_reserved_connections') AS integer)
+            - CAST(coalesce(current_setting('reserved_connections', true), '0') AS integer) AS most
+    UNION ALL
+    SELECT 'login', quote_ident(r.rolname), r.oid, NULL, r.rolconnlimit FROM pg_roles r
+    WHERE r.rolconnlimit >= 0 AND NOT r.rolsuper
+        AND EXISTS (SELECT FROM backends b JOIN here ON b.datid = here.oid WHERE b.usesysid = r.oid)
+    UNION ALL
+    SELECT 'database', quote_ident(current_database()), NULL, here.oid, here.most FROM here WHERE here.most >= 0
+), nearest AS MATERIALIZED (
+    SELECT l.*, (
+        SELECT CAST(count(*) AS integer) FROM backends b
+        WHERE (l.login IS NULL OR b.usesysid = l.login) AND (l.database IS NULL OR b.datid = l.database)) AS used
+    FROM limits l
+), worst AS MATERIALIZED (
+    SELECT kind, of, login, database, used, greatest(most, 1) AS most FROM nearest
+    ORDER BY CAST(used AS double precision) / greatest(most, 1) DESC, kind, of LIMIT 1
 )
-SELECT (SELECT CAST(sum(n) AS integer) FROM of_each) AS used,
-    CAST(current_setting('max_connections') AS integer)
-        - CAST(current_setting('superuser_reserved_connections') AS integer) AS most,
-    login, name, n AS theirs, idle
-FROM of_each ORDER BY n DESC, login, name LIMIT 1
+SELECT w.kind, w.of, w.used, w.most, b.login, b.name, count(*) AS theirs,
+    count(*) FILTER (WHERE starts_with(b.state, 'idle')) AS idle
+FROM worst w JOIN backends b
+    ON (w.login IS NULL OR b.usesysid = w.login) AND (w.database IS NULL OR b.datid = w.database)
+GROUP BY w.kind, w.of, w.used, w.most, b.login, b.name ORDER BY theirs DESC, b.login, b.name LIMIT 1
 """)
 
 # Counted as `celeriac.stale` does: after a restart or a failover every worker has a whole lease to report.
@@ -164,6 +194,18 @@ class Transaction:
 
 
 @dataclass(frozen=True, slots=True)
+class Unseen:
+    """There are sessions of which this login sees neither state nor times. `in_database`: also in this database."""
+
+    login: str
+    in_database: bool
+
+    @property
+    def cure(self) -> str:
+        return f"GRANT pg_read_all_stats TO {self.login};"
+
+
+@dataclass(frozen=True, slots=True)
 class DeadRows:
     """A table that has more dead rows than living ones."""
 
@@ -186,10 +228,14 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Connections:
-    """The connections to all databases; `most` excludes those kept for superusers. `theirs`: how many the login and
-    application with most of them has, of which `idle` are idle.
+    """Connections in use, of those that a limit lets there be: the one of three that is nearest.
+
+    `kind`: server (of all databases; without those kept for superusers and others), login or database, and `of` which,
+    quoted. `theirs`: of the login and application with most of them, of which `idle` are idle.
     """
 
+    kind: str
+    of: str
     used: int
     most: int
     login: str
@@ -200,7 +246,17 @@ class Connections:
     @property
     def sentence(self) -> str:
         who = ", ".join(filter(None, (f"login {self.login}", self.name)))
-        return f"{self.used} of {self.most} connections are in use, {self.theirs} of them by {who} ({self.idle} idle)"
+        whose = "" if self.kind == "server" else f" that the {self.kind} {self.of} may have"
+        by = f"{self.theirs} of them by {who} ({self.idle} idle)"
+        return f"{self.used} of {self.most} connections{whose} are in use, {by}"
+
+    @property
+    def cure(self) -> str:
+        more = {
+            "login": f"ALTER ROLE {self.of} CONNECTION LIMIT {self.most * 2};",
+            "database": f"ALTER DATABASE {self.of} CONNECTION LIMIT {self.most * 2};",
+        }.get(self.kind, "raise max_connections")
+        return f"end those that are idle, put PgBouncer between, run fewer processes, or {more}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +302,12 @@ def old_transactions(connection: Connection, seconds: float) -> list[Transaction
     """Return transactions open for longer than so many seconds: vacuum can remove no row that died since they began."""
     rows = connection.execute(OLD_TRANSACTIONS, {"seconds": seconds, "most": MOST}).mappings()
     return [Transaction(**row) for row in rows]
+
+
+def unseen(connection: Connection) -> Unseen | None:
+    """Return what this login may not see of others' sessions; None where it sees all there are."""
+    row = connection.execute(UNSEEN).mappings().one_or_none()
+    return None if row is None else Unseen(**row)
 
 
 def dead_rows(connection: Connection, few: int) -> list[DeadRows]:

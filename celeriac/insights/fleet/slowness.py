@@ -36,6 +36,23 @@ WHERE a.state = 'active' AND a.pid <> pg_backend_pid() AND a.backend_type IN ('c
 ORDER BY a.query_start LIMIT :most
 """)
 
+#: So many sessions that want a processor or the disk at once are looked into, though none of their statements is long.
+CROWD = 16
+
+# The login and application with most of them, and a statement of theirs. The engine's own are short, and as many as it
+# has processes: while a backlog is worked off they may well keep all processors busy.
+MANY_STATEMENTS = text("""
+WITH active AS MATERIALIZED (
+    SELECT coalesce(a.usename, '') AS login, coalesce(a.application_name, '') AS name, coalesce(a.query, '') AS runs
+    FROM pg_stat_activity a
+    WHERE a.state = 'active' AND a.pid <> pg_backend_pid() AND a.backend_type = 'client backend'
+        AND NOT starts_with(coalesce(a.application_name, ''), 'celeriac')
+        AND coalesce(a.wait_event_type, '') NOT IN ('Lock', 'Client', 'Timeout', 'Activity', 'Extension')
+)
+SELECT login, name, count(*) AS n, (SELECT count(*) FROM active) AS of, min(runs) AS runs
+FROM active GROUP BY login, name HAVING (SELECT count(*) FROM active) >= :crowd ORDER BY n DESC, login, name LIMIT 1
+""")
+
 # The checkpointer has no statement; it either waits for its time or is at work.
 UNDER_WAY = text("""
 SELECT 'a vacuum of ' || CAST(relid AS regclass) || ' is under way (pid ' || pid || ')'
@@ -81,36 +98,60 @@ class LongStatement:
 
 
 @dataclass(frozen=True, slots=True)
+class ManyStatements:
+    """`n` of the sessions that run a statement (`of` in all) are of this login and application; one `runs` this."""
+
+    login: str
+    name: str
+    n: int
+    of: int
+    runs: str
+
+    @property
+    def sentence(self) -> str:
+        who = ", ".join(filter(None, (f"login {self.login}" if self.login else "", self.name)))
+        return f"{self.n:,} of {self.of:,} other sessions that run something are of {who}, one of them: {self.runs}"
+
+    @property
+    def cure(self) -> str:
+        return "let it run fewer at once: a smaller pool, or PgBouncer between"
+
+
+@dataclass(frozen=True, slots=True)
 class Slowness:
     """How slow Postgres is.
 
-    `crowd`: how many times as long as the quickest a piece of work takes, about the number of sessions per processor.
-    `longest`: the long statements, the longest first. `beside`: vacuums and a checkpoint under way.
+    `longest`: what runs for long, the longest first. `beside`: vacuums and a checkpoint that are under way. `many`: who
+    runs most, where many run something.
     """
 
     crowd: float
     longest: Sequence[LongStatement]
     beside: Sequence[str]
+    many: ManyStatements | None = None
 
     @property
     def sentence(self) -> str:
-        more = f"; {len(self.longest) - 1} more run for over {LONG:.0f} s" if len(self.longest) > 1 else ""
+        more = [f"{len(self.longest) - 1} more run for over {LONG:.0f} s"] if len(self.longest) > 1 else []
+        why = [*(one.sentence for one in self.longest[:1]), *more, *([self.many.sentence] if self.many else [])]
         crowd = f"its statements take {self.crowd:.1f} times as long as they need"
-        return "; ".join([f"{crowd}: {self.longest[0].sentence}{more}", *self.beside])
+        return "; ".join([f"{crowd}: {why[0]}", *why[1:], *self.beside])
 
     @property
     def cure(self) -> str:
-        return self.longest[0].cure
+        return self.longest[0].cure if self.longest or self.many is None else self.many.cure
 
 
 def slowness(connection: Connection) -> Slowness | None:
-    """Return how slow Postgres is if statements run for long; None if none does: then nothing is timed."""
+    """Return how slow Postgres is where statements run for long, or many do; None elsewhere: then nothing is timed."""
     rows = connection.execute(LONG_STATEMENTS, {"long": LONG, "most": MOST}).mappings()
     longest = [LongStatement(**row | {"runs": without_constants(row["runs"])}) for row in map(dict, rows)]
-    if not longest:
+    met = connection.execute(MANY_STATEMENTS, {"crowd": CROWD}).mappings().one_or_none()
+    many = None if met is None else ManyStatements(**dict(met) | {"runs": without_constants(met["runs"])})
+    if not longest and many is None:
         return None
     times = [at.timestamp() for at in connection.execute(WORK, {"pieces": SERIES * PIECES}).scalars()]
-    return Slowness(crowd_of(times), longest, connection.execute(UNDER_WAY).scalars().all())
+    return Slowness(crowd_of(times), longest, connection.execute(UNDER_WAY).scalars().all(), many)
 
 
 def crowd_of(times: Sequence[float]) -> float:

@@ -99,9 +99,12 @@ FROM celeriac.roles r CROSS JOIN LATERAL (
 WHERE oldest.due_at IS NOT NULL AND NOT r.paused
 """)
 
+# `is_passed_by`: a beat that should run it has run another one since it was due. Each beat runs those of the API.
 LATE = text("""
-SELECT name, CAST(extract(epoch FROM statement_timestamp() - next_run_at) AS double precision) AS late
-FROM celeriac.scheduled_jobs WHERE enabled AND next_run_at < statement_timestamp()
+SELECT name, CAST(extract(epoch FROM statement_timestamp() - next_run_at) AS double precision) AS late, quarantined,
+    owner, next_run_at < CASE WHEN owner = 'api' THEN max(last_run_at) OVER ()
+        ELSE max(last_run_at) OVER (PARTITION BY owner) END AS is_passed_by
+FROM celeriac.scheduled_jobs WHERE enabled
 """)
 
 # `overlaps`: its last task is not over yet.
@@ -191,8 +194,8 @@ def oldest_ready(connection: Connection, levels: int = LEVELS) -> Sequence[Row[A
 
 
 def late_schedules(connection: Connection) -> Sequence[Row[Any]]:
-    """Return name and lateness (seconds) of each late schedule."""
-    return connection.execute(LATE).all()
+    """Return name and lateness (seconds) of each late schedule, why it cannot run (`quarantined`), and whose it is."""
+    return [row for row in connection.execute(LATE) if row.late > 0]
 
 
 def skipping_schedules(connection: Connection) -> Sequence[Row[Any]]:

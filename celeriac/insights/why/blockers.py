@@ -22,6 +22,16 @@ LONG = 2.0
 #: Most characters shown of its statement.
 LONGEST = 120
 
+#: Tables that callers' enqueues lock, too, and those in which nobody changes a row: whoever holds rows of any other one
+#: of the engine is in its way.
+OF_CALLERS = (
+    "tasks", "ready", "later", "behind", "parked", "intake", "chain_rests", "barriers", "joins", "looks", "group_results",
+    "history", "ended", "task_events", "task_logs", "audit", "ticks",
+)  # fmt: skip
+
+#: With these locks nobody else writes to the table; a CREATE INDEX without CONCURRENTLY takes the first.
+WHOLE = ("ShareLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock")
+
 # No view lists row locks: a blocker is seen only while somebody waits for it. The engine gives up soon and tries again,
 # or skips what is locked. So a transaction also counts if it has been open for long and holds rows of tables that
 # callers' enqueues never lock, or a whole table. Autovacuum gives way by itself. A prepared transaction has no process,
@@ -31,11 +41,11 @@ LONGEST = 120
 BLOCKERS = text("""
 WITH held AS MATERIALIZED (
     SELECT l.virtualtransaction AS holder, l.pid, array_agg(DISTINCT CAST(c.relname AS text)) AS tables,
-        bool_or(l.mode IN ('ShareLock', 'ShareRowExclusiveLock', 'ExclusiveLock', 'AccessExclusiveLock')
-            OR c.relname IN ('tickets', 'account_policies', 'workers', 'roles', 'batchers', 'role_limits', 'ring',
-                'scheduled_jobs', 'beats', 'locks')) AS is_in_the_way,
-        bool_or(l.mode IN ('ExclusiveLock', 'AccessExclusiveLock')) AS holds_tables
+        bool_or(l.mode = ANY (CAST(:whole AS text[]))
+            OR coalesce(p.relname, c.relname) <> ALL (CAST(:of_callers AS text[]))) AS is_in_the_way,
+        bool_or(l.mode = ANY (CAST(:whole AS text[]))) AS holds_tables
     FROM pg_locks l JOIN pg_class c ON c.oid = l.relation
+    LEFT JOIN pg_inherits i ON i.inhrelid = c.oid LEFT JOIN pg_class p ON p.oid = i.inhparent
     WHERE l.locktype = 'relation' AND l.granted AND l.mode NOT IN ('AccessShareLock', 'ShareUpdateExclusiveLock')
         AND l.database = (SELECT oid FROM pg_database WHERE datname = current_database())
         AND c.relnamespace = CAST('celeriac' AS regnamespace) AND c.relkind IN ('r', 'p')
@@ -185,8 +195,10 @@ def quoted(name: str) -> str:
 
 
 def blockers(connection: Connection, *, longer_than: float = LONG, only: Sequence[str] = ()) -> list[Blocker]:
-    """Return the transactions that block the engine, the oldest first, and always those of the holders `only`."""
-    wanted = {"long": longer_than, "only": list(only), "most": MOST}
+    """Return the transactions in the engine's way, the oldest first, and always those of the holders `only`."""
+    wanted = {
+        "long": longer_than, "only": list(only), "most": MOST, "whole": list(WHOLE), "of_callers": list(OF_CALLERS)
+    }  # fmt: skip
     rows = connection.execute(BLOCKERS, wanted).mappings()
     return [Blocker(**dict(row) | {"runs": without_constants(row["runs"])}) for row in rows]
 

@@ -19,11 +19,13 @@ $$;
 
 -- Notes the end of a gap: who writes every few seconds has not been able to since `own`, and nobody else has either, for
 -- `silence` seconds. Call it before the write. A beat that was away alone finds the heartbeats of others.
-CREATE OR REPLACE FUNCTION celeriac.note_gap(own timestamptz, silence double precision) RETURNS void LANGUAGE sql AS $$
+CREATE OR REPLACE FUNCTION celeriac.note_gap(own timestamptz, silence double precision) RETURNS void LANGUAGE sql
+SET jit = off SET enable_seqscan = off AS $$
 INSERT INTO celeriac.repairs (name, at)
 SELECT 'gap', clock_timestamp()
 WHERE greatest(
-    own, (SELECT max(last_tick_at) FROM celeriac.beats), (SELECT max(last_heartbeat_at) FROM celeriac.workers)
+    own, (SELECT max(last_tick_at) FROM celeriac.beats),
+    (SELECT max(last_heartbeat_at) FROM celeriac.workers WHERE status <> 'stopped')
 ) < clock_timestamp() - silence * interval '1 second' AND own IS NOT NULL
 ON CONFLICT (name) DO UPDATE SET at = excluded.at
 $$;

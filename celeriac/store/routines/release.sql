@@ -110,6 +110,21 @@ SELECT j.id, j.role, j.lock_key, j.becomes, j.lock_key IS NOT NULL AND (j.become
 FROM judged j WHERE (SELECT count FROM fallen) IS NOT NULL
 $$;
 
+-- Those of these tickets none of whose tasks' rows somebody has locked. It locks the rows until the transaction ends.
+CREATE OR REPLACE FUNCTION celeriac.unlocked(of_tickets uuid[]) RETURNS SETOF uuid LANGUAGE sql
+SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+WITH covered AS MATERIALIZED (
+    SELECT k.token, i.id FROM celeriac.tickets k, unnest(k.ids) AS i (id) WHERE k.token = ANY (of_tickets)
+), free AS MATERIALIZED (
+    SELECT t.id FROM celeriac.tasks t WHERE t.id = ANY (ARRAY(SELECT c.id FROM covered c)) FOR UPDATE SKIP LOCKED
+)
+SELECT t.token FROM unnest(of_tickets) AS t (token)
+WHERE NOT EXISTS (
+    SELECT FROM covered c JOIN celeriac.tasks locked ON locked.id = c.id
+    WHERE c.token = t.token AND c.id NOT IN (SELECT free.id FROM free))
+$$;
+
 -- The same, and nobody's lock stops it: where a task's row is locked, or whatever else it writes, each ticket is tried by
 -- itself, and those that somebody has locked stay as they are. The timeout is the function's own; after a second it
 -- leaves the rest, as where a whole table is locked.
@@ -125,7 +140,7 @@ BEGIN
     RETURN QUERY SELECT * FROM celeriac.release_at_once(
         of_tickets, only_ids, started, event_kind, reason, by_whom, is_loss);
 EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
-    FOR one IN SELECT DISTINCT t.t FROM unnest(of_tickets) AS t (t) ORDER BY 1 LOOP
+    FOR one IN SELECT DISTINCT t.t FROM celeriac.unlocked(of_tickets) AS t (t) ORDER BY 1 LOOP
         EXIT WHEN clock_timestamp() > began + interval '1 second';
         BEGIN
             RETURN QUERY SELECT * FROM celeriac.release_at_once(
@@ -136,21 +151,41 @@ EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
     END LOOP;
 END $$;
 
--- Tickets whose worker fell silent for so many minutes, or for their role's `stale_after`. The lease counts only time in
--- which it could be renewed: after a restart or a failover every worker has a whole lease to report.
-CREATE OR REPLACE FUNCTION celeriac.stale(batch integer, minutes double precision)
-RETURNS TABLE (token uuid) LANGUAGE sql AS $$
-SELECT k.token FROM celeriac.tickets k LEFT JOIN celeriac.roles r ON r.role = celeriac.role_of(k.role)
-WHERE celeriac.is_stale(k, coalesce(minutes * 60, CAST(r.definition ->> 'stale_after' AS double precision), 600))
-ORDER BY k.heartbeat_at LIMIT batch FOR UPDATE OF k SKIP LOCKED
+-- Tickets whose worker fell silent for so many minutes, or for their role's `stale_after`, the longest silent first, from
+-- a place on. The lease counts only time in which it could be renewed: after a restart or a failover every worker has a
+-- whole lease to report. `is_free`: nobody has locked a task of it. Whoever goes on from the last one passes by what
+-- cannot be freed now.
+CREATE OR REPLACE FUNCTION celeriac.stale_after(
+    batch integer, minutes double precision, after_at timestamptz, after_token uuid
+) RETURNS TABLE (token uuid, heartbeat_at timestamptz, is_free boolean) LANGUAGE sql AS $$
+WITH silent AS MATERIALIZED (
+    SELECT k.token, k.heartbeat_at FROM celeriac.tickets k LEFT JOIN celeriac.roles r ON r.role = celeriac.role_of(k.role)
+    WHERE celeriac.is_stale(k, coalesce(minutes * 60, CAST(r.definition ->> 'stale_after' AS double precision), 600))
+        AND (after_at IS NULL OR (k.heartbeat_at, k.token) > (after_at, after_token))
+    ORDER BY k.heartbeat_at, k.token LIMIT batch FOR UPDATE OF k SKIP LOCKED
+), free AS MATERIALIZED (
+    SELECT u.token FROM celeriac.unlocked(ARRAY(SELECT s.token FROM silent s)) AS u (token)
+)
+SELECT s.token, s.heartbeat_at, s.token IN (SELECT free.token FROM free) FROM silent s
+ORDER BY s.heartbeat_at, s.token
 $$;
 
--- One transaction, as a function can have no more; the windows bound how many rows it may hold.
+-- The first of them, as earlier releases ask for them.
+CREATE OR REPLACE FUNCTION celeriac.stale(batch integer, minutes double precision)
+RETURNS TABLE (token uuid) LANGUAGE sql AS $$
+SELECT s.token FROM celeriac.stale_after(batch, minutes, NULL, NULL) s
+$$;
+
+-- One transaction, as a function can have no more; the windows bound how many rows it may hold. What somebody has locked
+-- it leaves, and where it can free nothing of a batch, as where a whole table is locked, the rest.
 CREATE OR REPLACE FUNCTION celeriac.recover_stale_tasks(minutes double precision DEFAULT 10)
 RETURNS integer LANGUAGE plpgsql AS $$
 DECLARE
     batch CONSTANT integer := 500;
-    silent uuid[];
+    met integer;
+    free uuid[];
+    last_at timestamptz;
+    last_token uuid;
     freed_now integer;
     recovered integer := 0;
 BEGIN
@@ -158,11 +193,13 @@ BEGIN
         RAISE EXCEPTION 'recover_stale_tasks: give minutes above 0, and more than lie between two heartbeats';
     END IF;
     LOOP
-        SELECT array_agg(s.token) INTO silent FROM celeriac.stale(batch, minutes) s;
+        SELECT count(*), array_agg(s.token) FILTER (WHERE s.is_free), max(s.heartbeat_at),
+            (array_agg(s.token ORDER BY s.heartbeat_at DESC, s.token DESC))[1]
+        INTO met, free, last_at, last_token FROM celeriac.stale_after(batch, minutes, last_at, last_token) s;
         SELECT count(*) INTO freed_now FROM celeriac.release(
-            silent, NULL, true, 'rescue', 'its worker fell silent', 'recover_stale_tasks', true);
+            free, NULL, true, 'rescue', 'its worker fell silent', 'recover_stale_tasks', true);
         recovered := recovered + freed_now;
-        EXIT WHEN coalesce(cardinality(silent), 0) < batch;
+        EXIT WHEN met < batch OR (freed_now = 0 AND free IS NOT NULL);
     END LOOP;
     RETURN recovered;
 END $$;

@@ -6,6 +6,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import date
 from types import SimpleNamespace
@@ -17,11 +18,14 @@ from click.testing import Result
 from celeriac import Celeriac
 from celeriac.alerts.judgement import judge
 from celeriac.alerts.rules import RULES
+from celeriac.enqueue.insert import enqueue
 from celeriac.enqueue.rows import Receipt
 from celeriac.insights.fleet import watched
 from celeriac.local import versions
 from celeriac.store.connections import Database
 from celeriac.store.drift import MIGRATE, drift, expected
+from celeriac.store.failures import is_locked
+from celeriac.store.migrate import migrate
 from tests.postgres import stages
 from tests.postgres.commands.results import DONE, PROBLEM, REFUSED, Run, value
 from tests.postgres.commands.workers import work
@@ -119,7 +123,7 @@ def test_the_doctor_tells_of_schedules_that_no_beat_runs(run: Run, rows: Rows) -
     rows("UPDATE celeriac.scheduled_jobs SET next_run_at = now() - interval '1 hour'")
     (late,) = findings(run("doctor", "--json"))["beat"]
     assert not late["ok"]
-    assert re.fullmatch(r"daily: is 36\d\d s late, more than 300 s", late["says"])
+    assert re.fullmatch(r"daily: is 36\d\d s late, more than 300 s, and no beat has run anything since", late["says"])
     rows("UPDATE celeriac.scheduled_jobs SET quarantined = 'there is no role work'")
     (*_, cannot) = findings(run("doctor", "--json"))["beat"]
     assert cannot["says"] == "the schedule daily cannot run: «there is no role work»"
@@ -211,14 +215,29 @@ def test_the_doctor_tells_a_redis_that_evicts(run: Run, app: Celeriac, monkeypat
     assert "✕ redis: Redis: does not answer; what is enqueued waits" in run("doctor").output
 
 
+#: All indexes and constraints, except those of partitions, as they are.
+MADE = """
+SELECT CAST(c.oid AS regclass)::text, pg_get_indexdef(c.oid), indisvalid FROM pg_index i
+JOIN pg_class c ON c.oid = i.indexrelid
+WHERE c.relnamespace = CAST('celeriac' AS regnamespace) AND NOT c.relispartition
+UNION ALL
+SELECT conname, pg_get_constraintdef(k.oid), convalidated FROM pg_constraint k JOIN pg_class c ON c.oid = k.conrelid
+WHERE c.relnamespace = CAST('celeriac' AS regnamespace) AND NOT c.relispartition
+"""
+
+
 @pytest.mark.breaks_invariants
 def test_the_doctor_tells_what_the_schema_lacks_with_what_makes_it(run: Run, rows: Rows, database: Database) -> None:
+    before = {*rows(MADE)}
     for dropped in (
-        "INDEX celeriac.history_ended_badly", "TABLE celeriac.unparking", "FUNCTION celeriac.burst(text) CASCADE",
+        "INDEX celeriac.history_ended_badly", "INDEX celeriac.tasks_one_unfinished", "INDEX celeriac.ready_in_order",
+        "TABLE celeriac.unparking", "FUNCTION celeriac.burst(text) CASCADE",
     ):  # fmt: skip
         rows(f"DROP {dropped}")
     rows("INSERT INTO celeriac.afterwards (revision, statements) VALUES ('celeriac_0009', '{SELECT 1}')")
     rows("ALTER TABLE celeriac.workers DROP COLUMN resources, DROP CONSTRAINT workers_status_known")
+    rows("ALTER TABLE celeriac.task_events DROP CONSTRAINT task_events_pkey")
+    rows("ALTER TABLE celeriac.scheduled_jobs DROP CONSTRAINT scheduled_jobs_name_unique")
     found = {f["says"]: f["cure"] for f in findings(run("doctor", "--json"))["schema"]}
     assert found.pop("what celeriac_0009 has to do afterwards is not done") == "run `celeriac migrate`"
     assert set(found) >= {
@@ -226,12 +245,49 @@ def test_the_doctor_tells_what_the_schema_lacks_with_what_makes_it(run: Run, row
         "the function burst is missing", "the column workers.resources is missing",
         "the constraint workers.workers_status_known is missing",
     }  # fmt: skip
-    for cure in found.values():
-        if not cure.startswith("run "):
-            rows(cure)
+    assert set(found.values()) == {"run `celeriac migrate`"}
     assert run("migrate").exit_code == DONE
     with database.statement() as connection:
         assert drift(connection) == []
+    assert {*rows(MADE)} == before
+
+
+#: What is missing, and whose open transaction the build waits for; nobody waits for the build.
+DROPPED = {
+    "of a table": "DROP INDEX celeriac.tasks_one_unfinished",
+    "of a partitioned table": "DROP INDEX celeriac.ready_in_order",
+    "a key": "ALTER TABLE celeriac.task_events DROP CONSTRAINT task_events_pkey",
+}
+
+
+@pytest.mark.breaks_invariants
+@pytest.mark.parametrize("what", DROPPED)
+def test_what_is_missing_is_built_while_work_goes_on(app: Celeriac, rows: Rows, database: Database, what: str) -> None:
+    rows(DROPPED[what])
+    with ThreadPoolExecutor(1) as aside:
+        with database.transaction() as other:
+            enqueue(other, [new_task()])
+            other.exec_driver_sql("INSERT INTO celeriac.task_events (task, role, kind) VALUES (1, 'work', 'made')")
+            building = aside.submit(migrate, app.database.engine)
+            while not building.done() and not rows(WAITS):
+                pass
+            stages.enqueued(database, new_task())
+            rows("INSERT INTO celeriac.task_events (task, role, kind) VALUES (1, 'work', 'made')")
+        error = building.exception()
+    if what == "of a partitioned table":
+        assert error is not None
+        assert is_locked(error)  # its own statements are brief, and give up
+        migrate(app.database.engine)
+    else:
+        assert error is None
+    with database.statement() as connection:
+        assert drift(connection) == []
+
+
+WAITS = """
+SELECT pid FROM pg_stat_activity
+WHERE datname = current_database() AND wait_event_type = 'Lock' AND query ~ 'INDEX'
+"""
 
 
 def test_all_that_a_migration_makes_is_expected(database: Database) -> None:

@@ -96,8 +96,8 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
             letter.row() for letter in (Letter(b"new", "x"), Letter(b"base 1", "x", "work", args=[1]))
         ],
         "enqueue.outbox.PUT": [{"tasks": "[{}]"}],
-        "enqueue.outbox.TAKE": [{"after": 0}],
-        "enqueue.outbox.ADMITTED": [{"id": 1}],
+        "enqueue.outbox.TAKE": [{"after": 0, "batch": SELECTED}],
+        "enqueue.outbox.ADMITTED": [{"ids": [1, 2]}],
         "enqueue.outbox.DROP": [{"task_ids": ["none"], "parents": [0]}],
         "dispatch.claim.CLAIM": [
             work | {"accounts": accounts, "slots": [share] * len(accounts)},
@@ -157,7 +157,11 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
             work | w | {"token": TOKEN, "most": most, "few": 10**6, "worth": 1.0, "suspect": 2} for most in (1, 16)
         ],
         "settle.release.RELEASE": [released, released | {"only": running[:10]}],
-        "settle.release.STALE": [{"batch": 20, "minutes": None}],
+        "settle.release.STALE": [
+            {"batch": 20, "minutes": None, "after_at": at, "after_token": token}
+            for at, token in ((None, None), ("2026-01-01T00:00:00Z", TOKEN))
+        ],
+        "settle.release.UNLOCKED": [{"tokens": [TOKEN, *silent]}],
         "settle.write.SETTLE": [{"by": "", "tokens": [TOKEN], "outcomes": outcomes} for outcomes in settled.values()],
         "settle.write.COMPLETE": [
             {"ids": some, "token": TOKEN, "results": ["1"] * len(some), "keep": True} for some in (running, [one])

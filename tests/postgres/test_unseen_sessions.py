@@ -1,0 +1,62 @@
+"""What a login may not see of others' sessions is not known, and not called well; the printed statement lets it see."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import make_url
+
+from celeriac import Celeriac, Settings
+from celeriac.alerts.judgement import judge
+from celeriac.doctor.examine import Finding, examine
+from celeriac.store.connections import Database
+from tests.conftest import Servers
+
+LOGIN = f"celeriac_reader_{os.getpid()}"
+
+#: As somebody has who reads the engine's tables, and nothing of the server.
+MADE = f"""
+CREATE ROLE {LOGIN} LOGIN PASSWORD 'secret';
+GRANT USAGE ON SCHEMA celeriac TO {LOGIN};
+GRANT SELECT ON ALL TABLES IN SCHEMA celeriac TO {LOGIN};
+"""
+
+
+@pytest.fixture
+def reader(database: Database, servers: Servers, database_url: str, redis_url: str) -> Iterator[Celeriac]:
+    with database.transaction() as connection:
+        connection.exec_driver_sql(MADE)
+    url = make_url(database_url).set(username=LOGIN, password="secret").render_as_string(hide_password=False)
+    app = Celeriac("reader", settings=Settings(database_url=url, redis_url=redis_url), set_as_current=False)
+    yield app
+    app.publisher.close()
+    app.database.dispose()
+    with database.transaction() as connection:
+        connection.exec_driver_sql(f"DROP OWNED BY {LOGIN}; DROP ROLE {LOGIN}")
+
+
+def found(app: Celeriac) -> dict[str, Finding]:
+    return {one.check: one for one in examine(app) if one.check in ("old transactions", "speed")}
+
+
+def test_what_a_login_may_not_see_of_others_sessions_is_not_called_well(
+    reader: Celeriac, servers: Servers, database: Database
+) -> None:
+    reader.settings = replace(reader.settings, alert_transaction=0.0)
+    with database.transaction() as other:
+        other.exec_driver_sql("CREATE TABLE written (n integer)")
+        cure = f"GRANT pg_read_all_stats TO {LOGIN};"
+        assert {(one.ok, one.cure) for one in found(reader).values()} == {(False, cure)}
+        assert found(reader)["speed"].says == "not known: slow_postgres could not be read"
+        servers.execute(cure)
+        assert found(reader)["speed"].ok
+        assert "is open for" in found(reader)["old transactions"].says
+
+
+def test_an_alert_about_what_could_be_seen_ends_all_the_same(reader: Celeriac) -> None:
+    with reader.database.transaction() as connection:
+        judged = judge(connection, reader)
+    assert {"slow_postgres", "held_snapshot"} <= {*judged.unread} & {*judged.judged}
