@@ -6,6 +6,8 @@ from collections.abc import Mapping
 
 from sqlalchemy import Connection, text
 
+from celeriac.insights.fleet.resources import is_true
+
 #: A pass comes at least once in so long (seconds); for a role that is not prompt, once in two of its periods.
 PATIENCE = 60.0
 
@@ -17,7 +19,7 @@ GOOD_REASONS = (
 
 # A worker that backs off takes nothing new. If beat's pass of a role is switched off, that is taken as intended, also
 # for its further queues.
-LEFT = text("""
+LEFT = text(f"""
 WITH busy AS (
     SELECT worker_id, count(DISTINCT worker_pid) AS slots FROM celeriac.tickets
     WHERE worker_id IS NOT NULL GROUP BY worker_id
@@ -25,7 +27,7 @@ WITH busy AS (
     SELECT w.queues FROM celeriac.workers w LEFT JOIN busy USING (worker_id)
     WHERE w.status = 'active' AND celeriac.is_heard(w.last_heartbeat_at)
         AND w.concurrency > coalesce(busy.slots, 0)
-        AND NOT coalesce(CAST(w.resources ->> 'is_backing_off' AS boolean), false)
+        AND NOT {is_true("is_backing_off", "w.resources")}
 )
 SELECT r.role, ready.n, patience.seconds
 FROM celeriac.roles r
