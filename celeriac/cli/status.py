@@ -120,7 +120,7 @@ def _lines(now: dict[str, Any]) -> Iterator[str]:
 
 
 def _at_work(workers: list[dict[str, Any]]) -> str:
-    """Return the line of workers. A ticket's tasks run one after the other, so a slot is busy with one of them."""
+    """Return the line of workers. A process runs its tasks one by one; slots that share a process run one each."""
     slots = sum(w["concurrency"] for w in workers)
     busy, held = sum(w["busy"] for w in workers), sum(len(w["task_ids"]) for w in workers)
     return f"{len(workers)} workers, {slots} slots, {busy} busy with {held:,} tasks"

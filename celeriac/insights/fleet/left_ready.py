@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from sqlalchemy import Connection, text
 
 from celeriac.insights.fleet.resources import is_true
+from celeriac.insights.fleet.slots import BUSY, HELD
 
 #: A pass comes at least once in so long (seconds); for a role that is not prompt, once in two of its periods.
 PATIENCE = 60.0
@@ -20,13 +21,9 @@ GOOD_REASONS = (
 # A worker that backs off takes nothing new. If beat's pass of a role is switched off, that is taken as intended, also
 # for its further queues.
 LEFT = text(f"""
-WITH busy AS (
-    SELECT worker_id, count(DISTINCT worker_pid) AS slots FROM celeriac.tickets
-    WHERE worker_id IS NOT NULL GROUP BY worker_id
-), idle AS (
-    SELECT w.queues FROM celeriac.workers w LEFT JOIN busy USING (worker_id)
-    WHERE w.status = 'active' AND celeriac.is_heard(w.last_heartbeat_at)
-        AND w.concurrency > coalesce(busy.slots, 0)
+WITH held AS ({HELD}), idle AS (
+    SELECT w.queues FROM celeriac.workers w LEFT JOIN held USING (worker_id)
+    WHERE w.status = 'active' AND celeriac.is_heard(w.last_heartbeat_at) AND w.concurrency > {BUSY}
         AND NOT {is_true("is_backing_off", "w.resources")}
 )
 SELECT r.role, ready.n, patience.seconds
