@@ -78,7 +78,7 @@ METRICS = (
     Metric("tasks_ended_total", f"Tasks that ended, by what they came to{_LATER}", ("role", "outcome")),
     Metric("tasks_retried_total", f"Attempts after which another was to come{_LATER}", ROLE),
     Metric("wait_seconds", f"From when a task was due to when its ticket began{_KEPT}", ROLE, bounds=LONG),
-    Metric("run_seconds", f"From there to its outcome, the mean of those of a ticket{_KEPT}", ROLE, bounds=LONG),
+    Metric("run_seconds", f"From there to its outcome, the mean of what ran one by one{_KEPT}", ROLE, bounds=LONG),
     Metric("passes_total", "Passes that claimed anything", ROLE),
     Metric("counts_behind_seconds", "Since the minute up to which these are counted; two minutes are usual"),
     Metric(

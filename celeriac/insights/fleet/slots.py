@@ -8,6 +8,9 @@ from celeriac.insights.fleet.resources import is_true
 #: it.
 SHARES_PROCESS = is_true("shares_process", "w.resources")
 
+#: The workers of that kind, also those that are gone by now.
+SHARING = f"SELECT worker_id FROM celeriac.workers w WHERE {SHARES_PROCESS}"
+
 #: What each worker holds.
 HELD = """
 SELECT worker_id, count(DISTINCT worker_pid) AS processes, sum(cardinality(ids)) AS tasks
