@@ -27,6 +27,13 @@ from celeriac.store.states import GONE
 #: A schedule that is this late (seconds) is shown: beat polls once a second.
 LATE = 5.0
 
+#: How Redis is, by the words of `/readyz`.
+REDIS = {
+    "answers": "answers",
+    "away": "does not answer: work goes on more slowly, as workers look for it in SQL",
+    "none": "none (REDIS_URL=none): workers look in SQL",
+}
+
 _COLUMNS = (
     "role", "ready", "later", "behind", "parked", "members", "claimed", "running", "stale", "window", "newcomer",
     "oldest", "paused",
@@ -62,13 +69,13 @@ def _look(app: Celeriac) -> None:
 
 
 def overview(app: Celeriac) -> dict[str, Any]:
-    """Read everything once, a statement each; `redis`: whether it answers. First what is wrong: where somebody has
+    """Read everything once, a statement each; `redis`: a key of `REDIS`. First what is wrong: where somebody has
     locked what the rest reads, or the schema is not this code's, that is all there is, and `hidden` says why.
     """
     try:
-        redis = app.publisher.answers()
+        redis = ("answers" if app.publisher.answers() else "away") if app.settings.has_redis else "none"
     except ConfigurationError:
-        redis = False
+        redis = "away"
     with app.database.reading() as connection:
         connection.exec_driver_sql("SELECT 'celeriac.tasks'::regclass")  # there is nothing to say of an empty database
         judged = judge(connection, app)
@@ -108,7 +115,7 @@ def _lines(now: dict[str, Any]) -> Iterator[str]:
     yield _at_work(now["workers"])
     if oldest := max((role for role in now["roles"] if role.oldest_ready_seconds), key=_oldest, default=None):
         yield f"oldest    due for {output.age(oldest.oldest_ready_seconds)}, of {oldest.role}"
-    yield "redis     answers" if now["redis"] else "redis     does not answer: nothing starts"
+    yield f"redis     {REDIS[now['redis']]}"
     for beat in now["beats"][:2]:
         yield f"beat      {beat['beat_id']} ticked {output.age(max(0.0, beat['age']))} ago"
     if not now["beats"]:

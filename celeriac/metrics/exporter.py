@@ -65,9 +65,12 @@ class Exporter:
         samples.put("scrape_ok", unread is not None and not any(unread.values()))
         samples.values |= schema.values
         if self.app.settings.has_redis:
-            samples.put("redis_up", self.app.publisher.answers())
-            samples.put("redis_answer_seconds", self.app.publisher.lag())
-            samples.put("redis_memory_ratio", self.app.publisher.memory_used())
+            questions = self.app.publisher.questions
+            samples.put("redis_up", questions.answers())
+            took = questions.answer_time()
+            samples.put("redis_answer_seconds", took.seconds)
+            samples.put("redis_round_trip_seconds", took.least)
+            samples.put("redis_memory_ratio", questions.memory_used())
         samples.put("build_info", 1, __version__)
         samples.put("scrape_duration_seconds", time.monotonic() - began)
         return samples
