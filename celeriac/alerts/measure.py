@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Row, RowMapping
 
-from celeriac.alerts.rules import Measured, Rule, evaluate, measure_of
-from celeriac.dispatch.publish import SLOW_ANSWER, SlowCommand
+from celeriac.alerts.rules import FULL, Measured, Rule, evaluate, measure_of
+from celeriac.dispatch.asking import SLOW_ANSWER, AnswerTime, SlowCommand
 from celeriac.insights.failures.burning import burning
 from celeriac.insights.failures.failing_accounts import failing_accounts
 from celeriac.insights.fairness import floods, rounds
@@ -249,21 +249,32 @@ def _stuck(one: Lock) -> Measured:
 
 
 def _redis(app: Celeriac, _: Connection) -> Iterable[Measured]:
-    """Measure whether Redis answers this process; other processes may reach it."""
-    is_away = not app.publisher.answers()
-    yield Measured("redis_silent", "Redis", float(is_away))
-    if app.settings.has_redis and not is_away:
-        yield Measured("redis_memory", "Redis", app.publisher.memory_used())
-        lag = app.publisher.lag()
-        yield _redis_lag(lag, app.publisher.slowest() if lag > SLOW_ANSWER else None)
+    """Measure whether Redis answers this process; other processes may reach it. A full one refuses for that reason."""
+    if not app.settings.has_redis:
+        return [Measured("redis_silent", "Redis", 0.0)]
+    if not app.publisher.answers():
+        return [Measured("redis_silent", "Redis", 1.0)]
+    questions = app.publisher.questions
+    used, took = questions.memory_used(), questions.answer_time()
+    refused = _redis_refusal("" if used > FULL else app.publisher.refusal())
+    slowest = questions.slowest() if took.seconds > took.bound else None
+    return [refused, Measured("redis_memory", "Redis", used), _redis_lag(took, slowest)]
 
 
-def _redis_lag(seconds: float, slowest: SlowCommand | None) -> Measured:
-    if slowest is None or slowest.seconds < SLOW_ANSWER / 2:  # a command that took no time is not the cause
-        return Measured("redis_lag", "Redis", seconds)
+def _redis_refusal(refusal: str) -> Measured:
+    sentence = f"answers, and refuses wake-ups: {refusal}; work goes on more slowly, as workers look for it in SQL"
+    cure = "mend what it says: REDIS_URL names a replica, or an ACL allows too little"
+    return Measured("redis_silent", "Redis", float(bool(refusal)), None, sentence, cure)
+
+
+def _redis_lag(took: AnswerTime, slowest: SlowCommand | None) -> Measured:
+    seconds = took.seconds
+    if slowest is None or slowest.seconds < SLOW_ANSWER / 2:  # whoever took no time is not the cause
+        way = f"an answer takes {seconds:.1f} s; the way there and back takes {took.least:.1f} s"
+        return Measured("redis_lag", "Redis", seconds, took.bound, way)
     busy = f"; {slowest.name} of client {slowest.client} kept it busy for {slowest.seconds:.1f} s within the minute"
     cure = f"end that client: `CLIENT KILL ADDR {slowest.client}`, and what it asks for; `SLOWLOG GET` has the others"
-    return Measured("redis_lag", "Redis", seconds, None, f"an answer takes {seconds:.1f} s{busy}", cure)
+    return Measured("redis_lag", "Redis", seconds, took.bound, f"an answer takes {seconds:.1f} s{busy}", cure)
 
 
 def _trouble(_: Celeriac, connection: Connection) -> Iterable[Measured]:

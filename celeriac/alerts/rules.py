@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
-from celeriac.dispatch.publish import SLOW_ANSWER
+from celeriac.dispatch.asking import SLOW_ANSWER, TOO_SLOW
 from celeriac.settings import Settings
 from celeriac.store.shell import argument, word
 
@@ -44,6 +44,9 @@ class Rule:
     def limit(self, settings: Settings) -> float:
         return float(getattr(settings, self.threshold) if isinstance(self.threshold, str) else self.threshold)
 
+
+#: The share of its `maxmemory` above which Redis is full.
+FULL = 0.95
 
 RULES = (
     Rule(
@@ -180,18 +183,21 @@ RULES = (
     ),
     Rule(
         name="redis_away", of="Redis", measure="redis_silent", threshold=0, severity="page", lasts=60,
-        says="does not answer; what is enqueued waits",
+        says="does not answer; work goes on more slowly, as workers look for it in SQL",
         cure="start it, or mend REDIS_URL",
         promql="max(celeriac_redis_up) == 0",
     ),
     Rule(
         name="slow_redis", of="Redis", measure="redis_lag", threshold=SLOW_ANSWER, severity="page", lasts=30,
-        says="an answer takes {value:.1f} s, more than {threshold:g} s",
+        says="an answer takes {value:.1f} s, over {threshold:.1f} s longer than the way there and back",
         cure="its `SLOWLOG GET` names the commands that keep it busy; end who sends them",
-        promql="max(celeriac_redis_answer_seconds) > $threshold",
+        promql=(
+            "max((celeriac_redis_answer_seconds > celeriac_redis_round_trip_seconds + $threshold)"
+            f" or celeriac_redis_answer_seconds > {TOO_SLOW:g})"
+        ),
     ),
     Rule(
-        name="redis_full", of="Redis", measure="redis_memory", threshold=0.95, severity="page", lasts=60,
+        name="redis_full", of="Redis", measure="redis_memory", threshold=FULL, severity="page", lasts=60,
         says="has {value:.1%} of its `maxmemory` in use, more than {threshold:.1%}: it takes no more tickets",
         cure="give it more (`CONFIG SET maxmemory`), or remove what is not of the engine",
         promql="max(celeriac_redis_memory_ratio) > $threshold",

@@ -181,4 +181,4 @@ def _redis(app: Celeriac) -> Iterator[str]:
         yield str(error)
         return
     if not app.publisher.answers():
-        yield "Redis does not answer: check REDIS_URL; enqueuing works without it, but nothing starts"
+        yield "Redis does not answer: check REDIS_URL; work goes on without it, but starts later"

@@ -26,6 +26,13 @@ from celeriac.store.states import GONE
 #: A schedule that is this late (seconds) is shown: beat polls once a second.
 LATE = 5.0
 
+#: How Redis is, by the words of `/readyz`.
+REDIS = {
+    "answers": "answers",
+    "away": "does not answer: work goes on more slowly, as workers look for it in SQL",
+    "none": "none (REDIS_URL=none): workers look in SQL",
+}
+
 _COLUMNS = (
     "role", "ready", "later", "behind", "parked", "members", "claimed", "running", "stale", "window", "newcomer",
     "oldest", "paused",
@@ -61,14 +68,14 @@ def _look(app: Celeriac) -> None:
 
 
 def overview(app: Celeriac) -> dict[str, Any]:
-    """Read everything once, a statement each; `redis`: whether it answers. What is wrong comes first: if somebody has
+    """Read everything once, a statement each; `redis`: a key of `REDIS`. What is wrong comes first: if somebody has
     locked the tables of the other figures, or the schema is not this code's, there is nothing else, and `hidden` says
     why.
     """
     try:
-        redis = app.publisher.answers()
+        redis = ("answers" if app.publisher.answers() else "away") if app.settings.has_redis else "none"
     except ConfigurationError:
-        redis = False
+        redis = "away"
     with app.database.reading() as connection:
         connection.exec_driver_sql("SELECT 'celeriac.tasks'::regclass")  # an empty database has nothing to show
         judged = judge(connection, app)
@@ -108,7 +115,7 @@ def _lines(now: dict[str, Any]) -> Iterator[str]:
     yield _at_work(now["workers"])
     if oldest := max((role for role in now["roles"] if role.oldest_ready_seconds), key=_oldest, default=None):
         yield f"oldest    due for {output.age(oldest.oldest_ready_seconds)}, of {oldest.role}"
-    yield "redis     answers" if now["redis"] else "redis     does not answer: nothing starts"
+    yield f"redis     {REDIS[now['redis']]}"
     for beat in now["beats"][:2]:
         yield f"beat      {beat['beat_id']} ticked {output.age(max(0.0, beat['age']))} ago"
     if not now["beats"]:
@@ -120,7 +127,7 @@ def _lines(now: dict[str, Any]) -> Iterator[str]:
 
 
 def _at_work(workers: list[dict[str, Any]]) -> str:
-    """Return the line of workers. A ticket's tasks run one after the other, so a slot is busy with one of them."""
+    """Return the line of workers. A process runs its tasks one by one; slots that share a process run one each."""
     slots = sum(w["concurrency"] for w in workers)
     busy, held = sum(w["busy"] for w in workers), sum(len(w["task_ids"]) for w in workers)
     return f"{len(workers)} workers, {slots} slots, {busy} busy with {held:,} tasks"

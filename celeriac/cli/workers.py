@@ -11,6 +11,7 @@ from celeriac import insights
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp
 from celeriac.insights import Count, Sample
+from celeriac.insights.fleet.resources import percent
 from celeriac.operate.workers import decommission as ask_to_end
 from celeriac.operate.workers import resume as let_go_on
 from celeriac.store.states import GONE
@@ -58,7 +59,7 @@ def _at_least(n: Count) -> str:
 
 def _percent(figure: Any) -> str | None:
     """Format a percentage; a worker in another language may report anything."""
-    return f"{figure:.0f}%" if isinstance(figure, int | float) else None
+    return None if (share := percent(figure)) is None else f"{share:.0f}%"
 
 
 @click.command(cls=Command)

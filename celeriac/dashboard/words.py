@@ -11,6 +11,7 @@ from typing import Any
 
 from celeriac.insights import ARGUMENT, Count
 from celeriac.insights.failures.marks import Mark
+from celeriac.insights.fleet.resources import percent as percent
 from celeriac.store.states import ALL, CRAWLS, GONE, NO_TICK, QUEUES
 
 #: A state is shown by glyph, word and colour, never by one of them alone.

@@ -12,19 +12,19 @@ import os
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Protocol, TypeVar
 from uuid import uuid4
 
-from kombu.exceptions import KombuError
 from kombu.messaging import Producer
 from kombu.serialization import dumps
 from redis.exceptions import ResponseError
 
 from celeriac.counters import COUNTERS
 from celeriac.dispatch.app import DispatchApp
+from celeriac.dispatch.asking import FAILURES, RedisQuestions, in_brief
 from celeriac.dispatch.keys import ticket_key
 from celeriac.dispatch.window import SUSPECT
 from celeriac.roles.rules import TICKET
@@ -51,12 +51,6 @@ MAX_ROWS = 500
 
 #: Entries of a queue that are read at once.
 PAGE = 1000
-
-#: An answer that takes longer (seconds) is slow.
-SLOW_ANSWER = 0.1
-
-#: How many answers are timed, and how many entries of Redis' log of slow commands are read.
-PINGS, SLOW_COMMANDS = 3, 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,20 +97,12 @@ def split(taken: Sequence[Lost], size: int) -> list[list[Lost]]:
     return shared + [[task] for task in taken if task.losses >= SUSPECT]
 
 
-@dataclass(frozen=True, slots=True)
-class SlowCommand:
-    """A command that kept Redis busy for so many seconds; `client`: the address that sent it."""
-
-    name: str
-    seconds: float
-    client: str
-
-
 class Publisher:
     """Publishes wake-ups and tickets on a connection of its own that gives up quickly.
 
     An error of Redis is never raised. Thread-safe; after a fork it connects anew. After a failure it leaves Redis alone
-    for `BREAK` seconds, and for ever if there is none (`has_redis`).
+    for `BREAK` seconds, and for ever if there is none (`has_redis`). `questions`: how Redis is, whatever became of the
+    last publish.
     """
 
     #: Whether a process may start ready tasks that it finds without a pass's ticket.
@@ -125,6 +111,7 @@ class Publisher:
     def __init__(self, app: DispatchApp, *, has_redis: bool = True) -> None:
         self.app = app
         self.has_redis = has_redis
+        self.questions = RedisQuestions(app.connection_for_write)
         self._remake_lock()
         after_fork(self._remake_lock)
         self._producer: Producer | None = None
@@ -146,6 +133,7 @@ class Publisher:
             if self._producer is not None and self._pid == os.getpid():
                 self._producer.connection.close()
             self._producer = None
+        self.questions.close()
 
     def kick(self, role: str, queue: str, lone: int | None = None) -> bool:
         """Send a wake-up of the role, unless one is waiting already. `lone`: the id of its only task, if nothing else
@@ -169,59 +157,23 @@ class Publisher:
         return self._attempt(lambda producer: producer.channel._put_fanout(exchange, message, routing_key))
 
     def ask(self, question: Callable[[Any], Any]) -> Any:
-        """Call `question` with a client of Redis and return its result; None if Redis does not answer."""
+        """Call `question` with a client of Redis and return its result; None if Redis refuses or does not answer."""
         answers: list[Any] = []
-        self._attempt(lambda producer: answers.append(question(_client(producer))))
+
+        def put(producer: Producer) -> None:
+            with suppress(ResponseError):
+                answers.append(question(_client(producer)))
+
+        self._attempt(put)
         return answers[0] if answers else None
 
     def answers(self) -> bool:
-        """Return whether Redis answers, or there is none."""
-        return not self.has_redis or self._attempt(lambda producer: _client(producer).ping())
+        """Return whether Redis does, if only with an error, or there is none that could."""
+        return not self.has_redis or self.questions.answers()
 
-    def memory_used(self) -> float:
-        """Return the share of Redis' `maxmemory` in use; 0 if there is no bound, keys are evicted, or it is unknown."""
-
-        def share(client: Any) -> float:
-            try:
-                memory = client.info("memory")
-            except ResponseError:
-                return 0.0
-            most = int(memory.get("maxmemory", 0))
-            is_bound = most and memory.get("maxmemory_policy", "noeviction") == "noeviction"
-            return int(memory["used_memory"]) / most if is_bound else 0.0
-
-        return self.ask(share) or 0.0
-
-    def lag(self) -> float:
-        """Return the mean seconds of `PINGS` answers; 0 if there are none."""
-
-        def asked(client: Any) -> float:
-            began = time.monotonic()
-            for _ in range(PINGS):
-                client.ping()
-            return (time.monotonic() - began) / PINGS
-
-        return self.ask(asked) or 0.0 if self.has_redis else 0.0
-
-    def slowest(self) -> SlowCommand | None:
-        """Return the slowest command of the last minute in Redis' own log; None if there is none, or the log does not
-        exist or may not be read.
-        """
-
-        def longest(client: Any) -> SlowCommand | None:
-            try:
-                logged, now = client.slowlog_get(SLOW_COMMANDS), client.time()[0]
-            except ResponseError:
-                return None
-            recent = [one for one in logged if one["start_time"] >= now - 60]
-            slow = max(recent, key=lambda one: one["duration"], default=None)
-            return slow and SlowCommand(
-                bytes(slow["command"]).partition(b" ")[0].decode("ascii", "replace"),
-                slow["duration"] / 1e6, bytes(slow.get("client_address") or b"").decode("ascii", "replace"),
-            )  # fmt: skip
-
-        slow: SlowCommand | None = self.ask(longest)
-        return slow
+    def refusal(self) -> str:
+        """Return the error with which Redis refuses wake-ups; empty if it takes them, does not answer or is none."""
+        return self.questions.refusal(_kick_key("")) if self.has_redis else ""
 
     def queued(self, queue: str, wanted: Collection[str]) -> set[str] | None:
         """Return those of these tokens that are in the queue as tickets, or None if Redis does not answer.
@@ -232,8 +184,8 @@ class Publisher:
         if not self.has_redis:
             return tokens
         for start in count(step=PAGE):
-            page: list[bytes] = []
-            if not self._attempt(lambda producer: page.extend(_page(producer, queue, start))):  # noqa: B023
+            page = self.questions.ask(lambda channel: _page(channel, queue, start)).value  # noqa: B023
+            if page is None:
                 return None
             tokens |= tokens_in(page) & set(wanted)
             if len(page) < PAGE or len(tokens) == len(wanted):
@@ -286,7 +238,7 @@ class Publisher:
             try:
                 with self._connected() as producer:
                     act(producer)
-            except redis_failures() as error:
+            except FAILURES as error:
                 self._closed_until = time.monotonic() + BREAK
                 self._producer = None
                 # The error of a batch says only that it failed; its cause has Redis' own error.
@@ -313,17 +265,6 @@ def _kick_key(role: str) -> str:
     return f"celeriac:kick:{role}"
 
 
-def redis_failures() -> tuple[type[Exception], ...]:
-    from redis.exceptions import RedisError
-
-    return (KombuError, RedisError, OSError)
-
-
-def in_brief(error: BaseException) -> str:
-    """Return the error's text, without the list of every Sentinel that redis-py tried."""
-    return str(error).partition(" : <redis.")[0]
-
-
 def tokens_in(messages: Sequence[bytes]) -> set[str]:
     """Return the tokens in raw queue entries; an entry that is no ticket has none."""
     tokens: set[str] = set()
@@ -336,17 +277,17 @@ def tokens_in(messages: Sequence[bytes]) -> set[str]:
     return tokens
 
 
-def _page(producer: Producer, queue: str, start: int) -> Sequence[bytes]:
-    """Return a page, counted from the end where entries are taken: new entries come at the other end and do not shift
-    it.
+def _page(channel: Any, queue: str, start: int) -> Sequence[bytes]:
+    """Return a page, counted from the end where entries are taken, so that new ones, at the other end,
+    shift nothing.
     """
     # kombu's client does not add the application's prefix to the key of this command.
-    key = producer.channel.global_keyprefix + ticket_key(queue)
-    return list(_client(producer).lrange(key, -start - PAGE, -start - 1))
+    key = channel.global_keyprefix + ticket_key(queue)
+    return list(channel.client.lrange(key, -start - PAGE, -start - 1))
 
 
 class Probe:
-    """A `celeriac.insights.Broker`, on the publisher's connection and breaker: a dead Redis is tried every few seconds.
+    """A `celeriac.insights.Broker`, past the publisher's breaker.
 
     `republish_after` (seconds): a ticket that lies in no queue for so long counts as lost.
     """
@@ -372,6 +313,6 @@ class Probe:
         return None if tokens is None else token in tokens
 
     def length(self, queue: str) -> int | None:
-        """Return how many tickets and wake-ups are in the queue; None if Redis does not answer."""
-        length: int | None = self._publisher.ask(lambda client: client.llen(ticket_key(queue)))
+        """How many tickets and kicks lie there; None if Redis does not say."""
+        length: int | None = self._publisher.questions.ask(lambda channel: channel.client.llen(ticket_key(queue))).value
         return length

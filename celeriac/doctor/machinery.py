@@ -100,9 +100,12 @@ def redis(app: Celeriac) -> Seen:
     _ = app.redis_url
     if not app.settings.has_redis:
         return Seen("there is none (REDIS_URL=none): workers look in SQL")
-    memory = app.publisher.ask(lambda client: client.info("memory"))
+    if not app.publisher.answers():
+        slowly = "does not answer: work goes on more slowly, as workers look for it in SQL"
+        return Seen("", [Trouble(slowly, "start it, or mend REDIS_URL")])
+    memory = app.publisher.questions.memory()
     if memory is None:
-        return Seen("", [Trouble("does not answer: nothing starts", "start it, or mend REDIS_URL")])
+        return Seen("answers; its policy may not be read")
     policy = str(memory.get("maxmemory_policy", "noeviction"))
     sentence = f"answers; maxmemory-policy is {policy}"
     cure = "CONFIG SET maxmemory-policy noeviction, and in its configuration; share it with no cache"

@@ -12,12 +12,13 @@ from prometheus_client.core import Metric as Family
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
+from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from celeriac.alerts.review import rules_there_are
 from celeriac.insights.history.histogram import cumulative
 from celeriac.metrics.catalogue import BY_NAME, PREFIX
-from celeriac.metrics.read import ByRole, Samples, compared, read
+from celeriac.metrics.read import ByRole, Samples, Scrape, compared, read
 from celeriac.store.migrate import standing_of
 from celeriac.version import __version__
 
@@ -60,12 +61,16 @@ class Exporter:
             samples = self._ask(schema)
         except SQLAlchemyError as error:
             logger.warning("Figures could not be read: %s", str(getattr(error, "orig", error)).partition("\n")[0])
-        samples.put("scrape_ok", bool(samples.values))
+        unread = samples.values.get("group_unread")
+        samples.put("scrape_ok", unread is not None and not any(unread.values()))
         samples.values |= schema.values
         if self.app.settings.has_redis:
-            samples.put("redis_up", self.app.publisher.answers())
-            samples.put("redis_answer_seconds", self.app.publisher.lag())
-            samples.put("redis_memory_ratio", self.app.publisher.memory_used())
+            questions = self.app.publisher.questions
+            samples.put("redis_up", questions.answers())
+            took = questions.answer_time()
+            samples.put("redis_answer_seconds", took.seconds)
+            samples.put("redis_round_trip_seconds", took.least)
+            samples.put("redis_memory_ratio", questions.memory_used())
         samples.put("build_info", 1, __version__)
         samples.put("scrape_duration_seconds", time.monotonic() - began)
         return samples
@@ -79,10 +84,14 @@ class Exporter:
             standing = standing_of(connection, self.app.migrations)
             schema.put("schema_behind", len(standing.lacks))
             schema.put("schema_ahead", bool(standing.newer))
-            if time.monotonic() >= self._compared_until:
-                self._compared = compared(connection)
-                self._compared_until = time.monotonic() + COMPARED_HOLDS
-            return read(connection, self._rules, self.app.settings.alert_wait, self._compared)
+            return read(Scrape(connection, self._rules, self.app.settings.alert_wait, lambda: self._lately(connection)))
+
+    def _lately(self, connection: Connection) -> ByRole:
+        """Return what was compared with the past, anew only once in a while."""
+        if time.monotonic() >= self._compared_until:
+            self._compared = compared(connection)
+            self._compared_until = time.monotonic() + COMPARED_HOLDS
+        return self._compared
 
 
 def as_text(samples: Samples) -> bytes:

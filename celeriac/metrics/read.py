@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import logging
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from sqlalchemy import Connection
+from sqlalchemy.exc import SQLAlchemyError
 
 from celeriac.insights.failures.burning import burning
 from celeriac.insights.failures.failing_accounts import failing_accounts
@@ -19,6 +22,12 @@ from celeriac.insights.tasks import counting
 from celeriac.insights.why.blockers import in_the_way
 from celeriac.metrics.catalogue import BY_NAME, COUNTED, OUTCOMES, STATES, TABLES
 from celeriac.store.role_names import is_built_in
+
+logger = logging.getLogger(__name__)
+
+#: How long (seconds) after the first group another may begin to be read: a locked table costs each that reads it the
+#: statement's whole time limit.
+BUDGET = 5.0
 
 #: Bounds: a role's last tasks that are read for outcomes, its accounts, pairs of account and priority read for the
 #: longest wait, and tasks in the outbox.
@@ -55,6 +64,13 @@ class Samples:
         assert len(labels) == len(metric.labels), name
         self.histograms.setdefault(name, {})[labels] = (counts or [0] * (len(metric.bounds) + 1), seconds or 0.0)
 
+    def add(self, others: Samples) -> None:
+        """Put these samples beside those there are."""
+        for name, values in others.values.items():
+            self.values.setdefault(name, {}).update(values)
+        for name, counts in others.histograms.items():
+            self.histograms.setdefault(name, {}).update(counts)
+
     def zeros(self, name: str, labels: Iterable[str], *before: str) -> None:
         """Put 0 for each set of labels without a value yet."""
         for label in labels:
@@ -75,41 +91,79 @@ def compared(connection: Connection) -> ByRole:
     }
 
 
-def read(connection: Connection, rules: Iterable[str], wait: float, beside: ByRole) -> Samples:
-    """Read all figures. `rules`: names of those that may fire. `wait`: the objective (seconds) of roles without their
-    own. `beside`: the latest result of `compared`. Call it in a read transaction planned by look-ups.
+@dataclass(slots=True)
+class Scrape:
+    """What a scrape reads with, in a transaction.
+
+    `rules`: names of those that may fire. `wait`: the objective (seconds) of roles without their own. `beside`: returns
+    what was `compared`, lately. `roles`: the exported ones, None before they are known.
     """
-    samples = Samples()
-    roles = _rooms(connection, samples)
-    _served(connection, samples, roles, wait)
-    _ended(connection, samples, roles, beside)
-    _in_all(connection, samples, roles)
-    _schedules(connection, samples)
-    _whole(connection, samples, wait)
-    firing = figures.firing_by_rule(connection)
-    for name in rules:
-        samples.put("alerts_firing", firing.get(name, 0), name)
+
+    connection: Connection
+    rules: Iterable[str]
+    wait: float
+    beside: Callable[[], ByRole]
+    roles: set[str] | None = None
+
+    def by_role(self, samples: Samples, values: Mapping[str, Mapping[str, float]]) -> None:
+        for name, of in values.items():
+            for role in self.roles or ():
+                samples.put(name, of.get(role, 0), role)
+
+
+def read(scrape: Scrape) -> Samples:
+    """Read all figures, each group by itself: one that cannot be read is named, and hides no other.
+
+    In a transaction that reads, by look-ups. Raises SQLAlchemyError if the connection is lost.
+    """
+    samples, until = Samples(), time.monotonic() + BUDGET
+    for group in READERS:
+        is_too_late = time.monotonic() > until
+        part = None if is_too_late or _lacks_roles(scrape, group) else _read(scrape, group)
+        samples.put("group_unread", part is None, group)
+        samples.add(part or Samples())
     return samples
 
 
-def _rooms(connection: Connection, samples: Samples) -> set[str]:
-    """Put each role's counts; return the exported roles: registered ones, built-in ones only if they have work."""
-    rows = counting.backlogs(connection, COUNTED + 1)
+def _lacks_roles(scrape: Scrape, group: str) -> bool:
+    return scrape.roles is None and group in OF_ROLES
+
+
+def _read(scrape: Scrape, group: str) -> Samples | None:
+    """Return a group's samples; None, after a log line, if it cannot be read."""
+    samples, connection = Samples(), scrape.connection
+    connection.exec_driver_sql("SAVEPOINT group_of_figures")
+    try:
+        READERS[group](scrape, samples)
+    except SQLAlchemyError as error:
+        if connection.invalidated:
+            raise
+        connection.exec_driver_sql("ROLLBACK TO SAVEPOINT group_of_figures")
+        why = str(getattr(error, "orig", error)).partition("\n")[0]
+        logger.warning("Figures could not be read, those of %s: %s", group, why)
+        return None
+    connection.exec_driver_sql("RELEASE SAVEPOINT group_of_figures")
+    return samples
+
+
+def _rooms(scrape: Scrape, samples: Samples) -> None:
+    """Put each role's counts. The exported roles: registered ones, built-in ones only if they have work."""
+    rows = counting.backlogs(scrape.connection, COUNTED + 1)
     roles = {row["role"]: row for row in rows if not is_built_in(row["role"]) or any(map(row.get, PLACES.values()))}
     for role, row in roles.items():
         for place, counted in PLACES.items():
             samples.put(f"tasks_{place}", row[counted], role)
         samples.put("slots_free", max(0, row["window"] - row["claimed"] - row["running"]), role)
     waiting = {role: sum(row[PLACES[place]] for place in WAIT) for role, row in roles.items()}
-    flooded = {one.role for one in floods.floods(connection, [role for role, n in waiting.items() if n])}
+    flooded = {one.role for one in floods.floods(scrape.connection, [role for role, n in waiting.items() if n])}
     for role, n in waiting.items():
         samples.put("tasks_of_a_flood", n if role in flooded else 0, role)
-    return set(roles)
+    scrape.roles = set(roles)
 
 
-def _served(connection: Connection, samples: Samples, roles: set[str], wait: float) -> None:
-    for row in figures.served(connection, wait):
-        if (role := row["role"]) in roles:
+def _served(scrape: Scrape, samples: Samples) -> None:
+    for row in figures.served(scrape.connection, scrape.wait):
+        if (role := row["role"]) in (scrape.roles or ()):
             samples.put("wait_objective_seconds", row["objective"], role)
             samples.put("window", row["window"], role)
             samples.put("role_paused", row["paused"], role)
@@ -121,30 +175,43 @@ def _served(connection: Connection, samples: Samples, roles: set[str], wait: flo
                 samples.put("workers", row[state], role, state)
 
 
-def _ended(connection: Connection, samples: Samples, roles: set[str], beside: ByRole) -> None:
-    for row in figures.recent(connection, RECENT_TASKS):
+def _ended(scrape: Scrape, samples: Samples) -> None:
+    roles = scrape.roles or set()
+    for row in figures.recent(scrape.connection, RECENT_TASKS):
         for outcome in OUTCOMES if row["role"] in roles else ():
             samples.put("recent_tasks", row[outcome], row["role"], outcome)
-    trouble = watched.trouble(connection)
+    failing = {one.role: one.tasks for one in burning(scrape.connection)}
+    scrape.by_role(samples, {"tasks_failing_now": failing})
+
+
+def _trouble(scrape: Scrape, samples: Samples) -> None:
+    trouble = watched.trouble(scrape.connection)
+    lost, late = {row.role: row.lost for row in trouble}, {row.role: row.late for row in trouble}
+    scrape.by_role(samples, {"tickets_lost": lost, "late_finishes": late})
+
+
+def _waiting(scrape: Scrape, samples: Samples) -> None:
+    connection = scrape.connection
     oldest = {row.role: row.seconds for row in watched.oldest_ready(connection, LEVELS)}
-    by_role = {
-        "accounts_waiting": figures.accounts_waiting(connection, ACCOUNTS),
-        "tickets_lost": {row.role: row.lost for row in trouble},
-        "late_finishes": {row.role: row.late for row in trouble},
-        "fairness_lag_rounds": rounds.lags(connection, rounds.in_line(connection)),
-        "tasks_failing_now": {one.role: one.tasks for one in burning(connection)},
-        "oldest_ready_seconds": oldest, "tasks_left_ready": left_ready.left(connection, oldest, COUNTED + 1),
-        **beside,
-    }  # fmt: skip
-    for name, values in by_role.items():
-        for role in roles:
-            samples.put(name, values.get(role, 0), role)
+    accounts = figures.accounts_waiting(connection, ACCOUNTS)
+    scrape.by_role(samples, {"accounts_waiting": accounts, "oldest_ready_seconds": oldest})
+    left = left_ready.left(connection, oldest, COUNTED + 1)
+    scrape.by_role(samples, {"tasks_left_ready": left})
 
 
-def _in_all(connection: Connection, samples: Samples, roles: set[str]) -> None:
+def _fairness(scrape: Scrape, samples: Samples) -> None:
+    lags = rounds.lags(scrape.connection, rounds.in_line(scrape.connection))
+    scrape.by_role(samples, {"fairness_lag_rounds": lags})
+
+
+def _compared(scrape: Scrape, samples: Samples) -> None:
+    scrape.by_role(samples, scrape.beside())
+
+
+def _in_all(scrape: Scrape, samples: Samples) -> None:
     """Put the totals counted by the minute, and by the passes themselves."""
-    for row in figures.in_all(connection):
-        if (role := row.role) in roles:
+    for row in figures.in_all(scrape.connection):
+        if (role := row.role) in (scrape.roles or ()):
             for outcome in OUTCOMES:
                 samples.put("tasks_ended_total", getattr(row, outcome), role, outcome)
             samples.put("tasks_retried_total", row.retried, role)
@@ -153,21 +220,25 @@ def _in_all(connection: Connection, samples: Samples, roles: set[str]) -> None:
                 samples.put("tasks_enqueued_total", row.enqueued, role)
                 samples.count("wait_seconds", row.waits, row.wait_seconds, role)
                 samples.count("run_seconds", row.runs, row.run_seconds, role)
-    samples.put("counts_behind_seconds", figures.counts_behind(connection))
+    samples.put("counts_behind_seconds", figures.counts_behind(scrape.connection))
 
 
-def _schedules(connection: Connection, samples: Samples) -> None:
-    for row in figures.schedules(connection, SCHEDULES_TOLD):
+def _schedules(scrape: Scrape, samples: Samples) -> None:
+    for row in figures.schedules(scrape.connection, SCHEDULES_TOLD):
         samples.put("schedule_lateness_seconds", row.late, row.name)
         samples.put("schedule_skips_total", row.skips, row.name)
-    samples.put("beats", figures.live_beats(connection))
-    samples.put("beat_tick_age_seconds", watched.beat_silence(connection))
+    samples.put("beats", figures.live_beats(scrape.connection))
+    samples.put("beat_tick_age_seconds", watched.beat_silence(scrape.connection))
 
 
-def _whole(connection: Connection, samples: Samples, wait: float) -> None:
-    samples.put("dead_letters", watched.letters(connection))
-    samples.put("outbox_tasks", figures.in_outbox(connection, OUTBOX))
-    samples.put("tasks_estimated", figures.tasks_estimated(connection))
+def _intake(scrape: Scrape, samples: Samples) -> None:
+    samples.put("dead_letters", watched.letters(scrape.connection))
+    samples.put("outbox_tasks", figures.in_outbox(scrape.connection, OUTBOX))
+    samples.put("tasks_estimated", figures.tasks_estimated(scrape.connection))
+
+
+def _postgres(scrape: Scrape, samples: Samples) -> None:
+    connection = scrape.connection
     samples.put("oldest_transaction_seconds", watched.oldest_transaction(connection))
     met = in_the_way(connection)
     for name, holds_tables in (("lock_held_seconds", False), ("table_locked_seconds", True)):
@@ -177,13 +248,37 @@ def _whole(connection: Connection, samples: Samples, wait: float) -> None:
     slow = slowness(connection)
     samples.put("postgres_crowd_ratio", 0.0 if slow is None else slow.crowd)
     samples.put("disk_full", no_room(connection) is not None)
-    samples.put("workers_short_of_memory", len(unfit.short_of_memory(connection)))
-    samples.put("worker_release_behind_seconds", max((row.seconds for row in unfit.older(connection)), default=0.0))
-    samples.put("worker_clock_seconds", max((abs(row.ahead) for row in unfit.clocks(connection)), default=0.0))
-    keys = stuck(connection, wait)
-    samples.put("stuck_key_seconds", max((one.oldest_wait_seconds or 0.0 for one in keys), default=0.0))
     dead = figures.dead_ratios(connection, TABLES)
     for table in TABLES:
         samples.put("table_dead_ratio", dead.get(table, 0.0), table)
     for revision in figures.revisions(connection):
         samples.put("schema_info", 1, revision)
+
+
+def _unfit(scrape: Scrape, samples: Samples) -> None:
+    connection = scrape.connection
+    samples.put("workers_short_of_memory", len(unfit.short_of_memory(connection)))
+    samples.put("worker_release_behind_seconds", max((row.seconds for row in unfit.older(connection)), default=0.0))
+    samples.put("worker_clock_seconds", max((abs(row.ahead) for row in unfit.clocks(connection)), default=0.0))
+
+
+def _keys(scrape: Scrape, samples: Samples) -> None:
+    keys = stuck(scrape.connection, scrape.wait)
+    samples.put("stuck_key_seconds", max((one.oldest_wait_seconds or 0.0 for one in keys), default=0.0))
+
+
+def _alerts(scrape: Scrape, samples: Samples) -> None:
+    firing = figures.firing_by_rule(scrape.connection)
+    for name in scrape.rules:
+        samples.put("alerts_firing", firing.get(name, 0), name)
+
+
+#: What reads each group, first what needs no table of the engine.
+READERS: Mapping[str, Callable[[Scrape, Samples], None]] = {
+    "postgres": _postgres, "backlogs": _rooms, "served": _served, "outcomes": _ended, "trouble": _trouble,
+    "waiting": _waiting, "fairness": _fairness, "compared": _compared, "totals": _in_all, "schedules": _schedules,
+    "intake": _intake, "workers": _unfit, "lock_keys": _keys, "alerts": _alerts,
+}  # fmt: skip
+
+#: Those by role: they need to know which ones are exported.
+OF_ROLES = {"served", "outcomes", "trouble", "waiting", "fairness", "compared", "totals"}

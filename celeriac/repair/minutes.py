@@ -11,7 +11,8 @@ completed   by when the outcome was written; `failed` and `cancelled` as well. A
             was counted has no outcome any more.
 retried     attempts after which another was to follow: neither losses with a worker, nor snoozes.
 waits       from when a task was due to when its ticket began, of the last attempt, in the minute it ended.
-runs        from there to its outcome, of what completed or failed; tasks that shared a ticket each count its mean.
+runs        from there to its outcome, of what completed or failed; tasks that shared a ticket each count its mean,
+            unless their worker's slots share a process: there they run side by side.
 
 A role that keeps no successes leaves only its workers' own counts: `completed` is that, and if it keeps nothing
 `failed` as well. What was enqueued or started, and how long tasks waited and ran, is unknown (NULL).
@@ -28,6 +29,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
+from celeriac.insights.fleet.slots import SHARING
 from celeriac.insights.history.histogram import BOUNDS, counts
 from celeriac.repair.app import RepairApp
 from celeriac.repair.prune import MINUTES_KEPT
@@ -97,7 +99,7 @@ WITH RECURSIVE names AS (
         SELECT role FROM celeriac.history WHERE role > names.role AND {_OF_DAY} ORDER BY role LIMIT 1) AS next
 ), ended AS (
     SELECT h.* FROM names LEFT JOIN celeriac.roles r ON r.role = names.role CROSS JOIN LATERAL (
-        SELECT role, status, celeriac.was_retried(status, retry_count, tries, max_retries) AS again,
+        SELECT id, role, status, celeriac.was_retried(status, retry_count, tries, max_retries) AS again,
             worker_id, worker_pid, started_at, completed_at,
             date_part('epoch', started_at - greatest(created_at, scheduled_for)) AS waited
         FROM celeriac.history
@@ -115,12 +117,13 @@ SELECT role, status, again, {_BUCKET.format(seconds="waited")} AS wait, date_tru
 FROM ended GROUP BY 1, 2, 3, 4, 5
 """)
 
-# The tasks of a ticket ran one by one: in this minute since it began, or since the ticket did.
+# The tasks of a ticket ran one by one: in this minute since it began, or since the ticket did. Where slots share a
+# process each ran by itself, since the ticket began.
 RUNS = text(f"""{_OF_MINUTE}, of_ticket AS (
     SELECT role, count(*) AS n, greatest(0, date_part('epoch', max(completed_at)
         - greatest(started_at, CASE WHEN count(*) > 1 THEN CAST(:since AS timestamptz) END))) AS seconds
     FROM ended WHERE started_at IS NOT NULL AND status <> 'cancelled'
-    GROUP BY role, worker_id, worker_pid, started_at
+    GROUP BY role, worker_id, worker_pid, started_at, CASE WHEN worker_id IN ({SHARING}) THEN id END
 )
 SELECT role, {_BUCKET.format(seconds="seconds / n")} AS run, CAST(sum(n) AS bigint) AS n, sum(seconds) AS seconds
 FROM of_ticket GROUP BY 1, 2

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
 from sqlalchemy import Connection, text
 
 from celeriac.errors import IllegalMove
+from celeriac.insights.fleet.resources import percent
 from celeriac.operate import audit
 from celeriac.operate.audit import Change
 from celeriac.run import lease
@@ -52,7 +52,7 @@ LONGEST = 300
 
 def sample(connection: Connection, worker_id: str, resources: Mapping[str, Any]) -> None:
     """Write a sample. `resources`: from the heartbeat; those of a worker in another language may be anything."""
-    usage = {"memory": _percent(resources.get("memory_percent")), "cpu": _percent(resources.get("cpu_percent"))}
+    usage = {"memory": percent(resources.get("memory_percent")), "cpu": percent(resources.get("cpu_percent"))}
     connection.execute(SAMPLE, usage | {"worker_id": worker_id, "reason": backoff(resources)})
 
 
@@ -61,10 +61,3 @@ def backoff(resources: Mapping[str, Any]) -> str | None:
     if not resources.get("is_backing_off"):
         return None
     return str(resources.get("backoff_reason") or "no reason told")[:LONGEST].replace("\x00", "")
-
-
-def _percent(value: Any) -> float | None:
-    """Return the value if a chart can show it, within bounds; else None."""
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        return None
-    return round(min(max(float(value), 0.0), 1000.0), 1)

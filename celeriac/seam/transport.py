@@ -31,8 +31,8 @@ from redis.exceptions import InvalidResponse, NoPermissionError, OutOfMemoryErro
 from redis.retry import Retry
 
 from celeriac.counters import COUNTERS
+from celeriac.dispatch.asking import in_brief
 from celeriac.dispatch.keys import adopting_key, quarantine, queue_of, ticket_key
-from celeriac.dispatch.publish import in_brief
 from celeriac.roles.rules import TICKET
 from celeriac.seam.control import PURGE, PurgeRefused
 from celeriac.seam.envelope import NotATicket, check_message, check_reply, check_ticket

@@ -20,8 +20,9 @@ from redis import Redis
 from redis.exceptions import OutOfMemoryError, ResponseError
 from sqlalchemy.exc import DataError, DBAPIError, IntegrityError
 
+from celeriac.dispatch.asking import FAILURES, in_brief
 from celeriac.dispatch.keys import adopting_key, is_adopted_from, plain_keys, quarantine
-from celeriac.dispatch.publish import SHORT_FUSE, in_brief, redis_failures
+from celeriac.dispatch.publish import SHORT_FUSE
 from celeriac.enqueue import adopted
 from celeriac.enqueue.adopted import Letter
 from celeriac.enqueue.foreign import judge, letter_of
@@ -72,7 +73,7 @@ class Adopter(threading.Thread):
         """Poll once; return how long (seconds) to wait for the next poll."""
         try:
             more = not closed() and self.look()
-        except redis_failures() as error:
+        except FAILURES as error:
             self._disconnect()
             self._tell(f"Redis does not let plain Celery's messages be taken: {in_brief(error)}")
             return REST
@@ -106,7 +107,7 @@ class Adopter(threading.Thread):
 
     def _disconnect(self) -> None:
         connection, self.connection = self.connection, None
-        with suppress(*redis_failures()):
+        with suppress(*FAILURES):
             if connection is not None:
                 connection.close()
 

@@ -15,7 +15,8 @@ from celery.worker.consumer import Consumer as StockConsumer
 from celery.worker.consumer.mingle import Mingle
 from kombu.exceptions import OperationalError
 
-from celeriac.dispatch.publish import SHORT_FUSE, in_brief
+from celeriac.dispatch.asking import in_brief
+from celeriac.dispatch.publish import SHORT_FUSE
 from celeriac.run import shared
 from celeriac.run.places import places
 from celeriac.worker.alone import Alone

@@ -255,7 +255,8 @@ class Lifeline(threading.Thread):
 
     def _more_resources(self) -> dict[str, Any]:
         overdue = {"drain_overdue": round(seconds, 1)} if (seconds := PULSE.overdue()) else {}
-        return {"node": shared.node(), "processes": self.processes(), "schema": SCHEMA} | overdue
+        shares = {"shares_process": True} if places.kind is not None else {}
+        return {"node": shared.node(), "processes": self.processes(), "schema": SCHEMA} | shares | overdue
 
     def queues(self) -> set[str]:
         return set(self.app.amqp.queues.consume_from)

@@ -50,7 +50,7 @@ def test_without_redis_a_banner_says_so_and_tasks_are_listed(
     expect(page.locator(f"#task-{before}")).to_be_visible()
     expect(banner).to_have_count(0)
     valkey.stop()
-    expect(banner).to_contain_text("Work is accepted and kept; starts are delayed.", timeout=SOON)
+    expect(banner).to_contain_text("Work goes on; starts are delayed.", timeout=SOON)
     after = own.app.tasks["plain"].delay().row_id
     page.locator("#newer a").click()
     expect(page.locator(f"#task-{after} .state")).to_contain_text("pending")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
@@ -12,6 +13,7 @@ from celeriac.doctor import examine
 from celeriac.repair import sweep
 from celeriac.schedules import written
 from tests.api.works import audited, row, task
+from tests.dashboard.odd import command
 from tests.dashboard.site import Site, worker
 from tests.processes import until
 
@@ -189,3 +191,16 @@ def test_the_page_system_says_what_is_kept_and_how_old_tickets_are(site: Site) -
     assert "silent workers 30 d" in kept
     assert "Dead letters 30 d" in kept
     assert "Minutes of the charts 8 d" in kept
+
+
+@pytest.mark.parametrize("share", ["high", True, 10**4000, [1], None])
+def test_a_worker_in_another_language_may_report_anything_as_its_share(site: Site, share: object) -> None:
+    site.rows(
+        """INSERT INTO celeriac.workers (worker_id, hostname, pid, queues, concurrency, status, resources)
+        VALUES ('theirs', 'h', 1, '["crawl"]', 1, 'active', CAST(:told AS jsonb))""",
+        told=json.dumps({"memory_percent": share, "cpu_percent": share}),
+    )
+    for path in ("workers", "workers/theirs"):
+        assert "unknown" in site.html(path)
+    listed = command(site, "workers", "list")
+    assert (listed.exit_code, "theirs" in listed.stdout) == (0, True), listed.output

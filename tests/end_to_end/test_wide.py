@@ -9,6 +9,7 @@ from types import ModuleType
 import pytest
 from celery import chord
 
+from celeriac import insights
 from tests.end_to_end.kept import alone, database_url, kept, redis_url, worker
 from tests.end_to_end.test_pools import begun, status
 from tests.processes import Rows, Running, until
@@ -37,6 +38,9 @@ def test_hundreds_are_in_flight_and_each_sees_itself(shop: ModuleType, rows: Row
     assert rows.one(CONNECTIONS) < 20
     (active,) = until(lambda: shop.app.control.inspect(timeout=5).active(), "an answer").values()
     assert len(active) == 300
+    with shop.app.database.statement() as connection:
+        assert [worker["busy"] for worker in insights.workers(connection)] == [300]
+        assert [report["active_task_count"] for report in insights.heartbeats(connection)] == [300]
     for (task_id,) in rows("SELECT task_id FROM worker_tasks"):
         shop.app.cancel(task_id)
     until(lambda: status(rows) == ["cancelled"] * 300, "all to be cancelled")

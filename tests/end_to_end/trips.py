@@ -92,6 +92,8 @@ def way(*, host: str = "", port: int = 0, socket: str = "", late: float = 0.0) -
             return
         far.join(near.transport)
         near.join(out)
+        if near.transport.is_closing():  # it left before the way was there
+            out.close()
 
     def opened() -> _End:
         trips = Trips()

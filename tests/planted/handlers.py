@@ -15,8 +15,8 @@ DEFECTS = [
     # -- whatever a handler does ---------------------------------------------------------------------------------------
     Defect(
         "a worker that drains and does not end is nobody's finding", "celeriac/insights/fleet/watched.py",
-        "WHERE status = 'draining' AND resources ? 'drain_overdue'",
-        "WHERE status = 'active' AND resources ? 'drain_overdue'",
+        "WHERE status = 'draining' AND jsonb_typeof(resources -> 'drain_overdue')",
+        "WHERE status = 'active' AND jsonb_typeof(resources -> 'drain_overdue')",
         "tests/postgres/test_alerts.py::test_a_worker_that_drains_and_does_not_end_is_told_and_is_the_doctors_finding",
     ),
     Defect(

@@ -7,11 +7,12 @@ from typing import Any
 
 from tests.processes import Rows
 
-#: Written directly: the view moves one task at a time.
+#: Each by a process of its own. Written directly: the view moves one task at a time.
 FINISHED = """
-INSERT INTO celeriac.history (id, task_id, role, account, status, priority, aged, worker_id, created_at, scheduled_for,
-    started_at, completed_at, retry_count, max_retries, tries, max_rounds, losses, args, kwargs, error_message)
-SELECT nextval('celeriac.tasks_id_seq'), CAST(gen_random_uuid() AS text), :role, '', :status, 0, 0, 'w',
+INSERT INTO celeriac.history (id, task_id, role, account, status, priority, aged, worker_id, worker_pid, created_at,
+    scheduled_for, started_at, completed_at, retry_count, max_retries, tries, max_rounds, losses, args, kwargs,
+    error_message)
+SELECT nextval('celeriac.tasks_id_seq'), CAST(gen_random_uuid() AS text), :role, '', :status, 0, 0, 'w', i,
     begun - :waited * interval '1 second', begun - :waited * interval '1 second', begun,
     now() - :ago * interval '1 minute', :retry_count, 3, 0, 1, 0, '[]', '{}',
     CASE WHEN :status = 'failed' THEN 'why' END

@@ -195,7 +195,7 @@ def test_a_reading_holds_for_a_while_and_is_shared(app: Celeriac, rows: Rows, mo
     assert len(readings) == 2
 
 
-def test_a_postgres_that_does_not_answer_in_time_is_told_and_no_figure_of_its_tables(
+def test_a_group_that_is_not_read_in_time_is_named_and_hides_no_other(
     app: Celeriac, database_url: str, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exporter, "PATIENCE_MS", 100)
@@ -206,12 +206,20 @@ def test_a_postgres_that_does_not_answer_in_time_is_told_and_no_figure_of_its_ta
         found = figures(app)
     other.dispose()
     assert at(found, "scrape_ok") == 0
-    assert {name for name, _ in found} == {
-        "scrape_ok", "redis_answer_seconds", "redis_memory_ratio", "redis_up", "build_info", "scrape_duration_seconds",
-        "schema_behind", "schema_ahead",
-    }  # fmt: skip
+    unread = {dict(labels)["group"] for (name, labels), value in found.items() if name == "group_unread" and value}
+    assert "schedules" in unread
+    assert not unread & {"postgres", "backlogs", "served", "workers"}
+    assert "beats" not in {name for name, _ in found}
+    assert at(found, "tasks_ready", role="work") == at(found, "worker_clock_seconds") == 0
     monkeypatch.undo()
     assert at(figures(app), "scrape_ok") == 1
+
+
+def test_no_group_begins_to_be_read_once_time_is_up(app: Celeriac, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("celeriac.metrics.read.BUDGET", -1.0)
+    found = figures(app)
+    assert {value for (name, _), value in found.items() if name == "group_unread"} == {1}
+    assert at(found, "scrape_ok") == 0
 
 
 def test_a_schema_that_lacks_a_table_is_told_to_be_behind(app: Celeriac, rows: Rows) -> None:

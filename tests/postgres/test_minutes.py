@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from celeriac import Celeriac
-from celeriac.insights.history.histogram import BUCKETS, counts
+from celeriac.insights.history.histogram import BOUNDS, BUCKETS, counts
 from celeriac.repair import minutes, sweep
 from celeriac.repair.minutes import MINUTE
 from celeriac.repair.prune import MINUTES_KEPT
 from celeriac.store.connections import Database
-from tests.postgres.finished import registered
+from tests.postgres.finished import live_worker, registered
 from tests.processes import Rows
 
 #: A task that ended so many seconds into a minute, began and was due so long before.
@@ -98,6 +98,16 @@ def test_tasks_that_shared_a_ticket_are_told_with_their_mean(app: Celeriac, rows
     count(app)
     assert rows.one("SELECT runs FROM minutes WHERE completed > 0") == spread(b5=10)
     assert rows.one("SELECT run_seconds FROM minutes_in_all") == pytest.approx(2)
+
+
+def test_tasks_that_ran_side_by_side_each_took_their_own_time(app: Celeriac, rows: Rows, first: datetime) -> None:
+    """Fifty of two seconds share a ticket, of a worker whose slots share a process."""
+    live_worker(rows, "w", resources='{"shares_process": true}')
+    for _ in range(50):
+        ended(rows, first + timedelta(seconds=3), ran=2)
+    count(app)
+    assert rows.one("SELECT runs FROM minutes WHERE completed > 0") == counts([(BOUNDS.index(2.5), 50)])
+    assert rows.one("SELECT run_seconds FROM minutes_in_all") == pytest.approx(100)
 
 
 def test_what_began_long_before_it_ended_counts_where_it_began(app: Celeriac, rows: Rows, first: datetime) -> None:

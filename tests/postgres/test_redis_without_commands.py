@@ -32,6 +32,6 @@ def redis_url(tmp_path: Path) -> Iterator[str]:
 
 def test_what_it_does_not_tell_leaves_the_breaker_closed(app: Celeriac) -> None:
     assert app.publisher.kick("work", "work")
-    assert (app.publisher.slowest(), app.publisher.memory_used()) == (None, 0.0)
+    assert (app.publisher.questions.slowest(), app.publisher.questions.memory_used()) == (None, 0.0)
     assert app.publisher.is_open
     assert app.publisher.answers()

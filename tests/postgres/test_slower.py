@@ -10,7 +10,9 @@ from sqlalchemy import event
 from celeriac.insights.fleet import slower
 from celeriac.insights.history.histogram import BOUNDS, BUCKETS
 from celeriac.store.connections import Database
-from tests.postgres.finished import finished, registered
+from tests.postgres.conftest import new_task
+from tests.postgres.finished import finished, live_worker, registered
+from tests.postgres.stages import WORKER, running
 from tests.processes import Rows
 
 #: Minutes, each with runs in one bucket.
@@ -79,3 +81,26 @@ def test_a_role_whose_whole_past_is_this_hour_is_compared_with_it(database: Data
     with database.statement() as connection:
         (one,) = slower.slower(connection)
     assert (one.now, one.usual) == (pytest.approx(20), pytest.approx(0.95))
+
+
+@pytest.mark.parametrize(("resources", "expected"), [("{}", []), ('{"shares_process": true}', ["work"])])
+def test_tasks_of_a_ticket_took_their_own_time_where_slots_share_a_process(
+    database: Database, rows: Rows, resources: str, expected: list[str]
+) -> None:
+    """Fifty of one ticket that ended at once: one by one each took 0.4 s."""
+    registered(rows, "work")
+    live_worker(rows, "w", resources=resources)
+    finished(rows, "work", ago=0, n=50, seconds=20)
+    rows("UPDATE history SET worker_pid = 1")
+    past(rows, "work", 1.0)
+    assert found(database)[0] == expected
+
+
+@pytest.mark.parametrize(("resources", "expected"), [("{}", []), ('{"shares_process": true}', ["work"])])
+def test_tasks_under_way_do_so_as_well(database: Database, rows: Rows, resources: str, expected: list[str]) -> None:
+    registered(rows, "work")
+    live_worker(rows, WORKER, concurrency=50, resources=resources)
+    running(database, *(new_task() for _ in range(50)))
+    rows("UPDATE tickets SET started_at = now() - interval '20 seconds'")
+    past(rows, "work", 1.0)
+    assert found(database)[0] == expected

@@ -63,7 +63,7 @@ def test_a_minute_keeps_that_it_had_a_back_off(database: Database, rows: Rows) -
     assert len(rows(SAMPLES)) == 2
 
 
-@pytest.mark.parametrize("told", ["high", None, True, math.nan, math.inf, [1]])
+@pytest.mark.parametrize("told", ["high", None, True, math.nan, math.inf, 10**4000, [1]])
 def test_what_no_chart_can_draw_is_unknown(database: Database, rows: Rows, told: Any) -> None:
     given = {"memory_percent": told, "cpu_percent": -5, "is_backing_off": 1, "backoff_reason": "\x00" * 999}
     with database.transaction() as connection:

@@ -127,10 +127,14 @@ CASES = {
         {'fairness_lag_rounds{role="work"}': 2}, {'fairness_lag_rounds{role="work"}': 1}, WORK,
         "work: an account that holds nothing waits while another got 2 slots; 1 is the bound",
     ),
-    "redis_away": Case({"redis_up": 0}, {"redis_up": 1}, {}, "Redis: does not answer; what is enqueued waits"),
+    "redis_away": Case(
+        {"redis_up": 0}, {"redis_up": 1}, {},
+        "Redis: does not answer; work goes on more slowly, as workers look for it in SQL",
+    ),
     "slow_redis": Case(
-        {"redis_answer_seconds": 0.2}, {"redis_answer_seconds": 0.1}, {},
-        "Redis: an answer takes 0.2 s, more than 0.1 s",
+        {"redis_answer_seconds": 0.2, "redis_round_trip_seconds": 0.05},
+        {"redis_answer_seconds": 0.3, "redis_round_trip_seconds": 0.25}, {},
+        "Redis: an answer takes 0.2 s, over 0.1 s longer than the way there and back",
     ),
     "redis_full": Case(
         {"redis_memory_ratio": 0.96}, {"redis_memory_ratio": 0.95}, {},

@@ -8,6 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from celeriac.insights.fleet.slots import SHARES_PROCESS
 from celeriac.store.role_names import is_built_in
 
 #: The horizons of `workers_needed`, in hours.
@@ -20,19 +21,24 @@ CAPACITY = text("""
 SELECT * FROM celeriac.capacity(:most) WHERE CAST(:role AS text) IS NULL OR role = :role ORDER BY role
 """)
 
-# A process runs one task at a time: the first of its ticket represents it.
-HEARTBEATS = text("""
-WITH started AS (
-    SELECT DISTINCT ON (worker_id, worker_pid) worker_id, ids[1] AS id, started_at
-    FROM celeriac.tickets WHERE worker_id IS NOT NULL ORDER BY worker_id, worker_pid, started_at, ids[1]
+# A process runs one task at a time: the first of its ticket represents it. Where slots share a process, each task that
+# a slot is there for runs.
+HEARTBEATS = text(f"""
+WITH live AS (
+    SELECT w.worker_id, w.concurrency, w.status, w.resources, {SHARES_PROCESS} AS shares FROM celeriac.workers w
+    WHERE w.status <> 'stopped' AND celeriac.is_heard(w.last_heartbeat_at)
+        AND (CAST(:worker_id AS text) IS NULL OR w.worker_id = :worker_id)
+), started AS (
+    SELECT DISTINCT ON (live.worker_id, k.worker_pid, slot.id) live.worker_id, k.ids[n] AS id, k.started_at
+    FROM live JOIN celeriac.tickets k ON k.worker_id = live.worker_id
+    CROSS JOIN LATERAL generate_series(1, CASE WHEN live.shares THEN cardinality(k.ids) ELSE 1 END) AS n
+    CROSS JOIN LATERAL (SELECT CASE WHEN live.shares THEN k.ids[n] END AS id) AS slot
+    ORDER BY live.worker_id, k.worker_pid, slot.id, k.started_at, k.ids[n]
 )
-SELECT w.worker_id, w.concurrency, w.status, w.resources,
-    coalesce(jsonb_agg(s.id ORDER BY s.started_at, s.id) FILTER (WHERE s.id IS NOT NULL), '[]') AS ids
-FROM celeriac.workers w
-LEFT JOIN started s ON s.worker_id = w.worker_id
-WHERE w.status <> 'stopped' AND celeriac.is_heard(w.last_heartbeat_at)
-    AND (CAST(:worker_id AS text) IS NULL OR w.worker_id = :worker_id)
-GROUP BY w.worker_id ORDER BY w.worker_id
+SELECT live.worker_id, live.concurrency, live.status, live.resources, ARRAY(
+    SELECT id FROM started s WHERE s.worker_id = live.worker_id ORDER BY started_at, id
+    LIMIT CASE WHEN live.shares THEN live.concurrency END) AS ids
+FROM live ORDER BY live.worker_id
 """)
 
 RESOURCES = (

@@ -7,11 +7,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, RowMapping, text
 
-SERVED = text("""
-WITH busy AS (
-    SELECT worker_id, count(DISTINCT worker_pid) AS slots FROM celeriac.tickets
-    WHERE worker_id IS NOT NULL GROUP BY worker_id
-)
+from celeriac.insights.fleet.slots import BUSY, HELD
+
+SERVED = text(f"""
+WITH held AS ({HELD})
 SELECT r.role, coalesce((SELECT size FROM celeriac.current_window(r.role)), 0) AS "window", r.paused, live.*,
     coalesce(CAST(r.definition ->> 'wait_objective' AS double precision), :wait) AS objective,
     (SELECT CAST(extract(epoch FROM statement_timestamp() - min(started_at)) AS double precision)
@@ -22,14 +21,14 @@ FROM celeriac.roles r CROSS JOIN LATERAL (
         count(*) FILTER (WHERE NOT fresh) AS silent,
         CAST(extract(epoch FROM statement_timestamp() - min(since)) AS double precision) AS silence,
         coalesce(sum(concurrency) FILTER (WHERE fresh AND status = 'active'), 0) AS slots,
-        coalesce(sum(least(busy.slots, concurrency)) FILTER (WHERE fresh AND status = 'active'), 0) AS busy
+        coalesce(sum(busy) FILTER (WHERE fresh AND status = 'active'), 0) AS busy
     FROM (
-        SELECT worker_id, status, concurrency, greatest(last_heartbeat_at, pg_postmaster_start_time()) AS since,
+        SELECT status, concurrency, {BUSY} AS busy, greatest(last_heartbeat_at, pg_postmaster_start_time()) AS since,
             celeriac.is_heard(last_heartbeat_at) AS fresh
-        FROM celeriac.workers
+        FROM celeriac.workers w LEFT JOIN held USING (worker_id)
         WHERE status <> 'stopped' AND queues ? coalesce(r.definition ->> 'queue', r.role)
             AND last_heartbeat_at > statement_timestamp() - interval '1 hour'
-    ) AS w LEFT JOIN busy USING (worker_id)
+    ) AS w
 ) AS live
 """)
 

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 
 from sqlalchemy import Connection, text
 
-#: A pass should come within this time (seconds); for a role that is not prompt, within two of its periods.
+from celeriac.insights.fleet.resources import is_true
+from celeriac.insights.fleet.slots import BUSY, HELD
+
+#: A pass comes at least once in so long (seconds); for a role that is not prompt, once in two of its periods.
 PATIENCE = 60.0
 
 #: Good reasons for a pass to claim nothing, in the words of `dispatch.passes`.
@@ -15,17 +18,13 @@ GOOD_REASONS = (
     "every account with work is paused or at its cap",
 )  # fmt: skip
 
-# A worker that backs off takes nothing new. If beat's pass of a role is switched off, that counts as intended, also for
-# its other queues.
-LEFT = text("""
-WITH busy AS (
-    SELECT worker_id, count(DISTINCT worker_pid) AS slots FROM celeriac.tickets
-    WHERE worker_id IS NOT NULL GROUP BY worker_id
-), idle AS (
-    SELECT w.queues FROM celeriac.workers w LEFT JOIN busy USING (worker_id)
-    WHERE w.status = 'active' AND celeriac.is_heard(w.last_heartbeat_at)
-        AND w.concurrency > coalesce(busy.slots, 0)
-        AND NOT coalesce(CAST(w.resources ->> 'is_backing_off' AS boolean), false)
+# A worker that backs off takes nothing new. If beat's pass of a role is switched off, that is taken as intended, also
+# for its further queues.
+LEFT = text(f"""
+WITH held AS ({HELD}), idle AS (
+    SELECT w.queues FROM celeriac.workers w LEFT JOIN held USING (worker_id)
+    WHERE w.status = 'active' AND celeriac.is_heard(w.last_heartbeat_at) AND w.concurrency > {BUSY}
+        AND NOT {is_true("is_backing_off", "w.resources")}
 )
 SELECT r.role, ready.n, patience.seconds
 FROM celeriac.roles r

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from sqlalchemy import Connection, text
 
+from celeriac.insights.fleet.slots import SHARES_PROCESS, SHARING
 from celeriac.insights.history.histogram import quantile
 from celeriac.insights.why.spans import span
 
-#: How many of a role's newest runs are read, with those under way; with fewer than `FEW` there is no judgement.
+#: So many newest runs of a role are judged; with fewer than `FEW` there is no judgement.
 NEWEST, FEW = 20, 10
 
-#: A role is slower if half of its newest runs took so many times as long as nine of ten did before, and so many seconds
-#: more.
+#: They are of the last `SOON` seconds, or twice the bound if that is more. Where those have too few and something
+#: hangs, they are of the last `LONG` seconds.
+SOON, LONG = 300, 86_400
+
+#: A role is slower if half of them took so many times as long as nine of ten did before, and so many seconds more.
 TIMES, MORE = 3.0, 1.0
 
 #: So many runs make a past that can be compared with.
@@ -25,37 +28,60 @@ PAST = 100
 #: So many minutes of the day before are read first, and the whole day of so many roles at most.
 SAMPLED, ROLES = 35, 20
 
-# As in the minutes, tasks that shared a ticket each count with its mean. A ticket under way has taken at least its age,
-# divided by its tasks. The sampled minutes are 41 apart, so that they fall on each minute of an hour.
-RUNS = text("""
-SELECT r.role, newest.runs, newest.under_way, sample.runs AS sample FROM celeriac.roles r CROSS JOIN LATERAL (
-    SELECT array_agg(seconds ORDER BY at DESC) AS runs, percentile_cont(0.5) WITHIN GROUP (ORDER BY seconds) AS half,
-        CAST(count(*) FILTER (WHERE is_under_way) AS integer) AS under_way
+#: So many runs that ended, and so many tickets under way, are read of a role.
+ENDED, UNDER_WAY = 200, 10_000
+
+# As the minutes have it, tasks that one process ran one by one each count the mean of their ticket, since the first of
+# those that are read could begin.
+_ENDED = f"""
+    SELECT extract(epoch FROM statement_timestamp() - completed_at)::double precision AS ago,
+        CAST(extract(epoch FROM ended_at - CASE WHEN n > 1 THEN greatest(started_at, since) ELSE started_at END)
+            AS double precision) / n AS seconds
     FROM (
-        (SELECT statement_timestamp() AS at, true AS is_under_way,
-            CAST(extract(epoch FROM statement_timestamp() - started_at) AS double precision)
-                / greatest(cardinality(ids), 1) AS seconds
-        FROM celeriac.tickets WHERE role = r.role AND started_at IS NOT NULL ORDER BY claimed_at LIMIT :newest)
-        UNION ALL
-        (SELECT completed_at, false,
-            CAST(extract(epoch FROM max(completed_at) OVER ticket - started_at) AS double precision)
-                / count(*) OVER ticket
+        SELECT completed_at, started_at, max(completed_at) OVER ticket AS ended_at, count(*) OVER ticket AS n,
+            CASE WHEN count(*) OVER () = :ended THEN min(completed_at) OVER () END AS since
         FROM (
-            SELECT worker_id, worker_pid, started_at, completed_at FROM celeriac.history
-            WHERE role = r.role AND completed_at > statement_timestamp() - interval '5 minutes'
+            SELECT id, worker_id, worker_pid, started_at, completed_at FROM celeriac.history
+            WHERE role = r.role AND completed_at > statement_timestamp() - {{within}} * interval '1 second'
                 AND status IN ('completed', 'failed') AND started_at IS NOT NULL
-            ORDER BY completed_at DESC LIMIT 10 * :newest) AS h
-        WINDOW ticket AS (PARTITION BY worker_id, worker_pid, started_at))
-        ORDER BY at DESC LIMIT :newest
-    ) AS run
-) AS newest CROSS JOIN LATERAL (
+            ORDER BY completed_at DESC LIMIT :ended) AS h
+        WINDOW ticket AS (
+            PARTITION BY worker_id, worker_pid, started_at, CASE WHEN worker_id IN ({SHARING}) THEN id END)
+    ) AS in_tickets"""
+
+# A ticket under way has taken at least its age, shared by its tasks (`n`) unless they run side by side.
+_UNDER_WAY = f"""
+    SELECT CAST(extract(epoch FROM statement_timestamp() - k.started_at) AS double precision) AS age,
+        CASE WHEN run.shares THEN 1 ELSE greatest(cardinality(k.ids), 1) END AS n
+    FROM celeriac.tickets k LEFT JOIN celeriac.workers w USING (worker_id)
+    CROSS JOIN LATERAL (SELECT {SHARES_PROCESS} AS shares) AS run
+    CROSS JOIN LATERAL generate_series(1, CASE WHEN run.shares THEN cardinality(k.ids) ELSE 1 END)
+    WHERE k.role = r.role AND k.started_at IS NOT NULL ORDER BY k.started_at LIMIT :under_way"""
+
+# Roles of which half of the newest runs may take longer than `more`. The minutes sampled lie 41 apart, so that they
+# fall on each minute of an hour.
+CANDIDATES = text(f"""
+SELECT r.role, sample.runs AS sample FROM celeriac.roles r CROSS JOIN LATERAL (
+    SELECT count(*) AS n, count(*) FILTER (WHERE seconds > :more) AS slow FROM ({_ENDED.format(within=":soon")}) AS e
+) AS ended CROSS JOIN LATERAL (
+    SELECT count(*) AS slow FROM ({_UNDER_WAY}) AS u WHERE age / n > :more
+) AS under_way CROSS JOIN LATERAL (
     SELECT array_agg(n ORDER BY place) AS runs FROM (
         SELECT place, sum(n) AS n FROM celeriac.minutes, unnest(runs) WITH ORDINALITY AS u (n, place)
         WHERE role = r.role AND minute = ANY (ARRAY(
             SELECT date_trunc('minute', statement_timestamp()) - interval '1 hour' - i * interval '41 minutes'
             FROM generate_series(1, :sampled) AS i)) GROUP BY place) AS s
 ) AS sample
-WHERE NOT r.paused AND cardinality(newest.runs) >= :few AND newest.half > :more
+WHERE NOT r.paused AND (2 * (ended.slow + under_way.slow) >= :few OR ended.n < :few AND under_way.slow > 0)
+""")
+
+RUNS = text(f"""
+SELECT r.role, ended.*, under_way.* FROM unnest(CAST(:roles AS text[])) AS r (role) CROSS JOIN LATERAL (
+    SELECT coalesce(array_agg(ago), '{{}}') AS ago, coalesce(array_agg(seconds), '{{}}') AS seconds
+    FROM ({_ENDED.format(within=":long")}) AS e
+) AS ended CROSS JOIN LATERAL (
+    SELECT coalesce(array_agg(age), '{{}}') AS ages, coalesce(array_agg(n), '{{}}') AS sizes FROM ({_UNDER_WAY}) AS u
+) AS under_way
 """)
 
 HISTOGRAM = text("""
@@ -89,23 +115,62 @@ class Slower:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class LateRuns:
+    """A role's runs. `ended`: of each how long ago (seconds) it ended and how long it took; `under_way`: of each ticket
+    its age and how many tasks share that.
+    """
+
+    role: str
+    ended: Sequence[tuple[float, float]]
+    under_way: Sequence[tuple[float, int]]
+
+    def newest(self, bound: float) -> list[tuple[float, bool]]:
+        """Return how long each of the newest runs takes, and whether it has not ended; none without enough of them.
+
+        A run is judged when it ends, or once it has taken longer than `bound`, whichever comes first. So each counts
+        once, whether or not it has ended, and those that happen to be under way, which are the long ones, do not count
+        for more than others. Pure.
+        """
+        judged = [(ago + max(0.0, seconds - bound), seconds, False) for ago, seconds in self.ended]
+        judged += [(age - bound * n, age / n, True) for age, n in self.under_way if age > bound * n]
+        judged.sort()
+        recent = [one for one in judged if one[0] <= max(SOON, 2 * bound)]
+        if len(recent) < FEW and any(is_under_way for *_, is_under_way in judged):
+            recent = [one for one in judged if one[0] <= LONG]
+        return [(seconds, is_under_way) for _, seconds, is_under_way in recent[:NEWEST]] if len(recent) >= FEW else []
+
+    def half(self, bound: float) -> float:
+        """Return what half of the newest runs take and more, judged by this bound; 0 without enough of them."""
+        return median(seconds for seconds, _ in newest) if (newest := self.newest(bound)) else 0.0
+
+
 def slower(connection: Connection) -> list[Slower]:
     """Return the roles that are slower than in their own past, the slowest first."""
-    parameters = {"newest": NEWEST, "few": FEW, "more": MORE, "sampled": SAMPLED}
-    rows = connection.execute(RUNS, parameters).all()
-    suspects = sorted(
-        (row for row in rows if grown_by(row.runs, row.sample) > TIMES), key=lambda row: -median(row.runs)
-    )
-    judged = [slower_of(row.role, row.runs, row.under_way, _usual(connection, row.role)) for row in suspects[:ROLES]]
+    limits = {"ended": ENDED, "under_way": UNDER_WAY}
+    parameters = limits | {"soon": SOON, "few": FEW, "more": MORE, "sampled": SAMPLED}
+    least = {row.role: least_bound(row.sample) for row in connection.execute(CANDIDATES, parameters)}
+    halves = [(runs.half(least[runs.role]), runs) for runs in _runs(connection, least, limits)]
+    suspects = sorted((one for one in halves if one[0] > least[one[1].role]), key=lambda one: -one[0])
+    judged = [slower_of(runs, _usual(connection, runs.role)) for _, runs in suspects[:ROLES]]
     return sorted((one for one in judged if one is not None), key=lambda one: -one.now / one.usual)
 
 
-def grown_by(runs: Sequence[float], sample: Sequence[int] | None) -> float:
-    """Return how many times as long as half of a sample of the day before these runs take: an upper bound of how much
-    slower the role is; infinite without a sample. Pure.
+def _runs(connection: Connection, roles: Iterable[str], limits: dict[str, int]) -> list[LateRuns]:
+    names = [*roles]
+    rows = connection.execute(RUNS, limits | {"roles": names, "long": LONG}) if names else ()
+    return [
+        LateRuns(row.role, [*zip(row.ago, row.seconds, strict=True)], [*zip(row.ages, row.sizes, strict=True)])
+        for row in rows
+    ]
+
+
+def least_bound(sample: Sequence[int] | None) -> float:
+    """Return how long (seconds) half of a role's newest runs have to take at least, for all that a sample of the day
+    before says: nine of ten took at least as long as half of them. Pure.
     """
     half = quantile([int(n) for n in sample], 0.5) if sample and sum(sample) >= FEW else None
-    return median(runs) / half if half else math.inf
+    return max(MORE, TIMES * (half or 0.0))
 
 
 def _usual(connection: Connection, role: str) -> float | None:
@@ -117,9 +182,12 @@ def _usual(connection: Connection, role: str) -> float | None:
     return None
 
 
-def slower_of(role: str, runs: Sequence[float], under_way: int, usual: float | None) -> Slower | None:
-    """Judge a role by its newest runs (seconds) and what was usual before. Pure."""
+def slower_of(runs: LateRuns, usual: float | None) -> Slower | None:
+    """Judge a role by its runs and what was usual (seconds) before. Pure."""
     if usual is None:
         return None
-    now = median(runs)
-    return Slower(role, now, usual, len(runs), under_way) if now > TIMES * usual and now > usual + MORE else None
+    bound = max(TIMES * usual, usual + MORE)
+    newest = runs.newest(bound)
+    if (now := runs.half(bound)) <= bound:
+        return None
+    return Slower(runs.role, now, usual, len(newest), sum(is_under_way for _, is_under_way in newest))

@@ -10,14 +10,16 @@ from typing import Any
 from sqlalchemy import Connection, TextClause, text
 
 from celeriac.errors import BadValue, Unknown
+from celeriac.insights.fleet.slots import BUSY
 from celeriac.insights.tasks import redaction
 from celeriac.store.states import GONE
 
-_WORKERS = """
+_WORKERS = f"""
 SELECT w.*, extract(epoch FROM statement_timestamp() - w.last_heartbeat_at)::double precision AS heartbeat_age,
-    coalesce(held.tasks, '{}') AS task_ids, CAST(least(w.concurrency, coalesce(held.slots, 0)) AS integer) AS busy
+    coalesce(held.task_ids, '{{}}') AS task_ids, {BUSY} AS busy
 FROM celeriac.workers w LEFT JOIN (
-    SELECT worker_id, array_agg(id ORDER BY id) AS tasks, count(DISTINCT worker_pid) AS slots
+    SELECT worker_id, array_agg(id ORDER BY id) AS task_ids, count(*) AS tasks,
+        count(DISTINCT worker_pid) AS processes
     FROM celeriac.tickets, unnest(ids) AS id
     WHERE worker_id IS NOT NULL GROUP BY worker_id
 ) AS held USING (worker_id)

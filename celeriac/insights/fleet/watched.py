@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, RowMapping, text
 
 from celeriac.insights.fleet.condition import HELD_BACK
+from celeriac.insights.fleet.resources import number
 from celeriac.store.states import GONE
 
 #: How many roles with work are read at most, by name, unregistered ones among them.
@@ -144,12 +145,12 @@ WHERE since < statement_timestamp() - :late * interval '1 second'
 ORDER BY since DESC LIMIT :most
 """)
 
-# `drain_overdue` is in the worker's own heartbeat, so the worker has not ended.
-DRAINING_ON = text("""
-SELECT worker_id, CAST(resources ->> 'drain_overdue' AS double precision)
+# The worker's own heartbeat carries `drain_overdue`; it would not if the worker had ended.
+DRAINING_ON = text(f"""
+SELECT worker_id, {number("drain_overdue")}
     + CAST(extract(epoch FROM statement_timestamp() - last_heartbeat_at) AS double precision) AS overdue
 FROM celeriac.workers
-WHERE status = 'draining' AND resources ? 'drain_overdue'
+WHERE status = 'draining' AND jsonb_typeof(resources -> 'drain_overdue') = 'number'
     AND last_heartbeat_at > statement_timestamp() - :forgotten * interval '1 second'
 ORDER BY last_heartbeat_at DESC LIMIT :most
 """)

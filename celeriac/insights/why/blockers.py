@@ -25,8 +25,8 @@ LONGEST = 120
 #: Tables that callers' enqueues lock, too, and those in which nobody changes a row: whoever holds rows of any other one
 #: of the engine is in its way.
 OF_CALLERS = (
-    "tasks", "ready", "later", "behind", "parked", "intake", "chain_rests", "barriers", "joins", "looks", "group_results",
-    "history", "ended", "task_events", "task_logs", "audit", "ticks",
+    "tasks", "ready", "later", "behind", "parked", "intake", "chain_rests", "barriers", "joins", "looks",
+    "group_results", "history", "ended", "task_events", "task_logs", "audit", "ticks",
 )  # fmt: skip
 
 #: With these locks nobody else writes to the table; a CREATE INDEX without CONCURRENTLY takes the first.

@@ -28,7 +28,7 @@ def redis(s: Situation) -> Check:
         return Check("redis", "yes", "there is no Redis, and none is needed")
     if s.broker.answers():
         return Check("redis", "yes", "Redis answers")
-    outlook = "nothing is claimed until it is back" if s.is_pending else "workers take the ticket up when it is back"
+    outlook = "workers look for it in SQL" if s.is_pending else "workers take the ticket up when it is back"
     whose = "" if s.is_pending else "it is claimed, and "
     return Check("redis", "no", f"{whose}Redis does not answer: {outlook}", reason="redis_away")
 
@@ -148,16 +148,16 @@ def worker(s: Situation) -> Check:
 
 
 def _taken_by(s: Situation, facts: dict[str, Any]) -> Check:
-    """Report the queue's workers. If free processes take nothing, they may be gone: heartbeats show that later."""
+    """Report the queue's workers. If free slots take nothing, they may be gone: heartbeats show that later."""
     slots = sum(w.concurrency for w in s.takers)
     free = sum(max(0, w.concurrency - w.busy) for w in s.takers)
     one = len(s.takers) == 1
     who = f"{names(s.takers)} {'takes' if one else 'take'} from the queue {s.of.queue!r}"
     waits = 0.0 if s.is_pending else s.since(s.task["claimed_at"])
     if free and waits > LOOKS:
-        late = f"{free} of {slots} processes are free, and none has taken it for {span(waits)}"
+        late = f"{free} of {slots} slots are free, and none has taken it for {span(waits)}"
         return Check("worker", "unknown", f"{who}; {late}: {'it' if one else 'they'} may be gone", facts)
-    return Check("worker", "yes", f"{who}; {slots - free} of {slots} processes are busy", facts)
+    return Check("worker", "yes", f"{who}; {slots - free} of {slots} slots are busy", facts)
 
 
 def _who_did(s: Situation) -> str:

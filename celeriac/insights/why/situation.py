@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from sqlalchemy import Connection, Row, TextClause, text
 
 from celeriac.insights.fairness import rounds, shares
+from celeriac.insights.fleet.slots import SHARES_PROCESS
 from celeriac.insights.why import lines
 from celeriac.store.role_names import lane_of
 from celeriac.store.states import GONE, NO_TICK, PENDING, RUNNING, WAITS_FOR_LOCK, WAITS_FOR_MEMBERS
@@ -53,12 +54,13 @@ SELECT CAST(coalesce(sum(cardinality(ids)), 0) AS integer) AS n,
 FROM held
 """)
 
-WORKERS = text("""
+WORKERS = text(f"""
 SELECT w.worker_id, w.status, w.concurrency,
     CAST(extract(epoch FROM statement_timestamp() - w.last_heartbeat_at) AS double precision) AS heartbeat_age,
     coalesce(w.resources ->> 'is_backing_off', '') = 'true' AS is_backing_off,
     w.resources ->> 'backoff_reason' AS backoff_reason,
-    (SELECT count(*) FROM celeriac.tickets k WHERE k.worker_id = w.worker_id) AS busy
+    (SELECT CAST(coalesce(sum(CASE WHEN {SHARES_PROCESS} THEN cardinality(ids) ELSE 1 END), 0) AS integer)
+        FROM celeriac.tickets k WHERE k.worker_id = w.worker_id) AS busy
 FROM celeriac.workers w WHERE w.queues ? :queue ORDER BY w.last_heartbeat_at DESC LIMIT :most
 """)
 
@@ -107,7 +109,7 @@ class Broker(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class WorkerSeen:
-    """A worker that serves the queue. `busy`: tickets it runs."""
+    """A worker that serves the queue. `busy`: tickets it runs, or tasks where its slots share a process."""
 
     worker_id: str
     status: str

@@ -58,7 +58,8 @@ $$;
 -- What rates and means are of: the newest 5,000. How many there are beyond those is read from `minutes`, as far as they
 -- are counted, and from the rows before and after. A task waits from when it was due. Of a role that keeps no successes,
 -- whose history tells of the others alone, what its workers have counted by minutes; of one that keeps nothing, their count
--- of its failures, too.
+-- of its failures, too. The tasks of a ticket run one by one, and each counts their mean since the first of `newest` could
+-- begin; where a worker's slots share a process, each runs by itself since the ticket began.
 CREATE OR REPLACE FUNCTION celeriac.last_hour(for_role text) RETURNS TABLE (
     completed bigint, failed bigint, failed_rate double precision, retry_rate double precision,
     retry_success_rate double precision, run_seconds double precision, wait_seconds double precision
@@ -66,7 +67,7 @@ CREATE OR REPLACE FUNCTION celeriac.last_hour(for_role text) RETURNS TABLE (
 SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
 WITH newest AS MATERIALIZED (
     SELECT status, celeriac.was_retried(status, retry_count, tries, max_retries) AS again, id, completed_at, started_at,
-        greatest(created_at, scheduled_for) AS due_at
+        greatest(created_at, scheduled_for) AS due_at, worker_id, worker_pid
     FROM celeriac.history WHERE role = for_role AND completed_at > statement_timestamp() - interval '1 hour'
     ORDER BY completed_at DESC, id DESC LIMIT 5000
 ), last AS MATERIALIZED (
@@ -119,9 +120,21 @@ CROSS JOIN (
     SELECT avg(CASE status WHEN 'failed' THEN 1.0 WHEN 'completed' THEN 0.0 END) AS failed_rate,
         avg(CASE WHEN again THEN 1.0 ELSE 0.0 END) FILTER (WHERE status <> 'cancelled') AS retry_rate,
         avg(CASE status WHEN 'failed' THEN 0.0 WHEN 'completed' THEN 1.0 END) FILTER (WHERE again) AS retry_success_rate,
-        avg(date_part('epoch', completed_at - started_at)) FILTER (WHERE status = 'completed') AS run_seconds,
+        avg(seconds) FILTER (WHERE status = 'completed') AS run_seconds,
         avg(date_part('epoch', started_at - due_at)) AS wait_seconds
-    FROM newest
+    FROM (
+        SELECT status, again, started_at, due_at, CASE WHEN n = 1 THEN date_part('epoch', ended_at - started_at)
+            ELSE greatest(0, date_part('epoch', ended_at - greatest(started_at, since))) / n END AS seconds
+        FROM (
+            SELECT status, again, started_at, due_at, max(completed_at) OVER ticket AS ended_at,
+                count(*) OVER ticket AS n, coalesce(
+                    (SELECT completed_at FROM last), statement_timestamp() - interval '1 hour') AS since
+            FROM newest WINDOW ticket AS (PARTITION BY worker_id, worker_pid, started_at, CASE
+                WHEN status = 'cancelled' OR worker_id IN (
+                    SELECT w.worker_id FROM celeriac.workers w WHERE w.resources -> 'shares_process' = 'true')
+                THEN id END)
+        ) AS in_tickets
+    ) AS run
 ) AS means
 CROSS JOIN (
     SELECT CAST(sum(o.completed) AS double precision) AS completed,

@@ -206,13 +206,11 @@ def test_the_doctor_goes_on_where_a_wheel_or_a_server_tells_no_version(
 
 
 def test_the_doctor_tells_a_redis_that_evicts(run: Run, app: Celeriac, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("memory_used", "lag"):
-        monkeypatch.setattr(app.publisher, name, lambda: 0.0)
-    monkeypatch.setattr(app.publisher, "ask", lambda _: {"maxmemory_policy": "allkeys-lru"})
+    monkeypatch.setattr(app.publisher.questions, "memory", lambda: {"maxmemory_policy": "allkeys-lru"})
     (redis,) = findings(run("doctor", "--json"))["redis"]
     assert (redis["ok"], "noeviction" in redis["cure"]) == (False, True)
     monkeypatch.setattr(app.publisher, "answers", lambda: False)
-    assert "✕ redis: Redis: does not answer; what is enqueued waits" in run("doctor").output
+    assert "✕ redis: Redis: does not answer; work goes on more slowly" in run("doctor").output
 
 
 #: All indexes and constraints, except those of partitions, as they are.

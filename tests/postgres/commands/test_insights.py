@@ -226,7 +226,7 @@ def test_status_tells_of_redis_of_beats_and_of_what_is_due_for_longest(
     for line in ("oldest    due for 3 h, of busy", "redis     answers", "beat      host:1 ticked "):
         assert line in shown
     now = value(run("status", "--json"))
-    assert (now["redis"], [beat["beat_id"] for beat in now["beats"]]) == (True, ["host:1"])
+    assert (now["redis"], [beat["beat_id"] for beat in now["beats"]]) == ("answers", ["host:1"])
     monkeypatch.setattr(app.publisher, "answers", Mock(side_effect=ConfigurationError("no such Redis")))
     assert "redis     does not answer" in run("status").output
 

@@ -52,7 +52,10 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
                 "accounts": 20,
             },
         ],
-        "insights.slower.RUNS": [{"newest": 20, "few": 10, "more": 3, "sampled": 35}],
+        "insights.slower.CANDIDATES": [
+            {"ended": SELECTED, "under_way": SELECTED, "soon": 300, "few": 10, "more": 3, "sampled": 35}
+        ],
+        "insights.slower.RUNS": [{"ended": SELECTED, "under_way": SELECTED, "long": 86_400, "roles": ["work"]}],
         "insights.slower.HISTOGRAM": [work | {"begin": 1_500, "end": 60}],
         "insights.unfit.SHORT": [{"heard": 120, "most": 20}],
         "store.migrate.RUNS_FROM": [{}],

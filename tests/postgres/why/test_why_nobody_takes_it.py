@@ -54,7 +54,7 @@ def test_a_worker_that_has_free_processes_and_does_not_take_it(world: World, put
     assert world.reason(task) == "in_queue"
     assert world.check(task, "worker").outcome == "unknown"
     assert world.why(task).headline.endswith(
-        "w-1 (heard 1 min 15 s ago) takes from the queue 'work'; 2 of 2 processes are free, and none has taken it for "
+        "w-1 (heard 1 min 15 s ago) takes from the queue 'work'; 2 of 2 slots are free, and none has taken it for "
         "1 min 10 s: it may be gone"
     )
 

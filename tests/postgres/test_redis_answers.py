@@ -1,0 +1,147 @@
+"""Whether Redis answers is asked of Redis: what refused a ticket, or is slow, or may not be read, is not away."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import redis
+from click.testing import CliRunner
+
+from celeriac import Celeriac, local
+from celeriac.alerts.judgement import judge
+from celeriac.alerts.rules import Above
+from celeriac.cli.status import status
+from celeriac.dispatch import asking
+from celeriac.dispatch.publish import Probe, Ticket
+from celeriac.doctor import machinery
+from celeriac.settings import Settings
+from celeriac.store.connections import Database
+from tests.end_to_end.trips import Way, way
+
+TICKET = Ticket("work", "work", [1], "11111111-1111-1111-1111-111111111111")
+
+Wrong = Callable[[], list[Above]]
+
+
+@pytest.fixture
+def client(valkey: local.ValkeyServer) -> Iterator[Any]:
+    """As its administrator, also while the others may do little."""
+    with redis.Redis.from_url(valkey.url) as made:
+        client: Any = made
+        client.flushall()
+        client.acl_setuser("admin", enabled=True, nopass=True, commands=["+@all"], keys=["*"], channels=["*"])
+        client.execute_command("AUTH", "admin", "any")
+        try:
+            yield client
+        finally:
+            client.config_set("maxmemory", 0)
+            client.execute_command("REPLICAOF", "NO", "ONE")
+            client.execute_command("ACL", "SETUSER", "default", "reset", "on", "nopass", "~*", "&*", "+@all")
+            client.acl_deluser("admin")
+
+
+@pytest.fixture
+def leads(valkey: local.ValkeyServer, client: Any) -> Iterator[Way]:
+    with way(host="127.0.0.1", port=valkey.port or 0) as leads:
+        yield leads
+
+
+@pytest.fixture
+def redis_url(valkey: local.ValkeyServer, leads: Way) -> str:
+    return valkey.url.replace(f":{valkey.port}/", f":{leads.port}/")
+
+
+@pytest.fixture
+def wrong(app: Celeriac, database: Database) -> Wrong:
+    """What is wrong with Redis."""
+
+    def read() -> list[Above]:
+        with database.reading() as connection:
+            return [one for one in judge(connection, app).wrong if one.subject == "Redis"]
+
+    return read
+
+
+def test_a_full_one_is_full_and_not_away(app: Celeriac, client: Any, wrong: Wrong) -> None:
+    assert wrong() == []
+    client.config_set("maxmemory", 1)
+    assert not app.publisher.publish([TICKET])
+    assert not app.publisher.is_open
+    assert [one.name for one in wrong()] == ["redis_full"]
+    assert not machinery.redis(app).troubles
+    assert app.publisher.queued("work", [TICKET.token]) == set()
+    assert Probe(app.publisher, 60.0).length("work") == 0
+
+
+def test_one_that_failed_a_moment_ago_is_not_away(app: Celeriac, client: Any, wrong: Wrong) -> None:
+    client.execute_command("REPLICAOF", "127.0.0.1", "1")
+    assert not app.publisher.publish([TICKET])
+    client.execute_command("REPLICAOF", "NO", "ONE")
+    assert not app.publisher.is_open
+    assert wrong() == []
+
+
+def test_one_that_refuses_is_told_of_with_its_error(app: Celeriac, client: Any, wrong: Wrong) -> None:
+    client.execute_command("REPLICAOF", "127.0.0.1", "1")
+    (one,) = wrong()
+    assert (one.name, "REDIS_URL names a replica" in one.cure) == ("redis_away", True)
+    assert one.says.startswith("answers, and refuses wake-ups: You can't write against a read only replica")
+    assert app.publisher.answers()
+
+
+@pytest.mark.parametrize("command", ["info", "slowlog"])
+def test_what_may_not_be_asked_is_not_known_and_closes_nothing(
+    app: Celeriac, client: Any, wrong: Wrong, command: str
+) -> None:
+    client.execute_command("ACL", "SETUSER", "default", f"-{command}")
+    assert wrong() == []
+    assert app.publisher.ask(lambda redis: redis.execute_command(command)) is None
+    assert app.publisher.is_open
+    seen = machinery.redis(app)
+    assert not seen.troubles
+    if command == "info":
+        assert seen.text == "answers; its policy may not be read"
+
+
+def test_one_that_does_not_answer_is_away_and_keeps_nobody_for_long(
+    database: Database, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(database_url=database_url, redis_url="redis://127.0.0.1:9/0")
+    app = Celeriac("away", settings=settings, set_as_current=False)
+    with database.reading() as connection:
+        (one,) = [one for one in judge(connection, app).wrong if one.subject == "Redis"]
+    assert (one.name, "work goes on" in one.says) == ("redis_away", True)
+    assert "work goes on" in machinery.redis(app).troubles[0].text
+    asked: list[object] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(asking, "REST", 60.0)
+        patch.setattr(app.publisher.questions, "_rests_until", 0.0)
+        for _ in range(3):
+            assert not app.publisher.questions.ask(asked.append).is_there
+    assert asked == []
+    app.close()
+
+
+def test_a_far_one_is_slow_once_it_takes_longer_than_the_way(
+    app: Celeriac, leads: Way, wrong: Wrong, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who has just begun takes the time to connect for the way, which is short here."""
+    leads.late = 0.07
+    assert [one.name for one in wrong()] == ["slow_redis"]
+    monkeypatch.setattr(asking, "NEW", -1.0)
+    assert wrong() == []
+    leads.late = 0.15
+    assert [one.name for one in wrong()] == ["slow_redis"]
+    leads.late = 0.07
+    assert wrong() == []
+
+
+def test_where_there_is_none_the_status_says_so(database_url: str) -> None:
+    settings = Settings(database_url=database_url, redis_url="none")
+    app = Celeriac("none", settings=settings, set_as_current=False)
+    ran = CliRunner().invoke(status, obj=lambda: app)
+    assert "redis     none" in ran.output
+    assert "redis     answers" not in ran.output
+    app.close()
