@@ -46,7 +46,8 @@ DEFECTS = [
     ),
     Defect(
         "what a dead process ran is nobody's", "celeriac/repair/rescue.py",
-        "tokens = release.stale(connection, TICKETS, minutes)", "tokens = release.stale(connection, 0, minutes)",
+        "silent = release.stale(connection, TICKETS, minutes, after=after)",
+        "silent = release.stale(connection, 0, minutes, after=after)",
         "tests/end_to_end/test_faults.py::test_a_killed_worker_loses_nothing",
         ("an orphaned job: its process crashed or hangs",),
     ),
