@@ -47,6 +47,7 @@ from celeriac.store import states as row_states
 from celeriac.store.connections import Database
 from celeriac.store.encoding import legible, revived
 from celeriac.store.failures import is_gone, log_error, retry_while_away
+from celeriac.store.started import without_masks
 
 logger = logging.getLogger(__name__)
 
@@ -458,6 +459,7 @@ def _request_of(priorities: Priorities, run: Run, common: dict[str, Any], read: 
     }  # fmt: skip
     if run.secret is not None:
         request |= redaction.reprs(run)
+        said = without_masks(said)
     if said is None:
         return request
     canvas = read(run.canvas)

@@ -27,7 +27,7 @@ from celeriac.store.encoding import legible
 from celeriac.store.forks import after_fork
 from celeriac.store.redact import without
 from celeriac.store.sensitive import Sensitive
-from celeriac.store.started import Started, masked
+from celeriac.store.started import Started, masked, without_masks
 from celeriac.store.states import CANCELLED, COMPLETED, FAILED, PENDING
 
 logger = logging.getLogger(__name__)
@@ -166,7 +166,7 @@ def arguments(
     A row has all arguments by name, whichever way they were given, so a call that masks some of them masks all.
     """
     if masked(headers):
-        said = headers or {}
+        said = (headers if secret is None else without_masks(headers)) or {}
         return {"args": said.get("argsrepr", "..."), "kwargs": said.get("kwargsrepr", "...")}
     if secret is not None:
         args, kwargs = secret.call(args, kwargs)

@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 
 from celeriac import Celeriac
 from celeriac.errors import ConfigurationError
+from celeriac.insights.tasks.redaction import redacted
 from celeriac.roles.options import secrets_in
+from celeriac.run import journal
 from celeriac.store.redact import HIDDEN, without
 from celeriac.store.sensitive import Sensitive, kept, of
 from celeriac.store.spellings import SHORTEST
+from celeriac.store.started import masked, without_masks
 
 SECRET = Sensitive(frozenset({"password", "pin"}), ("user", "password", "card"))
 
@@ -87,3 +90,16 @@ def test_a_key_is_not_made_of_what_nobody_sees() -> None:
 
         @app.task(shared=False, role="reset", unique_by="{user}/{token}", sensitive=("token",))
         def reset(user: str, token: str) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "masks", [{}, {"argsrepr": "('ann', 'hunter2222', (1, 2))"}, {"kwargsrepr": "{'password': 'hunter2222'}"}]
+)
+@pytest.mark.parametrize(("args", "kwargs"), [(["ann", "hunter2222", [1, 2]], {}), ([], {"password": "hunter2222"})])
+def test_what_a_sender_says_of_a_call_tells_no_secret(masks: dict[str, str], args: Any, kwargs: Any) -> None:
+    """Stock Celery describes a tuple, which arrives as a list, with all that is in it."""
+    shown = journal.arguments(args, kwargs, masks or None, SECRET)
+    task = {"args": args, "kwargs": kwargs, "headers": masks or None}
+    assert "hunter" not in repr([shown, redacted(task, SECRET)])
+    assert HIDDEN in repr(shown)
+    assert masked(without_masks(masks or None)) == bool(masks)

@@ -11,6 +11,7 @@ from celeriac.errors import BadValue
 from celeriac.store import sensitive
 from celeriac.store.redact import HIDDEN, without
 from celeriac.store.sensitive import Sensitive
+from celeriac.store.started import without_masks
 
 OF_ROLES = text("""
 SELECT role, definition -> 'sensitive' AS names, parameters FROM celeriac.roles
@@ -43,6 +44,7 @@ def redacted(task: Mapping[str, Any], secret: Sensitive | None) -> dict[str, Any
     values = secret.values(task["args"], task["kwargs"])
     outcome = {name: without(values, secret.within(task[name])) for name in ("result", "progress") if name in task}
     said = {"error_message": without(values, task["error_message"])} if "error_message" in task else {}
+    said |= {"headers": without(values, without_masks(task["headers"]))} if "headers" in task else {}
     args, kwargs = secret.call(task["args"], task["kwargs"])
     return {**task, "args": args, "kwargs": kwargs, **outcome, **said}
 
