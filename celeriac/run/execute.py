@@ -250,7 +250,11 @@ def _arguments(app: HandlerApp, run: Run) -> tuple[Any, Any]:
     if "awaits" not in run.canvas:
         return args, kwargs
     results, joins = _members(app.database, app.backend, run), run.canvas.get("joins")
-    return join.arguments(args, kwargs, joins, results) if joins else (args, kwargs)
+    if joins:
+        args, kwargs = join.arguments(args, kwargs, joins, results)
+        if run.secret is not None:
+            run.secrets = run.secret.values(args, kwargs)
+    return args, kwargs
 
 
 def _members(database: Database, backend: Backend, run: Run) -> list[Any]:

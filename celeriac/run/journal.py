@@ -25,7 +25,7 @@ from celeriac.run.run import Run
 from celeriac.settle.outcome import LOST, Outcome
 from celeriac.store.encoding import legible
 from celeriac.store.forks import after_fork
-from celeriac.store.redact import without
+from celeriac.store.redact import HIDDEN, without
 from celeriac.store.sensitive import Sensitive
 from celeriac.store.started import Started, masked, without_masks
 from celeriac.store.states import CANCELLED, COMPLETED, FAILED, PENDING
@@ -147,6 +147,8 @@ def _result(outcome: Outcome, secret: Sensitive | None) -> Any:
     """Return the result without secrets."""
     if secret is None:
         return outcome.result
+    if secret.hides_results(outcome.task.headers):
+        return HIDDEN
     return without(secret.values(outcome.task.args, outcome.task.kwargs), secret.within(outcome.result))
 
 

@@ -13,6 +13,7 @@ from celeriac import Celeriac
 from celeriac.errors import ConfigurationError
 from celeriac.insights.tasks.redaction import redacted
 from celeriac.roles.options import secrets_in
+from celeriac.roles.signature import Signature
 from celeriac.run import journal
 from celeriac.store.redact import HIDDEN, without
 from celeriac.store.sensitive import Sensitive, kept, of
@@ -57,6 +58,44 @@ def test_what_is_too_short_to_be_a_secret_stays_in_texts() -> None:
     assert without(SECRET.values(["ann", 471_100], {}), "code 471100") == "code •••"
 
 
+def test_keys_are_secrets_as_well_where_they_are_more_than_words() -> None:
+    values = SECRET.values(
+        [], {"pin": {"tok_live_abcdef": 1, "tok-7": [{"correct-horse-battery-staple": True}], "name": 1}}
+    )
+    told = "KeyError: 'tok_live_abcdef', 'tok-7', 'correct-horse-battery-staple', 'name'"
+    assert without(values, told) == "KeyError: '•••', '•••', '•••', 'name'"
+
+
+def spread(user: str, *pins: str, flag: bool = False, **extra: str) -> None: ...
+
+
+@pytest.mark.parametrize("names", [("pins",), ("extra",), ("pins", "extra"), ("user",)])
+def test_what_collects_arguments_is_all_of_them(names: tuple[str, ...]) -> None:
+    """By place from `*pins` on; by name what is no other parameter."""
+    secret = of(names, Signature.of(spread, role="spread").kinds)
+    assert secret is not None
+    args, kwargs = ["ann", "pin-1111", "pin-2222"], {"flag": True, "one": "extra-11", "two": {"deep": "extra-22"}}
+    shown = secret.call(args, kwargs)
+    pins = [HIDDEN, HIDDEN] if "pins" in names else args[1:]
+    extra = {"one": HIDDEN, "two": HIDDEN} if "extra" in names else {"one": "extra-11", "two": {"deep": "extra-22"}}
+    assert shown == ([HIDDEN if "user" in names else "ann", *pins], {"flag": True, **extra})
+    told = secret.values(args, kwargs).without("pin-1111 pin-2222 extra-11 extra-22 True")
+    assert told == " ".join([
+        *(["•••"] * 2 if "pins" in names else ["pin-1111", "pin-2222"]),
+        *(["•••"] * 2 if "extra" in names else ["extra-11", "extra-22"]), "True",
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize(("names", "joins"), [(("results",), True), (("results",), "results"), (("pin",), True)])
+def test_a_chords_body_hides_its_result_where_what_it_joins_is_sensitive(names: tuple[str, ...], joins: Any) -> None:
+    """Its members' results are no part of its row."""
+    secret = of(names, [("results", "POSITIONAL_OR_KEYWORD"), ("pin", "POSITIONAL_OR_KEYWORD")])
+    headers = {"canvas": {"awaits": "x", "joins": joins}}
+    task = {"args": [None, "4711"], "kwargs": {}, "headers": headers, "result": "member's", "progress": None}
+    shown = redacted(task, secret)
+    assert (shown["result"], shown["progress"]) == (HIDDEN if names == ("results",) else "member's", None)
+
+
 def test_what_is_sent_back_as_it_was_shown_stays() -> None:
     was = {"user": "ann", "password": "xyz", "card": {"pin": 1, "old": [{"pin": 2}]}}
     sent = {"user": "bob", "password": HIDDEN, "card": {"pin": HIDDEN, "old": [{"pin": HIDDEN}]}, "new": HIDDEN}
@@ -66,7 +105,7 @@ def test_what_is_sent_back_as_it_was_shown_stays() -> None:
 
 def test_a_role_without_secrets_costs_nothing() -> None:
     assert of(()) is None
-    assert of(None, ["password"]) is None
+    assert of(None, [("password", "POSITIONAL_OR_KEYWORD")]) is None
 
 
 def test_names_of_secrets_are_known() -> None:
