@@ -79,11 +79,11 @@ def test_what_collects_arguments_is_all_of_them(names: tuple[str, ...]) -> None:
     pins = [HIDDEN, HIDDEN] if "pins" in names else args[1:]
     extra = {"one": HIDDEN, "two": HIDDEN} if "extra" in names else {"one": "extra-11", "two": {"deep": "extra-22"}}
     assert shown == ([HIDDEN if "user" in names else "ann", *pins], {"flag": True, **extra})
-    told = secret.values(args, kwargs).without("pin-1111 pin-2222 extra-11 extra-22 True")
-    assert told == " ".join([
+    told = secret.values(args, kwargs).without("pin-1111 a pin-2222 b extra-11 c extra-22 d True").split()[::2]
+    assert told == [
         *(["•••"] * 2 if "pins" in names else ["pin-1111", "pin-2222"]),
         *(["•••"] * 2 if "extra" in names else ["extra-11", "extra-22"]), "True",
-    ])  # fmt: skip
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize(("names", "joins"), [(("results",), True), (("results",), "results"), (("pin",), True)])
