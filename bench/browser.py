@@ -56,10 +56,10 @@ def first_row(browser: Browser, url: str, session: str, *, slow: bool) -> float:
     """Seconds."""
     with page_of(browser, url, session) as page:
         if slow:
-            session = page.context.new_cdp_session(page)
-            session.send("Emulation.setCPUThrottlingRate", {"rate": 4})
-            session.send("Network.enable")
-            session.send("Network.emulateNetworkConditions", SLOW)
+            devtools = page.context.new_cdp_session(page)
+            devtools.send("Emulation.setCPUThrottlingRate", {"rate": 4})
+            devtools.send("Network.enable")
+            devtools.send("Network.emulateNetworkConditions", SLOW)
         began = time.perf_counter()
         page.goto(f"{url}/admin/tasks", wait_until="commit")
         page.locator("tbody tr").first.wait_for()

@@ -27,7 +27,15 @@ def main() -> int:
         _fill_rows(TASKS)
         with worker("rows", "-c", "1") as pid:
             until(lambda: _left_rows() < TASKS)
-            record = ["py-spy", "record", "--subprocesses", "--rate", str(RATE), "--output", str(GRAPH)]
+            record = [
+                str(Path(sys.executable).with_name("py-spy")),
+                "record",
+                "--subprocesses",
+                "--rate",
+                str(RATE),
+                "--output",
+                str(GRAPH),
+            ]
             recorder = subprocess.Popen([*record, "--pid", str(pid)])
             until(lambda: _no_rows() or recorder.poll() is not None)
             recorder.send_signal(signal.SIGINT)  # it writes what it has

@@ -19,10 +19,9 @@ from celeriac.enqueue.insert import enqueue
 from celeriac.enqueue.rows import NewTask
 from celeriac.run import start
 from celeriac.settle import write
-from celeriac.settle.outcome import Outcome
+from celeriac.settle.outcome import Outcome, Started
 from celeriac.store.connections import Database
 from celeriac.store.migrate import migrate
-from celeriac.store.started import Started
 
 SETTLERS, KEYS, ROUNDS = 8, sized(500, 5), sized(9, 1)
 

@@ -25,7 +25,7 @@ from bench.size import sized
 from celeriac import Celeriac, Settings, local
 from celeriac.api.server import create
 from celeriac.dashboard import reading
-from celeriac.dashboard.templates import NAV
+from celeriac.dashboard.templates import TABS
 from celeriac.local.valkey import free_port
 from celeriac.operate import sessions, tokens
 from celeriac.repair import minutes, sweep
@@ -59,7 +59,7 @@ FROM generate_series(1, 1000) i WHERE :rows > 0"""
 LISTS = (
     "/api/tasks?limit=50", "/api/tasks?status=failed&limit=50", "/api/tasks?status=queued&role=build&limit=50",
     "/api/tasks/counts", "/api/tasks/capacity", "/api/roles", "/api/accounts", "/api/workers", "/api/locks",
-    "/api/failures", "/api/shares", "/api/audit", "/api/admin/jobs/stats", "/api/admin/scheduled-jobs", "/api/bulk",
+    "/api/failures", "/api/shares", "/api/audit", "/api/tasks/metrics", "/api/admin/scheduled-jobs", "/api/bulk",
 )  # fmt: skip
 
 
@@ -126,7 +126,7 @@ def pages(database: Database) -> list[str]:
         "accounts/000001", "workers/celery@node-1", f"decisions/{decision}?role=build",
         "tasks/matching?move=retry&state=failed",
     )  # fmt: skip
-    return [f"/admin/{path}" for path in (*(path for path, _, _ in NAV), *behind)]
+    return [f"/admin/{path}" for path in (*(path for tab in TABS.values() for path, _, _ in tab), *behind)]
 
 
 @contextmanager
@@ -158,7 +158,7 @@ def session_of(app: Celeriac, token: str) -> str:
     with app.database.transaction() as connection:
         bearer = tokens.verify(connection, token)
         assert bearer is not None
-        return sessions.begin(connection, bearer)
+        return sessions.begin(connection, bearer.id)
 
 
 def measured(url: str, token: str, session: str) -> Told:

@@ -44,7 +44,7 @@ from celeriac.seam.task import Enqueued, Task, with_rows
 from celeriac.settings import Settings
 from celeriac.store.connections import Database
 from celeriac.store.ids import fresh_id
-from celeriac.store.lanes import parts_of_lane
+from celeriac.store.role_names import parts_of_lane
 
 if TYPE_CHECKING:
     from celeriac.run.app import Backend
@@ -415,7 +415,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
         try:
             self.enqueuer.kick(roles)
         except Exception as error:
-            logger.warning("Could not kick; the workers' next look makes up for it: %s", error)
+            logger.warning("No wake-up could be sent; the workers' next poll makes up for it: %s", error)
 
 
 #: The original, to notice a replacement in a subclass or on the class, which is then called.

@@ -2,6 +2,9 @@
 
 __version__ = "0.1.0"
 
+#: The newest revision of the engine's schema that this code knows; each worker's heartbeat says it.
+SCHEMA = "celeriac_0008"
+
 
 def described(deployment: float) -> str:
     """Return the version, with the deployment of the application's code if one is set."""

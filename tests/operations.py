@@ -24,7 +24,7 @@ PAGE = ROOT / "docs" / "operations.md"
 
 HEAD = """# Operations, surface by surface
 
-What can be seen and done, by which words on which surface. The permission is the scope of a
+All operations, with their names on each surface. The permission is the scope of a
 [token](api.md#tokens), for the API and the dashboard alike; a command (of `celeriac`) needs none but its login to
 Postgres. The audit trail has an action and a kind (`retry task`); what only reads leaves no row there. Queries are
 beginnings: [SQL](sql.md) tells of columns. `python -m tests.operations` writes this page; a test fails where a surface

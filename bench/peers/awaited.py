@@ -9,7 +9,9 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import awa
 
@@ -45,7 +47,7 @@ class Stamp:
     sent: float
 
 
-TASKS = {"noop": Noop, "sleep": Sleep, "compute": Compute}
+TASKS: dict[str, Callable[[Any], Any]] = {"noop": Noop, "sleep": Sleep, "compute": Compute}
 
 
 async def work() -> None:

@@ -1,9 +1,9 @@
 """Delivery: a webhook and a mail, each once as an alert begins and once as it ends.
 
-Messages to be sent are rows, written with the alert itself. A thread sends them one by one, so that no check waits for
-a receiver. A refused message is sent again after a later check, each time after twice the delay, for a day; meanwhile
-other alerts are sent. Only a process that dies between the sending and its commit causes a message to be sent twice,
-under the same id.
+Messages to send are rows, written in the alert's own transaction. A thread sends them one by one, so that no check
+waits for a receiver. A refused message is sent again after a later check, each time after twice the delay, for a day;
+meanwhile other alerts are sent. Only a process that dies between the sending and its commit causes a message to be sent
+twice, under the same id.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ logger = logging.getLogger(__name__)
 #: How long (seconds) connecting may take, and the sending after it.
 LIMIT = 10.0
 
-#: The first delay (seconds) before a refused message is sent again; how often that delay is doubled; after how many
-#: refused messages a channel is skipped until the next check. INVARIANT: a sender has ended within `REST`.
+#: The first delay (seconds) before a refused message is sent again; how often that delay is doubled; the number of
+#: refused messages after which a channel is skipped until the next check. INVARIANT: a sender has ended within `REST`.
 REST, DOUBLINGS, FAILURES = 4 * LIMIT, 7, 3
 
 # INVARIANT: an alert's oldest message goes first, so that its end never arrives before its beginning; the sender that
@@ -117,11 +117,11 @@ def _send_and_release(database: Database, settings: Settings) -> None:
 
 
 def _guarded(act: Callable[[], None]) -> None:
-    """Run it; a failing channel does not stop the others."""
+    """Run a channel; an error of it does not stop the others."""
     try:
         act()
     except Exception as error:
-        logger.log(logging.WARNING if is_gone(error) else logging.ERROR, "Alerts are told later: %s", error)
+        logger.log(logging.WARNING if is_gone(error) else logging.ERROR, "Alerts are sent later: %s", error)
 
 
 def _send_all(database: Database, settings: Settings, channel: str) -> None:
@@ -223,7 +223,7 @@ def _word(message: Message) -> str:
 
 
 def _in_time(connect: Callable[[], T], sock: Callable[[], socket.socket | None]) -> T:
-    """Connect within `LIMIT`, else send nothing: by then another process may be sending the message."""
+    """Connect within `LIMIT`, or else send nothing, because another process may be sending the message by then."""
     with _within(sock) as over:
         connected = connect()
     if over.is_set():
@@ -233,9 +233,8 @@ def _in_time(connect: Callable[[], T], sock: Callable[[], socket.socket | None])
 
 @contextmanager
 def _within(sock: Callable[[], socket.socket | None]) -> Iterator[threading.Event]:
-    """End what goes on over that socket after `LIMIT`, however slowly the other side goes on answering.
-
-    Yields an event that is set from then on.
+    """Shut that socket after `LIMIT`, even if the other side is still answering slowly. Yields an event that is set
+    once that happened.
     """
     over = threading.Event()
 

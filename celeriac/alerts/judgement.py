@@ -1,7 +1,7 @@
-"""The judgement: what is wrong now, the worst first, with what it costs and the cure, for every surface.
+"""The judgement: what is wrong now, the worst first, with its damage and its cure, for every surface.
 
-`celeriac doctor`, `celeriac status`, the overview and `/api/doctor` show what is so now. An alert is the same, once it
-has lasted for as long as its rule wants.
+`celeriac doctor`, `celeriac status`, the overview and `/api/doctor` show it as it is now. It becomes an alert once it
+has lasted for as long as its rule requires.
 """
 
 from __future__ import annotations
@@ -19,14 +19,16 @@ from celeriac.insights.history.alerts import damage
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
-#: Milliseconds a statement waits for a lock: what somebody has locked is told at once, and the rest as far as it can
-#: be read.
+#: How long (milliseconds) a statement waits for a lock, so that a lock is reported at once, and everything else as far
+#: as it can be read.
 PATIENCE_MS = 300
 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """`wrong`: the worst first. `judged`: the rules whose measures were read; `unread`: the others."""
+    """The result. `wrong`: the problems, the worst first. `judged`: the rules whose measures were read; `unread`: the
+    others.
+    """
 
     wrong: list[Above]
     judged: list[str]
@@ -34,12 +36,12 @@ class Judgement:
 
 
 def matters(one: Above) -> bool:
-    """Return whether it is more than a note: a worker that is gone and held nothing costs no task."""
+    """Return whether the problem is more than a note: a worker that is gone and held nothing costs no task."""
     return one.name != "dead_worker" or one.tasks > 0
 
 
 def judge(connection: Connection, app: Celeriac, rules: Iterable[Rule] = RULES) -> Judgement:
-    """In the caller's transaction, at a cost that follows neither the backlog nor the history."""
+    """Judge in the caller's transaction, at a cost that depends neither on the backlog nor on the history."""
     rules = list(rules)
     connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{PATIENCE_MS} ms'")
     measured = measure(app, connection, rules)

@@ -1,6 +1,6 @@
 """The values that rules compare: of roles, schedules, workers, Redis and Postgres.
 
-Each group is read by itself. If one cannot be read its alerts stay as they are, as nothing newer is known.
+Each group is read by itself. If one cannot be read, its alerts stay as they are, because nothing newer is known.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from celeriac.insights.fleet.slowness import no_room, slowness
 from celeriac.insights.tasks.counting import Count
 from celeriac.insights.why.blockers import in_the_way
 from celeriac.insights.why.spans import span
-from celeriac.store.built_in import is_built_in
 from celeriac.store.failures import log_error
 from celeriac.store.migrate import standing_of
 from celeriac.store.plans import lookups
+from celeriac.store.role_names import is_built_in
 from celeriac.store.shell import argument, word
 
 if TYPE_CHECKING:
@@ -38,15 +38,15 @@ logger = logging.getLogger(__name__)
 #: With fewer tasks than this there is no failure rate.
 SAMPLES = 20
 
-#: Waiting tasks are counted to here in each state table, or to one more than the setting, at most to a million; so many
-#: of the newest give the failure rate.
+#: The number to which waiting tasks are counted in each state table (or to one more than the setting, at most to a
+#: million), and how many of the newest tasks give the failure rate.
 COUNTED, MOST_COUNTED, NEWEST = 10_000, 1_000_000, 10_000
 
 Group = Callable[["Celeriac", Connection], Iterable[Measured]]
 
 
 def _locks(_: Celeriac, connection: Connection) -> Iterable[Measured]:
-    """Whose age this login may not see is judged by how long it is seen."""
+    """Measure blockers. One whose age this login may not see is judged by how long it has been seen."""
     for one in in_the_way(connection):
         measure = "table_locked" if one.holds_tables else "lock_held"
         value, threshold = (0.0, -1.0) if one.seconds is None else (one.seconds, None)
@@ -114,7 +114,7 @@ def _unserved(connection: Connection, app: Celeriac, row: RowMapping) -> Measure
 
 
 def _server_of(app: Celeriac, role: str, queue: str) -> str:
-    """What lets a role's tasks run: a worker of this code, where that declares it."""
+    """Return the cure for tasks without a worker: start one of this code, if it declares the role."""
     if app.roles.get(role) is not None:
         return f"run `celery -A {app.main or 'tasks'} worker -Q {word(queue)}`"
     return (
@@ -143,7 +143,7 @@ def _burning(_: Celeriac, connection: Connection) -> Iterable[Measured]:
 def _accounts(_: Celeriac, connection: Connection) -> Iterable[Measured]:
     with lookups(connection):
         met = failing_accounts(connection)
-    for one in {one.account: one for one in reversed(met)}.values():  # of each the role where most tasks are hit
+    for one in {one.account: one for one in reversed(met)}.values():  # for each, the role with most tasks hit
         yield Measured(
             "account_failing", one.account, one.tasks, None, f"in {one.role}, {one.sentence}", one.cure, one.tasks
         )
@@ -238,7 +238,7 @@ def _redis(app: Celeriac, _: Connection) -> Iterable[Measured]:
 
 
 def _redis_lag(seconds: float, slowest: SlowCommand | None) -> Measured:
-    if slowest is None or slowest.seconds < SLOW_ANSWER / 2:  # whoever took no time is not the cause
+    if slowest is None or slowest.seconds < SLOW_ANSWER / 2:  # a command that took no time is not the cause
         return Measured("redis_lag", "Redis", seconds)
     busy = f"; {slowest.name} of client {slowest.client} kept it busy for {slowest.seconds:.1f} s within the minute"
     cure = f"end that client: `CLIENT KILL ADDR {slowest.client}`, and what it asks for; `SLOWLOG GET` has the others"
@@ -283,10 +283,10 @@ def _letters(_: Celeriac, connection: Connection) -> Iterable[Measured]:
         return [Measured("letters", "plain Celery", watched.letters(connection))]
 
 
-#: Stuck lock keys that are reported at a time: one dead worker may hold many.
+#: How many stuck lock keys are reported at a time: one dead worker may hold many.
 KEYS = 20
 
-#: What reads which measures, first what needs no table of the engine.
+#: The functions that read each group of measures; those that need no table of the engine come first.
 GROUPS: Mapping[Group, Sequence[str]] = {
     _locks: ("table_locked", "lock_held"),
     _schema: ("schema_behind", "schema_ahead"),
@@ -311,9 +311,8 @@ GROUPS: Mapping[Group, Sequence[str]] = {
 
 
 def measure(app: Celeriac, connection: Connection, rules: Iterable[Rule]) -> dict[str, list[Measured]]:
-    """Return, by measure, the values these rules need, without unreadable ones. Within a transaction.
-
-    Where the schema is not this code's, that is what is wrong, and no error of what cannot be read is logged.
+    """Return, by measure, the values these rules need, without unreadable ones. Call it in a transaction. If the schema
+    is not this code's, that is the problem, and no errors of unreadable tables are logged.
     """
     wanted = {measure_of(rule) for rule in rules}
     measured: dict[str, list[Measured]] = {}
@@ -333,7 +332,7 @@ def measure(app: Celeriac, connection: Connection, rules: Iterable[Rule]) -> dic
 
 def _of_application(rule: Rule) -> Group:
     def read(app: Celeriac, connection: Connection) -> Iterable[Measured]:
-        """Read an application's measure. Raises for values that could not be judged or written later on."""
+        """Read an application's measure. Raises an error for values that could not be judged or written later."""
         assert not isinstance(rule.measure, str)
         values = [Measured(rule.name, subject, float(value)) for subject, value in rule.measure(connection).items()]
         above = evaluate([rule], values, app.settings)
@@ -347,7 +346,7 @@ def _of_application(rule: Rule) -> Group:
 
 
 def _is_told_of(subject: object) -> bool:
-    """Return whether it fits the key of an alert."""
+    """Return whether the subject fits into the key of an alert."""
     return isinstance(subject, str) and len(subject) <= 500 and _is_text(subject)
 
 
@@ -368,7 +367,7 @@ def _read(app: Celeriac, connection: Connection, group: Group, *, quietly: bool)
             raise
         connection.exec_driver_sql("ROLLBACK TO SAVEPOINT measured")
         if not quietly:
-            log_error(logger, error, "What alerts are about could not be read")
+            log_error(logger, error, "Figures for alerts could not be read")
         return None
     connection.exec_driver_sql("RELEASE SAVEPOINT measured")
     return values

@@ -13,7 +13,8 @@ from celeriac.alerts.rules import Above
 # One check at a time; a process that finds it locked leaves it to the other.
 LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('celeriac alerts', 0))")
 
-# INVARIANT: a rule that was not judged this time, as it could not be read or is another application's, keeps its state.
+# INVARIANT: a rule that was not judged this time, because it could not be read or is another application's, keeps its
+# state.
 FORGET = text("""
 DELETE FROM celeriac.alerts_pending p WHERE p.name = ANY (CAST(:judged AS text[])) AND NOT EXISTS (
     SELECT FROM jsonb_to_recordset(CAST(:above AS jsonb)) AS f (name text, subject text)
@@ -43,7 +44,7 @@ SET value = excluded.value, threshold = excluded.threshold, severity = excluded.
 RETURNING name, subject, firing_since = last_seen_at AS is_new
 """)
 
-# A deleted rule judges nobody, so an alert that nobody has seen for a day ends as well.
+# A deleted rule is not judged any more, so an alert that was not seen for a day ends as well.
 END = text("""
 DELETE FROM celeriac.alerts a WHERE (a.name = ANY (CAST(:judged AS text[])) AND NOT EXISTS (
         SELECT FROM jsonb_to_recordset(CAST(:above AS jsonb)) AS f (name text, subject text)

@@ -32,16 +32,16 @@ logger = logging.getLogger(__name__)
 #: The rule for the names of an application's rules.
 NAME = bounds.name(100)
 
-#: How long (milliseconds) a statement of a check may take: meanwhile nobody else checks.
+#: How long (milliseconds) a statement of a check may take, during which no other process checks.
 PATIENCE_MS = 30_000
 
 #: The longest time (seconds) that a rule may require its measure to last.
 LONGEST = 366 * 86_400
 
-#: A check is late after so many intervals.
+#: After how many intervals a check is late.
 LATE = 2
 
-# INVARIANT: the process that writes the row runs the check. The row is read first: a conflict locks it even where
+# INVARIANT: the process that writes the row runs the check. The row is read first, because a conflict locks it even if
 # nothing is changed. A beat that ticks in time, and checked at its last instant, keeps the check; if an operator
 # switched it off, it stays off.
 TAKE = text("""
@@ -109,7 +109,7 @@ def added(alerts: str | None, settings: Settings) -> list[Rule]:
 
 
 def _problem(settings: Settings, rule: Rule) -> str | None:
-    """Return what Postgres would refuse about the rule, and all other alerts with it; None if nothing."""
+    """Return the part of the rule that Postgres would refuse, and all other alerts with it; None if there is none."""
     if not NAME.fits(rule.name):
         return f"wants a name of {NAME.right}"
     if rule.severity not in SEVERITIES:
@@ -131,7 +131,7 @@ def review(app: Celeriac) -> int:
 
 
 def review_if_late(app: Celeriac) -> int:
-    """Run the check if the last one is too long ago; of all processes that try, one does."""
+    """Run the check if the last one is too long ago. If several processes try, one of them runs it."""
     late = LATE * app.settings.sweep_interval
     with app.database.statement() as connection:
         due = {
@@ -167,7 +167,7 @@ def look(app: Celeriac, by_turn: Mapping[str, Sequence[Rule]]) -> int:
 
 
 class AlertWatch(threading.Thread):
-    """The thread that checks where nobody else does, until `ending`."""
+    """The thread that checks if nobody else does, until `ending`."""
 
     def __init__(self, app: Celeriac, ending: threading.Event) -> None:
         super().__init__(name="celeriac-alerts", daemon=True)
@@ -186,4 +186,4 @@ class AlertWatch(threading.Thread):
             if is_gone(error):
                 self.away.say(error)
             else:
-                log_error(logger, error, "Alerts could not be looked at; they are looked at again")
+                log_error(logger, error, "Alerts could not be checked; they are checked again")

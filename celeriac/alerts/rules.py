@@ -24,10 +24,11 @@ Measure = Callable[["Connection"], Mapping[str, float]]
 class Rule:
     """Fires for a subject whose measure has been above the threshold for `lasts` seconds.
 
-    `threshold`: a setting's name, or the number itself. `says`: a format of `value` and `threshold`, that goes on from
-    the subject. `measure`: one of the engine's, or an application's function of a connection, which is in a transaction
-    that reads. `page`: somebody has to act now; `warn`: somebody should look. `cure`: the command that cures or leads
-    to the cure, a format of `subject`. `promql`: the same for Prometheus, with `$threshold`.
+    `threshold`: a setting's name, or the number itself. `says`: a format of `value` and `threshold` that continues a
+    sentence beginning with the subject. `measure`: one of the engine's, or an application's function of a connection,
+    which is in a transaction that reads. `page`: somebody has to act now; `warn`: somebody should look. `cure`: the
+    command that cures or leads to the cure, a format of `subject`. `promql`: the same for Prometheus, with
+    `$threshold`.
     """
 
     name: str
@@ -262,10 +263,10 @@ RULES = (
 
 NAMES = frozenset(rule.name for rule in RULES)
 
-#: With these wrong, no table need be as this code reads it.
+#: Rules about the schema: if one of them fires, tables may differ from what this code reads.
 OF_THE_SCHEMA = frozenset({"schema_behind", "schema_ahead"})
 
-#: Where the page about a rule is, in the repository and in the documentation.
+#: The path of a rule's page, in the repository and in the documentation.
 RUNBOOKS = "docs/runbooks"
 
 
@@ -276,8 +277,8 @@ def runbook(name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A value of a subject: of a role, a schedule, a worker. `threshold`, `sentence`, `cure`: its own, before the
-    rule's. `tasks`: how many it concerns, where that is known.
+    """A value of a subject such as a role, a schedule, a worker. `threshold`, `sentence`, `cure`: its own, in place of
+    the rule's. `tasks`: how many it concerns, if known.
     """
 
     measure: str

@@ -1,4 +1,6 @@
-"""Access lines: what the API and the dashboard answered, to whom and how fast. No query, no body, no token."""
+"""Access lines: what the API and the dashboard answered, to which token and how fast; without query, body and
+secret.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,7 @@ ROUTINE = OPEN | {"/metrics"}
 
 
 class Access:
-    """Logs a line for each answered request, if somebody reads that level."""
+    """Logs a line for each answered request, if its level is logged."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

@@ -1,4 +1,4 @@
-"""Alerts: what fires, what may soon, and silences."""
+"""Alerts: those that fire, those that may soon, and silences."""
 
 from __future__ import annotations
 
@@ -30,12 +30,14 @@ class Alert(AnswerModel):
     name: str = Field(examples=["queue_depth"])
     subject: str = Field(examples=["product_resync"])
     severity: Literal["page", "warn"] = Field(description="page: somebody has to act now", examples=["warn"])
-    says: str = Field(description="it goes on from the subject", examples=["2000 tasks wait, more than 1000"])
+    says: str = Field(
+        description="it continues a sentence that begins with the subject", examples=["2000 tasks wait, more than 1000"]
+    )
     value: float
     threshold: float
     firing_since: datetime
     last_seen_at: datetime
-    seen_by: str | None = Field(description="the process that looked last")
+    seen_by: str | None = Field(description="the process that checked last")
     silenced_until: datetime | None
 
 
@@ -104,7 +106,9 @@ def list_alerts(query: Annotated[FiringQuery, Query()], app: App, _: Reader) -> 
 
 @router.get("/pending")
 def list_pending_alerts(query: PageOfAlerts, app: App, _: Reader) -> AllPending:
-    """List what may fire soon: it is above its threshold, but not yet for as long as its rule requires."""
+    """List alerts that may fire soon: the figure is above its threshold, but not yet for as long as the rule
+    requires.
+    """
     with app.database.reading() as connection:
         pending, more = query.of(insights.pending_alerts(connection), _since("since"))
     return AllPending.model_validate({"alerts": pending, "next": more})

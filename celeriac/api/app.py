@@ -1,4 +1,4 @@
-"""The app as handlers use it, and what they share."""
+"""The app as handlers use it, and readings that they share."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def _app(request: Request) -> Celeriac:
 
 
 class Figures:
-    """Readings that take long to count; all who request the same at once share one. `role`: None for all."""
+    """Readings that take long to count; simultaneous requests for the same share one. `role`: None for all."""
 
     def __init__(self, app: Celeriac) -> None:
         self.app = app
@@ -61,7 +61,9 @@ Counted = Annotated[Figures, Depends(_figures)]
 
 
 def write(app: Celeriac, act: Callable[[Connection], T]) -> T:
-    """Run `act` in one transaction. Raises an error that answers 503 if an open transaction has what it needs."""
+    """Run `act` in one transaction. If an open transaction has locked what it needs, raises an error that
+    answers 503.
+    """
 
     def once() -> T:
         with app.database.transaction(patience=PATIENCE) as connection:

@@ -1,4 +1,4 @@
-"""`/api/bulk`: moves of all that a filter matched, which the servers work on. `moves` has what begins one."""
+"""`/api/bulk`: moves of all tasks that a filter matched, on which the servers work. `moves` begins them."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ class Bulk(BaseModel):
     move: BulkMove
     priority: int | None
     filter: dict[str, Any] = Field(examples=[{"role": "product_resync", "statuses": ["failed"]}])
-    upto: int = Field(description="no task of a greater id is meant")
-    until: datetime = Field(description="nor one that ended later")
+    upto: int = Field(description="tasks with a greater id are not included")
+    until: datetime = Field(description="nor are those that ended later")
     state: Literal["gathering", "moving", "done", "stopped"]
-    asked: int = Field(description="tasks that are meant; it grows while they are gathered")
+    asked: int = Field(description="tasks to be moved; it grows while they are gathered")
     done: int
-    skipped: int = Field(description="tasks that did not allow it any more")
+    skipped: int = Field(description="tasks that no longer allowed the move")
     left: int
     skips: list[Skipped] = Field(description="the first of them")
     reasons: dict[str, int] = Field(
         description="how many were skipped for what reason, without its numbers and names",
         examples=[{"task # has its unique key '' by now": 3}],
     )
-    trouble: str | None = Field(description="why the last step came to nothing")
+    trouble: str | None = Field(description="why the last step failed")
     by: str
     why: str | None
     created_at: datetime
@@ -75,5 +75,5 @@ def get_bulk(number: IdInPath, app: App, _: Reader) -> Bulk:
 
 @router.delete("/{number}")
 def cancel_bulk(number: IdInPath, app: App, caller: Operator, body: Reason) -> Changed:
-    """Stop a bulk after its current batch; what was moved stays moved. 409 if it is over."""
+    """Stop a bulk after its current batch; moved tasks stay so. 409 if it is over."""
     return change(app, partial(bulks.stop, bulk=number, by=caller.name, why=body.why))

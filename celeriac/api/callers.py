@@ -22,7 +22,7 @@ from celeriac.operate.tokens import ADMIN, ENQUEUE, OPERATE, READ, Bearer
 
 
 class Scoped(SecurityBase):
-    """The token the gate let in, if it has the scope; 403 otherwise."""
+    """The token that the gate admitted, if it has the scope; 403 otherwise."""
 
     scheme_name = "token"
     model = BearerModel(description="`Authorization: Bearer celeriac_…`, made by `celeriac tokens create`")

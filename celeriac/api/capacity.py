@@ -1,4 +1,4 @@
-"""The work there is to do, and the workers that it takes."""
+"""The work to do, and the workers it takes."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ router = APIRouter(prefix="/api/tasks/capacity", tags=["tasks"])
 
 
 class WorkersNeeded(BaseModel):
-    """Workers to clear the queue within so long; null while one worker's rate is unknown."""
+    """How many workers clear the queue within each time; null while one worker's rate is unknown."""
 
     for_1_hour: int | None = Field(examples=[10])
     for_4_hours: int | None = Field(examples=[3])
@@ -37,10 +37,12 @@ class Capacity(BaseModel):
     tasks_per_worker_hour: float | None
     estimated_hours_to_drain: float | None
     workers_needed: WorkersNeeded
-    failed_rate: float | None = Field(description="of the last hour, 0 to 1; null: nothing tells")
+    failed_rate: float | None = Field(description="of the last hour, 0 to 1; null: unknown")
     retry_success_rate: float | None
     average_wait: float | None = Field(description="seconds from when a task was due until it started")
-    at_least: bool = Field(description="pending_tasks, and what rests on it, may be more: counting stopped at 300,000")
+    at_least: bool = Field(
+        description="pending_tasks, and figures computed from it, may be more: counting stopped at 300,000"
+    )
 
 
 class Capacities(Paged):

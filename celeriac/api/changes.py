@@ -50,7 +50,7 @@ class ManyChanged(BaseModel):
 
     changed: list[int]
     refused: list[RefusedTask]
-    missing: list[int | str] = Field(description="as they were given", examples=[[8, "nobody's"]])
+    missing: list[int | str] = Field(description="as they were in the request", examples=[[8, "nobody's"]])
 
     @classmethod
     def of(cls, steered: Steered, missing: Sequence[str] = ()) -> ManyChanged:
@@ -72,7 +72,7 @@ def one(app: Celeriac, task: str, move: Callable[[Connection, Sequence[int]], St
 def many(
     app: Celeriac, tasks: Sequence[int | str], move: Callable[[Connection, Sequence[int]], Steered]
 ) -> ManyChanged:
-    """Steer each task that allows it, by its id or its task_id, a bounded transaction at a time."""
+    """Steer each task whose state allows it, by its id or its task_id, a bounded transaction at a time."""
     names = [one for one in tasks if isinstance(one, str)]
     rows: dict[str, int] = {}
     if names:

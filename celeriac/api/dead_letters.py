@@ -25,10 +25,10 @@ router = APIRouter(prefix="/api/dead-letters", tags=["dead letters"])
 class DeadLetter(BaseModel):
     id: int
     at: datetime = Field(description="when it was taken from Redis")
-    name: str | None = Field(description="the task it was for", examples=["shop.tasks.charge"])
+    name: str | None = Field(description="the name of its task", examples=["shop.tasks.charge"])
     task_id: str | None
     sender: str | None = Field(examples=["gen31@web-1"])
-    args: Any = Field(description="or what the sender said of them, as a text")
+    args: Any = Field(description="or the sender's description of them, as a text")
     kwargs: Any
     reason: str = Field(examples=["no role 'shop.tasks.charge': start a worker of the code that declares it"])
     size: int = Field(description="bytes")
@@ -64,7 +64,7 @@ def get_dead_letter(letter: IdInPath, app: App, _: Reader) -> WholeDeadLetter:
 
 @router.post("/{letter}/replay")
 def replay_dead_letter(letter: IdInPath, app: App, caller: Operator, body: Reason) -> Changed:
-    """Enqueue the task it was meant to be. 422 says why it still fits no role; then it stays."""
+    """Enqueue its task. 422 with the reason if it still fits no role; then the letter stays."""
     done = change(app, partial(replay, app, letter=letter, by=caller.name, why=body.why))
     app.kick([done.after["role"]] if done.after else [])
     return done

@@ -17,7 +17,7 @@ class Finding(AnswerModel):
     ok: bool = Field(examples=[False])
     says: str = Field(examples=["crawl has 12 tasks that may start, and no worker takes its queue crawl"])
     cure: str | None = Field(
-        description="a command or a statement, where there is one; null: nothing is wrong",
+        description="a command or a statement, if there is one; null: nothing is wrong",
         examples=["run `celery -A tasks worker -Q crawl`"],
     )
     runbook: str | None = Field(
@@ -29,7 +29,9 @@ class Finding(AnswerModel):
 
 class Examination(AnswerModel):
     ok: bool = Field(description="nothing is wrong", examples=[False])
-    findings: list[Finding] = Field(description="check by check; those that need what is not there are left out")
+    findings: list[Finding] = Field(
+        description="one for each check; checks of parts that this system does not have are left out"
+    )
 
 
 @router.get("/doctor")

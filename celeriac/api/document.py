@@ -1,4 +1,4 @@
-"""The OpenAPI document: FastAPI's, with the real errors."""
+"""The OpenAPI document: FastAPI's, with the errors that endpoints really answer."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _DESCRIPTIONS = {
     405: "Not with this method.",
     409: "It is not possible as things stand; the detail says why.",
     413: "The body is too large.",
-    422: "What was sent does not fit; each error names its field.",
+    422: "The request does not fit; each error names its field.",
     429: "Too often; Retry-After says when again.",
     431: "The request's line and headers are too long.",
     500: "An error of the server's.",

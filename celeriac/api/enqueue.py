@@ -49,7 +49,7 @@ class TaskToBe(BaseModel):
     kwargs: dict[str, Any] = {}
     task_id: Annotated[
         Annotated[Text, Field(min_length=1)] | None,
-        Field(description="an id of your own: sent twice, the second finds the first's row"),
+        Field(description="an id of your own: if it is sent twice, the second request finds the first one's row"),
     ] = None
     priority: Priority | None = None
     scheduled_for: Annotated[Moment | None, Field(description="not before")] = None
@@ -60,7 +60,7 @@ class TaskToBe(BaseModel):
     unique_key: Text | None = None
     max_retries: Annotated[int, Whole(0, MOST_RETRIES)] | None = None
     timeout: Annotated[Number | None, Field(gt=0, le=LONGEST_DELAY, description="seconds")] = None
-    queue: Annotated[Name | None, Field(description="one of those that its role lists; without it the first")] = None
+    queue: Annotated[Name | None, Field(description="one of those that the role lists; by default the first")] = None
 
     def arguments(self) -> dict[str, Any]:
         return self.kwargs | (self.model_extra or {})
@@ -83,10 +83,8 @@ class Accepted(BaseModel):
     id: int = Field(examples=[7])
     task_id: str = Field(examples=["0f3e8c1a-6f1d-4a53-9f8e-9a2f6f0b6c11"])
     is_new: bool
-    waits_for: str | None = Field(description="time, lock, or nothing: it can start", examples=["time"])
-    due_at: datetime | None = Field(
-        default=None, description="of one that was there already and waits for its time: when that comes"
-    )
+    waits_for: str | None = Field(description="time, lock, or null: it can start", examples=["time"])
+    due_at: datetime | None = Field(default=None, description="when an existing task that waits for its time is due")
 
 
 class AllAccepted(BaseModel):
@@ -100,7 +98,7 @@ WAS_THERE: dict[int | str, dict[str, Any]] = {200: {"model": Accepted, "descript
 #: For callers without ids of their own.
 Key = Annotated[
     Name | None,
-    Header(alias="Idempotency-Key", description="the same request, sent again by the same token, finds its rows"),
+    Header(alias="Idempotency-Key", description="the same request, sent again with the same token, finds its rows"),
 ]
 
 
@@ -110,11 +108,11 @@ _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{
 
 async def _traced(
     traceparent: Annotated[
-        str | None, Header(description="of the caller's span: the task belongs to its trace")
+        str | None, Header(description="that of the caller's span, to whose trace the task then belongs")
     ] = None,
-    tracestate: Annotated[str | None, Header(description="with it, to 512 characters")] = None,
+    tracestate: Annotated[str | None, Header(description="sent with it, up to 512 characters")] = None,
 ) -> dict[str, Any]:
-    """Return what the rows' headers keep of the trace."""
+    """Return the rows' headers with the caller's trace."""
     if traceparent is None or not _TRACEPARENT.fullmatch(traceparent):
         return {}
     state = {"tracestate": tracestate} if tracestate and len(tracestate) <= 512 and tracestate.isprintable() else {}

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-#: Examples by field name, for fields without their own; a name means the same everywhere.
+#: Examples by field name, for fields without their own; a name has the same meaning everywhere.
 _NAMED: Mapping[str, Any] = {
     "account": "acme", "action": "retry", "args": [], "by": "deploy", "created_by": "deploy", "cursor_after": "bert",
     "claimants": [{"account": "acme", "waiting": 45, "holding": 2, "weight": 1.0, "cap": None}],

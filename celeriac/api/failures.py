@@ -25,7 +25,7 @@ router = APIRouter(prefix="/api", tags=["system"])
 
 class FailureQuery(RoleQuery):
     after: Annotated[Annotated[Place, ranks(NUMBER, NUMBER, TEXT)] | None, AFTER] = None
-    since: Annotated[float, Field(ge=0, le=1e9, description="only those of the last so many seconds")] | None = None
+    since: Annotated[float, Field(ge=0, le=1e9, description="only failures of the last so many seconds")] | None = None
     state: State | None = None
 
 
@@ -36,7 +36,7 @@ class FailedQuery(IdQuery):
 class Mark(AnswerModel):
     """A mark on a kind of failure; open if nobody made one."""
 
-    state: State = Field(description="one that was resolved opens by itself when it fails again")
+    state: State = Field(description="a resolved one opens by itself when it fails again")
     note: str | None = Field(examples=["the store's API is down until Monday"])
     by: str | None
     at: datetime | None
@@ -55,23 +55,25 @@ class Marked(AnswerModel):
 
 
 class FailureGroup(AnswerModel):
-    """A group of failures: of one role, one exception, one message but for numbers and quoted texts."""
+    """A group of failures with the same role, exception and message, except for numbers and quoted texts."""
 
     fingerprint: str = Field(examples=["3f0c1b7a9e42"])
     role: str = Field(examples=["product_resync"])
     type: str | None = Field(examples=["HTTPStatusError"])
     message: str = Field(description="the newest one's first line")
-    pattern: str = Field(description="what all of them say", examples=["HTTPStatusError: # of ''"])
+    pattern: str = Field(description="the part that all messages share", examples=["HTTPStatusError: # of ''"])
     frame: str | None = Field(description="the innermost frame of their own code", examples=["stores.py:resync"])
     count: int = Field(examples=[412])
     last_hour: int
-    first_seen: datetime = Field(description="of those looked at")
+    first_seen: datetime = Field(description="of those that were read")
     last_seen: datetime
     tasks: list[int] = Field(description="the newest few")
     accounts: list[str] = Field(description="those hit most")
     accounts_in_all: int
     trend: list[int] = Field(description="how many in each of 24 equal parts of the time from `begin` to now")
-    retrying: int = Field(description="tasks that failed so and are tried again; those of `count` were given up")
+    retrying: int = Field(
+        description="tasks that failed in the same way and are tried again; those in `count` were given up"
+    )
     mark: Mark
 
 
@@ -79,7 +81,7 @@ class Failures(Paged):
     groups: list[FailureGroup] = Field(description="the most frequent first")
     groups_in_all: int
     looked_at: int = Field(description="failures that were read, the newest by id", examples=[5000])
-    reached_end: bool = Field(description="false: there are older ones, which were not looked at")
+    reached_end: bool = Field(description="false: there are older ones, which were not read")
     begin: datetime | None = Field(
         description="when the trends begin: `since` ago, or with the oldest; null: no failure"
     )
@@ -87,7 +89,7 @@ class Failures(Paged):
 
 @router.get("/failures")
 def list_failures(query: Annotated[FailureQuery, Query()], app: App, _: Reader) -> Failures:
-    """List the newest 5,000 failures in groups: how often, since when, whom they hit."""
+    """List the newest 5,000 failures in groups: how often they come, since when, and which accounts they hit."""
     with app.database.reading() as connection:
         failures = insights.failures(
             connection, role=query.role, since=query.since, limit=MOST_GROUPS, state=query.state
@@ -111,7 +113,7 @@ def list_failed_tasks(
 
 @router.put("/failures/{fingerprint}")
 def set_failure_state(fingerprint: Annotated[Name, Path()], body: ToMark, app: App, caller: Operator) -> Marked:
-    """Mark a kind of failure as known, resolved, or open again. 404 if none has failed so."""
+    """Mark a kind of failure as known, resolved, or open again. 404 if there is no failure of this kind."""
     with app.database.reading() as connection:
         insights.failing(connection, fingerprint, most=1)
     with app.database.transaction(patience=PATIENCE) as connection:

@@ -116,13 +116,14 @@ class EitherId:
 
 Ids = Annotated[
     list[Annotated[int | str, EitherId()]],
-    Field(min_length=1, max_length=1000, description="of each its id or its task_id"),
+    Field(min_length=1, max_length=1000, description="for each task its id or its task_id"),
 ]
 Priority = Annotated[int, Whole(*ANY_PRIORITY)]
 
 #: A task in a path.
 TaskInPath = Annotated[
-    TaskName, Path(description="its id, or its task_id; id=… and task_id=… say which a number is", examples=["7"])
+    TaskName,
+    Path(description="its id, or its task_id; id=… and task_id=… say which of them a number is", examples=["7"]),
 ]
 
 
@@ -137,7 +138,7 @@ AccountInPath = Annotated[
     Text,
     BeforeValidator(_account),
     Path(
-        description="may have slashes; or account= and any name: clients take . and .. out of a path",
+        description="may have slashes; or account= and any name: clients remove . and .. from a path",
         examples=["anna"], json_schema_extra={"minLength": 1},
     ),
 ]  # fmt: skip
@@ -146,5 +147,5 @@ IdInPath = Annotated[int, Path(ge=1, le=LAST_ID)]
 
 #: An offset, as in the seeds' lists, beside `limit`; bounded.
 Offset = Annotated[
-    int, Query(ge=0, le=10_000, description="how many to skip, without `after`; for longer ways use that")
+    int, Query(ge=0, le=10_000, description="how many to skip, without `after`; to get further, use that")
 ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from contextlib import suppress
@@ -13,12 +14,12 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from celeriac.api.limits import ASIDE, Buckets
+from celeriac.api.paths import asked_path
 from celeriac.api.problems import Problem, from_exception
 from celeriac.api.protocol import SECURITY_HEADERS
 from celeriac.api.shared import SharedBy
-from celeriac.api.veil import Veil
-from celeriac.api.versions import asked_path
 from celeriac.errors import ConfigurationError
+from celeriac.insights.tasks.veil import veiled
 from celeriac.operate import tokens
 from celeriac.store.failures import in_a_line, log_error
 
@@ -36,7 +37,7 @@ DOCUMENT = "/openapi.json"
 #: Threads that check tokens; handlers have others, so one that waits there keeps nobody out.
 VERIFIERS = 4
 
-#: A token may save up so many seconds' worth of requests.
+#: For how many seconds' worth of requests a token may save up.
 BURST = 2.0
 
 
@@ -75,8 +76,8 @@ class Gate:
         await self.app(scope, Body(scope, receive, self.most_bytes), sender)
 
     async def _known(self, scope: Scope) -> tokens.Bearer | None:
-        """Return who asks where nobody has to be known: a token that is not valid, cannot be checked in time, or asks
-        too often, is none.
+        """Return the caller for a path that needs no token; None if the token is invalid, cannot be checked in time, or
+        is used too often.
         """
         with suppress(SQLAlchemyError, ConfigurationError), move_on_after(ASIDE):
             _, bearer = await self._presented(scope)
@@ -95,12 +96,14 @@ class Gate:
         return bearer
 
     async def _presented(self, scope: Scope) -> tuple[str, tokens.Bearer | None]:
-        """Return the scheme of what is presented, empty if nothing is, and its bearer."""
+        """Return the scheme and the credentials of the request; the scheme is empty if there are none."""
         scheme, _, presented = Headers(scope=scope).get("authorization", "").partition(" ")
         return scheme, await self._bearer(presented.strip()) if scheme.lower() == "bearer" else None
 
     async def _bearer(self, presented: str) -> tokens.Bearer | None:
-        """Return the token's bearer. Well-formed tokens are always checked: others' failures lock nobody out."""
+        """Return the token's bearer. Well-formed tokens are always checked, so that others' failures do not lock their
+        bearers out.
+        """
         if not tokens.has_form(presented):
             return None
         return await self.verified(presented)
@@ -163,3 +166,32 @@ def _problem_of(error: Exception, where: str) -> Problem:
     elif problem.status_code >= 500:
         log_error(logger, error, "A request failed")
     return problem
+
+
+class Veil:
+    """Masks an answer's JSON and sends it once it is whole; anything else is sent as it is."""
+
+    def __init__(self, send: Send) -> None:
+        self.send = send
+        self.start: Message | None = None
+        self.body = b""
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start" and _is_json(message):
+            self.start = message
+        elif self.start is None:
+            await self.send(message)
+        else:
+            self.body += message.get("body", b"")
+            if not message.get("more_body", False):
+                await self._send_whole(self.start)
+
+    async def _send_whole(self, start: Message) -> None:
+        body = json.dumps(veiled(json.loads(self.body)), ensure_ascii=False).encode() if self.body else b""
+        MutableHeaders(scope=start)["content-length"] = str(len(body))
+        await self.send(start)
+        await self.send({"type": "http.response.body", "body": body})
+
+
+def _is_json(start: Message) -> bool:
+    return Headers(raw=start["headers"]).get("content-type", "").startswith("application/json")

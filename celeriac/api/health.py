@@ -1,4 +1,6 @@
-"""Health, for everybody: without a token nothing but whether it is well; with one that reads, what is wrong as well."""
+"""Health, for everybody: without a token only whether the server is well; with one that may read, also what is
+wrong.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +29,16 @@ logger = logging.getLogger(__name__)
 
 router = APIRouter(tags=["health"])
 
-#: How long (seconds) an answer holds, so that frequent requests cost Postgres nothing.
+#: How long (seconds) an answer is reused, so that frequent requests cost Postgres nothing.
 HOLDS = 1.0
 
 
 class Details(BaseModel):
-    """Left out without a token, for one that may not read, and where nobody can tell within two seconds."""
+    """Details, which are left out without a token that may read, and if they cannot be read within two seconds."""
 
     wrong: list[Finding] | None = Field(
         default=None,
-        description="for a token that may read: what is wrong, the worst first, as `GET /api/doctor` says it",
+        description="for a token that may read: what is wrong, the worst first, as in `GET /api/doctor`",
     )
 
 
@@ -47,7 +49,7 @@ class Health(Details):
 class Readiness(Details):
     status: Literal["ready"]
     redis: Literal["answers", "away", "none"] = Field(
-        description="away: work goes on by looks in SQL; none: there is none (`REDIS_URL=none`)", examples=["answers"]
+        description="away: work goes on by polls of SQL; none: there is none (`REDIS_URL=none`)", examples=["answers"]
     )
 
 
@@ -60,7 +62,7 @@ class ReadinessProbe:
         self._problem, self._redis_answers, self._schema_is_current = "", False, False
 
     def look(self) -> tuple[str, bool]:
-        """Return why it cannot serve, empty if it can; and whether Redis answers."""
+        """Return why the server cannot serve (empty if it can), and whether Redis answers."""
         if time.monotonic() > self._until:
             self._problem = self._find_problem()
             self._redis_answers = self.app.publisher.answers()
@@ -80,9 +82,7 @@ class ReadinessProbe:
 
 
 async def _details(request: Request, figures: Counted) -> dict[str, list[Finding]]:
-    """Return what is wrong, by the judgement of every other surface, if whoever asks may read it and it can be told in
-    time.
-    """
+    """Return what is wrong, as every other surface shows it, if the caller may read it and it can be read in time."""
     bearer: Bearer | None = request.state.bearer
     if bearer is None or READ not in bearer.may:
         return {}
@@ -91,7 +91,7 @@ async def _details(request: Request, figures: Counted) -> dict[str, list[Finding
             wrong = [one for one in await figures.doctor() if not one.ok]
             return {"wrong": [Finding.model_validate(one, from_attributes=True) for one in wrong]}
     except Exception as error:
-        log_error(logger, error, "Health could not ask the doctor")
+        log_error(logger, error, "Health could not get the doctor's findings")
     return {}
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-#: How long (seconds) health waits for what it may tell beyond its answer: whose token it is, and what is wrong.
+#: How long (seconds) health waits for the details of its answer: whose token it is, and what is wrong.
 ASIDE = 2.0
 
-#: Callers remembered; those with a full bucket are forgotten first.
+#: How many callers are remembered; those with a full bucket are forgotten first.
 MOST = 10_000
 
 

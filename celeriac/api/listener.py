@@ -1,8 +1,8 @@
 """The server's socket: many may wait to be accepted, and few are accepted at a time.
 
-asyncio takes one number for both. If it took many at once, all would be open before one of them is counted, beyond the
-files it may open, and it would accept nobody for a second. With a short queue the system would drop newcomers, who try
-again after a second.
+asyncio has one number for both. If it accepted many at once, all would be open before one of them is counted; that may
+be more files than it may open, and then it would accept nobody for a second. With a short queue the system would drop
+newcomers, which try again after a second.
 """
 
 from __future__ import annotations

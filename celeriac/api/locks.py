@@ -18,7 +18,7 @@ from celeriac.api.system import AnswerModel, BoundedCount
 
 router = APIRouter(prefix="/api", tags=["system"])
 
-#: So many held keys, and so many waited for, are read to find those with most tasks waiting.
+#: How many held keys, and how many keys with waiting tasks, are read to find those with most waiting tasks.
 KEYS = 500
 
 
@@ -37,7 +37,7 @@ class QueueQuery(PageQuery):
 
 class Lock(AnswerModel):
     lock_key: str = Field(examples=["dispensary:17"])
-    task: int | None = Field(description="who has it; null: nobody, and a worker's next look gives it away")
+    task: int | None = Field(description="who has it; null: nobody, and a worker's next check gives it away")
     task_id: str | None
     role: str | None
     account: str | None
@@ -62,14 +62,14 @@ class WaitingTask(AnswerModel):
 
 
 class Locks(Paged):
-    locks: list[Lock] = Field(description="those with most behind them first")
-    is_all: bool = Field(description="false: there are more keys than were looked at")
+    locks: list[Lock] = Field(description="those with most waiting tasks first")
+    is_all: bool = Field(description="false: there are more keys than were read")
 
 
 class UniqueKey(AnswerModel):
     role: str = Field(examples=["product_resync"])
     unique_key: str = Field(examples=["dispensary:17"])
-    task: int = Field(description="the unfinished task that has it; who asks for another gets this one")
+    task: int = Field(description="the unfinished task that has it; an enqueue with this key gets this task")
     task_id: str
     account: str
     status: Literal["pending", "claimed", "running"]
@@ -107,7 +107,7 @@ def get_lock(query: Annotated[QueueQuery, Query()], app: App, _: Reader) -> Lock
 
 @router.get("/unique-keys")
 def list_unique_keys(query: Annotated[UniqueQuery, Query()], app: App, _: Reader) -> UniqueKeys:
-    """List the unique keys that are taken, each with the unfinished task that has it; of one role, or of all."""
+    """List the unique keys that are taken, of one role or of all, each with the unfinished task that has it."""
     after = None if query.after is None else tuple(json.loads(query.after))
     with app.database.reading() as connection:
         keys, more = query.read(

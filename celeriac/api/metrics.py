@@ -21,6 +21,6 @@ EXAMPLE = 'celeriac_tasks_ready{role="product_resync"} 45.0\n'
     responses={200: {"content": {"text/plain": {"example": EXAMPLE}}}},
 )
 async def get_metrics(request: Request, _: Reader) -> Response:
-    """Return the figures in SQL, as Prometheus' text; a reading holds for five seconds."""
+    """Return the figures in SQL, as Prometheus' text; a reading is reused for five seconds."""
     shared: Shared[bytes] = request.app.state.metrics
     return Response(await shared(), media_type=CONTENT_TYPE)

@@ -34,7 +34,7 @@ class ThreadSafeBuckets(Buckets):
 
 
 class Mounted:
-    """Serves `/admin` with the dashboard, or with what to install; all else goes on to the gate."""
+    """Serves the dashboard under `/admin`, or a note on what to install; all other requests go on to the gate."""
 
     def __init__(self, app: ASGIApp, celeriac: Celeriac) -> None:
         self.app = app

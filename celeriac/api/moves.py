@@ -1,6 +1,6 @@
-"""Retry, cancel and prioritise: `POST /api/tasks/{move}`, of the tasks that are named, or of all that a filter matches.
+"""Retry, cancel and prioritise: `POST /api/tasks/{move}`, for named tasks or for all that a filter matches.
 
-A filter is counted first; then the change is made in bounded transactions, or left to the servers as a bulk.
+A filter's matches are counted first; then the change is made in bounded transactions, or left to the servers as a bulk.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ Act = Callable[[Connection, Sequence[int]], Steered]
 _EMPTY: tuple[Any, ...] = (None, [], {})
 
 
-#: Fields that narrow or put off what a filter selects; tasks that are named are changed at once.
+#: Fields that narrow or defer a move by filter; named tasks are changed at once.
 _OF_A_FILTER = ("dry_run", "most", "later")
 
 
@@ -45,11 +45,11 @@ def _with_a_condition(schema: dict[str, Any]) -> None:
 
 
 class BoundFilter(TaskFilter):
-    """A filter with at least one condition: a bulk of everything is a slip."""
+    """A filter with at least one condition: a bulk of everything is taken for a mistake."""
 
     model_config = ConfigDict(extra="forbid", json_schema_extra=_with_a_condition)
 
-    arguments: dict[str, Any] | None = Field(default=None, description="that the call gave, by the handler's names")
+    arguments: dict[str, Any] | None = Field(default=None, description="the call's arguments, by the handler's names")
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -59,7 +59,7 @@ class BoundFilter(TaskFilter):
 
 
 class Which(Because):
-    """The tasks that a move is of: `ids`, or all that a `filter` matches."""
+    """The tasks to move: `ids`, or all that a `filter` matches."""
 
     model_config = ConfigDict(
         json_schema_extra={"anyOf": [
@@ -73,28 +73,28 @@ class Which(Because):
 
     ids: Ids | None = Field(default=None, examples=[None])
     filter: BoundFilter | None = Field(default=None, examples=[{"role": "product_resync", "status": ["failed"]}])
-    dry_run: Flag = Field(default=True, description="of a filter: only count; nothing changes until this is false")
-    most: Annotated[int, Whole(1, 100_000), Field(description="of a filter: tasks to change at most")] = 10_000
+    dry_run: Flag = Field(default=True, description="for a filter: only count; nothing changes until this is false")
+    most: Annotated[int, Whole(1, 100_000), Field(description="for a filter: the most tasks to change")] = 10_000
     later: Flag = Field(
-        default=False, description="of a filter: all of them, however many; the servers work on it as a bulk"
+        default=False, description="for a filter: change all of them, however many; the servers work on it as a bulk"
     )
 
     @model_validator(mode="after")
     def _is_either(self) -> Self:
         if (self.ids is None) is (self.filter is None):
-            raise ValueError("give ids or a filter, one of both")
+            raise ValueError("give either ids or a filter")
         if self.ids is not None and (beside := [name for name in _OF_A_FILTER if name in self.model_fields_set]):
             raise ValueError(f"{', '.join(beside)}: of a filter; tasks that are named by ids are changed at once")
         return self
 
 
 class Retry(Which):
-    goes_on: Flag = Field(default=False, description="their progress stays, and their attempts count on")
+    goes_on: Flag = Field(default=False, description="their progress stays, and their attempts are counted on")
 
     @model_validator(mode="after")
     def _is_no_bulk(self) -> Self:
         if self.goes_on and self.later:
-            raise ValueError("a bulk retries with all attempts: give goes_on or later, one of both")
+            raise ValueError("a bulk retries with all attempts: give either goes_on or later")
         return self
 
     model_config = ConfigDict(json_schema_extra={
@@ -108,19 +108,19 @@ class Prioritise(Which):
 
 
 class Moved(ManyChanged):
-    """The result of a move. Each task that was named is in one of the three lists. Of a filter `complete` false says
-    that there are more: repeat the request; where it `gave_up`, narrow the filter, or say `later`.
+    """The result of a move. Each named task is in one of the three lists. For a filter, `complete` false means that
+    there are more: repeat the request; if it `gave_up`, narrow the filter or set `later`.
     """
 
     changed: list[int] = Field(default=[])
     missing: list[int | str] = Field(default=[], description="as they were given", examples=[[8, "nobody's"]])
     dry_run: bool = False
-    matching: int = Field(description="tasks that were named, or that match", examples=[3])
+    matching: int = Field(description="named or matching tasks", examples=[3])
     complete: bool = True
     gave_up: bool = Field(
-        default=False, description="whether it looked no further, as so few of the tasks it looked at match"
+        default=False, description="whether it stopped reading because so few of the tasks it read match"
     )
-    bulk: int | None = Field(default=None, description="that the servers work on: `GET /api/bulk/{number}`")
+    bulk: int | None = Field(default=None, description="the bulk on which the servers work: `GET /api/bulk/{number}`")
 
 
 @router.post("/retry")
@@ -132,13 +132,13 @@ def retry_tasks(body: Retry, app: App, caller: Operator) -> Moved:
 
 @router.post("/cancel")
 def cancel_tasks(body: Which, app: App, caller: Operator) -> Moved:
-    """Cancel unfinished tasks at once; of those that run the workers are asked to stop them."""
+    """Cancel unfinished tasks: at once, or, for running ones, by a request to their workers."""
     return _move(app, caller, body, "cancel", partial(steer.cancel, by=caller.name, why=body.why))
 
 
 @router.post("/prioritise")
 def prioritise_tasks(body: Prioritise, app: App, caller: Operator) -> Moved:
-    """Give unfinished tasks another priority; those that wait are claimed in their new order from now on."""
+    """Give unfinished tasks another priority; waiting ones are claimed in the new order from now on."""
     act = partial(steer.set_priority, priority=body.priority, by=caller.name, why=body.why)
     return _move(app, caller, body, "prioritise", act, priority=body.priority)
 

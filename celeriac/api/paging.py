@@ -1,7 +1,7 @@
-"""Lists: each takes `limit` and `after`, and returns in `next` where it goes on.
+"""Lists: each takes `limit` and `after`, and returns in `next` the place where it goes on.
 
-A place identifies the page's last item, by its id, name or rank, and never counts items: rows inserted meanwhile
-neither repeat nor hide anything.
+A place identifies the page's last item by its id, name or rank. It does not count items, so rows inserted meanwhile
+neither repeat nor hide any.
 """
 
 from __future__ import annotations
@@ -68,11 +68,11 @@ def as_instant(at: datetime) -> str:
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-AFTER = Field(description="the `next` of the page before, asked for with the same filter")
+AFTER = Field(description="the `next` of the page before, with the same filter")
 
 
 class Paged(BaseModel):
-    """A page of a list. Only a page without `next` is the last: one may be short, or empty, before that."""
+    """A page of a list. Only a page without `next` is the last; others may be short or empty as well."""
 
     next: str | None = Field(description="`after` of the following page; null: this is the last", examples=["1042"])
 
@@ -88,7 +88,9 @@ class PageQuery(BaseModel):
         return self._cut(some(self.limit + 1), lambda last: str(place(last)))
 
     def of(self, all_of_them: Sequence[T], rank: Callable[[T], tuple[Any, ...]]) -> tuple[list[T], str | None]:
-        """Return a page of a list read as a whole, in the order of its unique ranks, which give `after` its form."""
+        """Return a page of a list that is read as a whole, in the order of its unique ranks, which give `after` its
+        form.
+        """
         start = None if self.after is None else tuple(json.loads(self.after))
         rest = sorted((one for one in all_of_them if start is None or rank(one) > start), key=rank)
         return self._cut(rest, lambda last: json.dumps(rank(last), ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""Query parameters: an unknown one is a slip, and so is one with two values. Both are reported."""
+"""Query parameters: an unknown one, and one with two values, are taken for mistakes and refused."""
 
 from __future__ import annotations
 
@@ -70,7 +70,9 @@ async def _arguments(request: Request) -> dict[str, Any] | None:
 
 
 def _short(app: Celeriac, names: list[str], known: list[str]) -> dict[str, str]:
-    """Return what stands for `arg.NAME`, of names that are no parameters: those of declared handlers' arguments."""
+    """Return the query names that stand for `arg.NAME`: those of declared handlers' arguments that are no
+    parameters.
+    """
     if not names or DOCUMENTED not in known:
         return {}
     handlers = {name for declared in app.roles.own() for name in declared.signature.names}

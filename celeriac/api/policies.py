@@ -29,7 +29,7 @@ class Policy(ForAccount):
     """Changes to an account; fields not given stay."""
 
     weight: Annotated[Number, Field(ge=LIGHTEST, le=HEAVIEST)] | None = Field(
-        default=None, description="its share beside others' 1", examples=[2]
+        default=None, description="its share; other accounts have 1", examples=[2]
     )
     cap: Annotated[int, Whole(0, MOST)] | None = Field(
         default=None, description="tasks claimed or running at once; null: no cap", examples=[10]
@@ -42,7 +42,7 @@ class Policy(ForAccount):
         return {name: value for name, value in sent.items() if value is not None or name == "cap"}
 
 
-#: An account's name may contain slashes; a PUT to one of these is a slip, not another account.
+#: An account's name may contain slashes; a PUT to one of these paths is a mistake, not another account.
 _POSTED = ("/pause", "/resume")
 
 #: A body that may be left out.
@@ -58,7 +58,9 @@ class ToLimits(Because):
     """A role's limits; fields not given stay, null lifts a limit."""
 
     rate_limit: Rate | Annotated[Number, Field(ge=0, le=MOST)] | None = Field(
-        default=None, description='tasks that begin, over all workers: "10/m", or a number a second', examples=["10/m"]
+        default=None,
+        description='how many tasks begin, over all workers: "10/m", or a number a second',
+        examples=["10/m"],
     )
     timeout: Seconds | None = Field(default=None, description="seconds until SoftTimeLimitExceeded", examples=[60])
     hard_timeout: Seconds | None = Field(
@@ -70,7 +72,7 @@ class ToLimits(Because):
 
 
 class Pause(Because):
-    seconds: Seconds | None = Field(default=None, description="left out: until it is resumed", examples=[600])
+    seconds: Seconds | None = Field(default=None, description="by default until it is resumed", examples=[600])
 
 
 @router.post("/roles/{role}/pause")
@@ -99,7 +101,7 @@ def set_role_limits(role: RoleInPath, body: ToLimits, app: App, caller: Operator
 
 @router.post("/roles/{role}/limits/reset")
 def reset_role_limits(role: RoleInPath, app: App, caller: Operator, body: Reason) -> Changed:
-    """Put the limits that the code declares into force again."""
+    """Restore the limits that the code declares."""
     changed = change(app, lambda c: policies.reset_limits(c, role, by=caller.name, why=body.why))
     app.kick([role])
     return changed
@@ -121,6 +123,6 @@ def resume_account(account: AccountInPath, app: App, caller: Operator, body: OfA
 def set_account(account: AccountInPath, body: Policy, app: App, caller: Operator) -> Changed:
     """Set an account's weight, its cap, whether it is paused. The next pass applies it."""
     if account.endswith(_POSTED):
-        raise Problem(405, "pause and resume are asked for by POST", headers={"Allow": "POST"})
+        raise Problem(405, "pause and resume are requested by POST", headers={"Allow": "POST"})
     policy: dict[str, Any] = {"why": body.why, "create": body.create} | body.changes()
     return change(app, lambda c: policies.set_account(c, account, by=caller.name, **policy))

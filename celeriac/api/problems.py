@@ -33,16 +33,16 @@ T = TypeVar("T")
 MEDIA_TYPE = "application/problem+json"
 
 
-#: The end of a problem's `type`, if the status alone does not say it.
+#: The end of a problem's `type`, if the status alone does not tell its kind.
 Kind = Literal["invalid", "illegal-move", "id-taken", "locked", "too-slow", "busy"]
 
 #: The status of each kind, and its meaning.
 KINDS: Mapping[Kind, tuple[int, str]] = {
-    "invalid": (422, "what was sent is wrong; `errors` names each field. To send the same again changes nothing"),
-    "illegal-move": (409, "the life of the task does not allow it now; nothing was written"),
-    "id-taken": (409, "another task has this id, one of another role or with other arguments; nothing was written"),
+    "invalid": (422, "the request is wrong; `errors` names each field. Sending it again changes nothing"),
+    "illegal-move": (409, "the task's state does not allow it now; nothing was written"),
+    "id-taken": (409, "another task has this id, with another role or other arguments; nothing was written"),
     "locked": (503, "somebody's open transaction has what this needs; try again after `Retry-After`"),
-    "too-slow": (503, "a statement took longer than it may; ask for less, or try again after `Retry-After`"),
+    "too-slow": (503, "a statement took too long; request less, or try again after `Retry-After`"),
     "busy": (
         503,
         "as many requests are being worked on as may be, and none ended for 10 s; try again after `Retry-After`",
@@ -51,7 +51,7 @@ KINDS: Mapping[Kind, tuple[int, str]] = {
 
 
 class FieldError(BaseModel):
-    """One thing that is wrong with the request."""
+    """One error in the request."""
 
     where: str = Field(examples=["body"], description="body, query, path or header")
     field: str = Field(examples=["priority"])
@@ -97,7 +97,7 @@ class Problem(HTTPException):
 
 
 def from_exception(error: Exception, where: str = "body") -> Problem:
-    """Return the problem as strangers may see it, without anything for the log only. `where`: the input's place."""
+    """Return the problem as any caller may see it, without what is for the log only. `where`: the input's place."""
     match error:
         case Problem():
             return error
@@ -124,7 +124,7 @@ def first_of(rows: Sequence[T], what: str) -> T:
 
 
 def invalid(field: str, message: str, where: str = "body") -> Problem:
-    """Return a 422 for what only the engine could find."""
+    """Return a 422 for an error that only the engine could find."""
     return Problem(422, message, kind="invalid", errors=[FieldError(where=where, field=field, message=message)])
 
 
@@ -155,7 +155,7 @@ def from_refusal(error: EnqueueRefused, within: str = "") -> Problem:
 
 
 def from_engine(error: CeleriacError, where: str) -> Problem:
-    """Return the engine's refusal, whose text is written for its cause."""
+    """Return the engine's refusal; its text is meant for the caller."""
     if isinstance(error, IllegalMove):
         return Problem(409, str(error), kind="illegal-move")
     if isinstance(error, IdTaken):
@@ -174,7 +174,7 @@ def from_engine(error: CeleriacError, where: str) -> Problem:
 
 
 def from_database(error: Exception) -> Problem:
-    """Return the problem without SQL: which statement failed is for the log."""
+    """Return the problem without SQL: the failed statement is for the log."""
     if is_cut_off(error):
         detail = f"this took longer than the {LONGEST:g} s a statement may take; ask for less, or try again later"
         return Problem(503, detail, kind="too-slow", headers={"Retry-After": "5"})

@@ -1,6 +1,6 @@
-"""The API's HTTP/1.1: strict in what it reads, with a time limit, and making space for new connections.
+"""The API's HTTP/1.1: it reads strictly, limits the time of a request, and makes space for new connections.
 
-Anything that two servers may read differently (RFC 9112, sections 6.3 and 11.2) is refused: a Content-Length beside a
+It refuses what two servers may read differently (RFC 9112, sections 6.3 and 11.2): a Content-Length beside a
 Transfer-Encoding, lines that end without CR, folded headers.
 """
 
@@ -37,7 +37,7 @@ _HEAD_ENDS = b"\r\n\r\n"
 
 
 class Strict(h11.Connection):
-    """An h11 connection that raises RemoteProtocolError for more, and keeps it as `refusal`."""
+    """An h11 connection that raises RemoteProtocolError for such requests, and keeps it as `refusal`."""
 
     refusal: h11.RemoteProtocolError | None = None
 
@@ -78,9 +78,9 @@ _in_turn: WeakKeyDictionary[uvicorn.Config, OrderedDict[Protocol, None]] = WeakK
 
 
 class Protocol(H11Protocol):
-    """One connection. `HEAD` and `BODY`: how long (seconds) a request's head, and then its body, may take to arrive. An
-    answer may also be left unread for `BODY`. If there are more than `MOST`, the one is closed that has waited longest
-    for a request, for the rest of one, or for its answer to be read.
+    """One connection. `HEAD` and `BODY`: how long (seconds) a request's head, and then its body, may take to arrive. A
+    client has `BODY` to read an answer, too. If there are more than `MOST` connections, the one that has waited longest
+    for a request, for the rest of one, or for its reader is closed.
     """
 
     HEAD, BODY = 10.0, 60.0
@@ -105,7 +105,7 @@ class Protocol(H11Protocol):
         self._mind()
 
     def pause_writing(self) -> None:
-        """Start the time limit for a client that does not read: the answer fills its buffer."""
+        """Start the time limit for a client that does not read, since the answer has filled the buffer."""
         super().pause_writing()
         self._unread = self.loop.call_later(self.BODY, self.transport.abort)
         self._queue()
@@ -121,7 +121,7 @@ class Protocol(H11Protocol):
             self._queue()
 
     def on_response_complete(self) -> None:
-        """Queue the connection, if it stays, as it now waits for the next request."""
+        """Queue the connection, if it stays open, because it now waits for the next request."""
         super().on_response_complete()
         self._queue()
 
@@ -132,7 +132,7 @@ class Protocol(H11Protocol):
         super().connection_lost(exc)
 
     def _mind(self) -> None:
-        """Start the time limit of a new stage, which runs however much of it arrives."""
+        """Start the time limit of a new stage; data that arrives meanwhile does not extend it."""
         stage = self.conn.their_state
         if stage is self._stage:
             return
@@ -153,13 +153,15 @@ class Protocol(H11Protocol):
             self.refuse(HTTPStatus.REQUEST_TIMEOUT, f"the request did not arrive whole within {allowed:g} s")
 
     def _queue(self) -> None:
-        """Put it at the end of the connections to close, if it waits for anything."""
+        """Put the connection at the end of those to close, if it waits for anything."""
         self._in_turn.pop(self, None)
         if self._awaits_more():
             self._in_turn[self] = None
 
     def _make_room(self) -> None:
-        """Close the connection that waits longest, at the same cost for any number: thousands may come at once."""
+        """Close the connection that waits longest. The cost does not depend on their number: thousands may come at
+        once.
+        """
         while self._in_turn:
             oldest, _ = self._in_turn.popitem(last=False)
             if oldest._awaits_more():

@@ -1,4 +1,4 @@
-"""Rates: how much succeeds, what is tried again, how long tasks wait and run."""
+"""Rates: how many tasks succeed, how many are tried again, how long tasks wait and run."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ class Metrics(BaseModel):
     queue_depth: int = Field(description="tasks that wait or are claimed", examples=[340])
     success_rate: float | None = Field(description="0 to 1", examples=[0.95])
     failed_rate: float | None
-    retry_rate: float | None = Field(description="of those that ended, the share that was tried again", examples=[0.05])
-    retry_success_rate: float | None = Field(description="of these, the share that succeeded")
+    retry_rate: float | None = Field(description="the share of ended tasks that were tried again", examples=[0.05])
+    retry_success_rate: float | None = Field(description="the share of these that succeeded")
     average_wait: float | None = Field(description="seconds from when a task was due until it began")
-    average_run: float | None = Field(description="seconds of work a task", examples=[45.0])
+    average_run: float | None = Field(description="seconds of work per task", examples=[45.0])
     longest_running: float | None = Field(description="seconds")
     priorities: dict[int, int] = Field(description="queued tasks by priority, in tens")
 
@@ -44,5 +44,5 @@ async def list_metrics(query: PageOfNames, _: Reader, figures: Counted) -> Metri
 
 @router.get("/{role}")
 async def get_metrics_of_role(role: Annotated[RoleName, Path()], _: Reader, figures: Counted) -> Metrics:
-    """Return one role: its queue, the last hour's rates and means, and what waits by priority."""
+    """Return one role: its queue, the last hour's rates and means, and its waiting tasks by priority."""
     return Metrics.model_validate(first_of(await figures.metrics(role), f"role {role!r}"))

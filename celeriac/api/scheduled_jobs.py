@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from operator import itemgetter
 from typing import Annotated, Any, Literal
@@ -17,16 +17,20 @@ from celeriac.api.callers import Admin, Operator, Reader
 from celeriac.api.changes import Because
 from celeriac.api.fields import Called, Flag, IdInPath, Name, Number, Offset, Priority, Text, Whole
 from celeriac.api.paging import Paged, PageQuery
-from celeriac.api.schedulable import role_taking
+from celeriac.api.problems import invalid
+from celeriac.app import Celeriac
+from celeriac.errors import BadArguments
 from celeriac.insights.tasks import redaction
 from celeriac.roles.bounds import LONGEST_DELAY, MOST
+from celeriac.roles.signature import Signature
 from celeriac.schedules import operate, written
 from celeriac.schedules.decide import CHANGEABLE, Entry
 from celeriac.schedules.timetable import RunNow
+from celeriac.store.role_names import is_built_in
 
 router = APIRouter(prefix="/api/admin/scheduled-jobs", tags=["scheduled jobs"])
 
-#: Fields of a body that are the row's own; every other one is an argument of the handler.
+#: Fields of a body that are columns of the row; every other one is an argument of the handler.
 _OWN = ("name", *CHANGEABLE)
 _MAY_BE_NULL = ("description", "priority")
 
@@ -62,12 +66,14 @@ class Settable(Because):
     timezone: Name = Field(default="UTC", examples=["Europe/Berlin"])
     enabled: Flag = True
     priority: Priority | None = Field(default=None, description="null: the role's own", examples=[10])
-    misfire: Literal["skip", "once", "all"] = Field(default="once", description="what becomes of instants missed")
+    misfire: Literal["skip", "once", "all"] = Field(default="once", description="what happens to missed instants")
     misfire_grace: Annotated[Number, Field(ge=1, le=365 * 86_400, description="seconds")] = 60.0
-    overlap: Literal["skip", "allow"] = Field(default="skip", description="while the last task is unfinished")
+    overlap: Literal["skip", "allow"] = Field(
+        default="skip", description="whether a task is enqueued while the last one is unfinished"
+    )
 
     def entry_fields(self) -> dict[str, Any]:
-        """Return what was sent, with arguments gathered in `kwargs`."""
+        """Return the fields sent, with the arguments in `kwargs`."""
         sent = {name: getattr(self, name) for name in self.model_fields_set if name in _OWN}
         if "options" in sent:
             sent["options"] = self.options.model_dump(exclude_none=True)
@@ -115,7 +121,7 @@ class ScheduledJob(BaseModel):
     options: dict[str, Any]
     cron_expression: str
     in_words: str | None = Field(
-        description="when that is, on the clocks of its zone; null where few words would not say just that",
+        description="the expression in words, by the clocks of its zone; null if a few words cannot say it exactly",
         examples=["at 00:00 every day"],
     )
     timezone: str
@@ -128,10 +134,12 @@ class ScheduledJob(BaseModel):
     next_run_at: datetime
     last_run_at: datetime | None
     last_task_id: str | None
-    differs: dict[str, Any] = Field(description="what the beat config says otherwise", examples=[{"priority": 5}])
-    skips: int = Field(description="instants left out: missed, or while the last task was unfinished")
+    differs: dict[str, Any] = Field(
+        description="fields that differ from the beat config, with its values", examples=[{"priority": 5}]
+    )
+    skips: int = Field(description="skipped instants: missed, or while the last task was unfinished")
     last_report: dict[str, Any] | None = Field(
-        description="what the last pass or sweep came to; of a task, why instants were left out"
+        description="the result of the last pass or sweep; for a task, why instants were skipped"
     )
     quarantined: str | None = Field(description="why it cannot run, until it is changed")
     created_by: str | None
@@ -150,7 +158,7 @@ class ScheduleQuery(PageQuery):
 class RunNowResult(BaseModel):
     told: str = Field(description="the task's id, or what a pass or sweep did", examples=["pass instasite_build: 60"])
     ran: bool = Field(
-        description="false where the schedule's last task, told here, is unfinished: nothing was enqueued",
+        description="false: nothing was enqueued, because the schedule's last task, in `told`, is unfinished",
         examples=[True],
     )
 
@@ -177,32 +185,34 @@ def create_scheduled_job(body: NewScheduledJob, app: App, caller: Admin) -> Sche
 
 @router.get("/{job}")
 def get_scheduled_job(job: IdInPath, app: App, _: Reader) -> ScheduledJob:
-    """Return one schedule, with when it runs next."""
+    """Return one schedule, with the time of its next run."""
     with app.database.reading() as connection:
         return _shown(connection, [operate.get(connection, job)])[0]
 
 
 @router.put("/{job}")
 def update_scheduled_job(job: IdInPath, body: ChangedScheduledJob, app: App, caller: Admin) -> ScheduledJob:
-    """Change the fields sent. A value that differs from beat's config overrules it until it is changed back."""
+    """Change the fields sent. A value that differs from the beat config overrides it until it is changed back."""
     return _one(app, operate.change(app, job, body.entry_fields(), by=caller.name, why=body.why))
 
 
 @router.delete("/{job}")
 def delete_scheduled_job(job: IdInPath, app: App, caller: Admin) -> ScheduledJob:
-    """Delete a schedule and return what it was. 409 for the beat config's, which come back: switch it off instead."""
+    """Delete a schedule and return it. 409 for one of the beat config, which would come back: switch it off instead."""
     return _one(app, operate.delete(app.database, job, by=caller.name))
 
 
 @router.post("/{job}/toggle")
 def toggle_scheduled_job(job: IdInPath, body: Toggle, app: App, caller: Operator) -> ScheduledJob:
-    """Switch a schedule on or off. One that is switched on again has missed nothing."""
+    """Switch a schedule on or off. Instants of the time when it was off do not count as missed."""
     return _one(app, operate.toggle(app, job, body.enabled, by=caller.name, why=body.why))
 
 
 @router.post("/{job}/run-now")
 def run_scheduled_job_now(job: IdInPath, app: App, caller: Operator) -> RunNowResult:
-    """Run it once, beside its instants, on or off; not while its last task is unfinished and may not overlap."""
+    """Run a schedule once, apart from its instants, even if it is off; not while its last task is unfinished and may
+    not overlap.
+    """
     return result_of(operate.run_now(app, job, by=caller.name))
 
 
@@ -218,3 +228,21 @@ def _one(app: App, row: RowMapping) -> ScheduledJob:
 def _shown(connection: Connection, rows: Sequence[RowMapping]) -> list[ScheduledJob]:
     shown = [written.shown(dict(row)) for row in rows]
     return [ScheduledJob.model_validate(job) for job in redaction.schedules(connection, shown)]
+
+
+def role_taking(app: Celeriac, arguments: Mapping[str, Any]) -> str:
+    """Return the one role whose handler takes just these arguments. Raises Problem 422 if there is none, or several."""
+    declared = [d for d in app.roles.own() if not is_built_in(d.role.name)]
+    taking = [d.role.name for d in declared if arguments and _takes(d.signature, arguments)]
+    if len(taking) != 1:
+        takers = f"several do: {', '.join(taking)}" if taking else "none does"
+        raise invalid("role", f"give a role; left out, one role has to take just these arguments, and {takers}")
+    return taking[0]
+
+
+def _takes(signature: Signature, arguments: Mapping[str, Any]) -> bool:
+    try:
+        signature.bind((), arguments)
+    except BadArguments:
+        return False
+    return set(arguments) <= set(signature.names)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import logging
 import re
 import signal
 import sys
@@ -56,12 +57,11 @@ from celeriac.api.gate import VERIFIERS, Gate
 from celeriac.api.listener import AT_ONCE, run
 from celeriac.api.mounted import Mounted
 from celeriac.api.parameters import known_only
+from celeriac.api.paths import EscapedSlashes, Versioned, asked_path, slashes_again
 from celeriac.api.problems import Problem, from_exception
 from celeriac.api.protocol import Protocol
 from celeriac.api.shared import Shared
-from celeriac.api.slashes import EscapedSlashes, slashes_again
 from celeriac.api.turns import HANDLERS, TurnsOfAll, in_turn
-from celeriac.api.versions import Versioned, asked_path
 from celeriac.errors import ConfigurationError
 from celeriac.metrics.exporter import Exporter
 from celeriac.operate import LONGEST, PATIENCE
@@ -144,6 +144,10 @@ def serve(app: Celeriac, host: str, port: int, proxies: str | None = None) -> No
         forwarded_allow_ips=proxies, log_level="info", access_log=False, http=Protocol, ws="none", backlog=AT_ONCE,
         log_config=LOGGING_CONFIG if in_text else None,
     )  # fmt: skip
+    if in_text:
+        if not logging.getLogger().handlers:
+            logging.basicConfig(level=logging.WARNING, format="%(levelname)s:  %(message)s")
+        logs.in_text(*LOGGING_CONFIG["loggers"])
     run(config)
 
 
@@ -154,7 +158,7 @@ DESCRIPTION = """See and steer tasks, schedules and workers. Every request but h
 def _operation_ids(theirs: Sequence[APIRouter]) -> Callable[[APIRoute], str]:
     """Return the naming of operations for generated clients: the handler's name, a verb and its object.
 
-    An application's operation gets its path and method in the name if that is taken, or would be no identifier.
+    An application's operation gets its path and method in the name if the name is taken or would be no identifier.
     """
     ours = {route.endpoint for route in _routes(ROUTERS)}
     taken = Counter(route.name for route in _routes((*theirs, *ROUTERS)))
@@ -172,7 +176,7 @@ def _routes(routers: Iterable[APIRouter]) -> Iterator[APIRoute]:
 
 @asynccontextmanager
 async def _lifespan(api: FastAPI) -> AsyncIterator[None]:
-    """Work on bulks meanwhile, and check alerts where no beat and no worker does."""
+    """Work on bulks while the server runs, and check alerts if no beat and no worker does."""
     document.document(api)
     current_default_thread_limiter().total_tokens = HANDLERS
     ending = threading.Event()
@@ -197,7 +201,7 @@ def _of_the_application(app: Celeriac) -> Sequence[APIRouter]:
 
 
 async def _tell(request: Request, error: Exception) -> Response:
-    """Answer errors that FastAPI would answer in its own form; anything else that is raised goes to the gate."""
+    """Answer the errors that FastAPI would answer in its own form; any other exception goes to the gate."""
     problem = from_exception(error)
     if problem.status_code in (400, 422):
         problem = _beyond_scope(request) or problem
@@ -207,7 +211,9 @@ async def _tell(request: Request, error: Exception) -> Response:
 
 
 def _beyond_scope(request: Request) -> Problem | None:
-    """Return a 403 for a token without the scope: input is parsed before scopes, and its errors reveal something."""
+    """Return a 403 for a token without the scope: input is parsed before scopes are checked, and its errors would
+    reveal something.
+    """
     bearer, method = getattr(request.state, "bearer", None), request.scope["method"].lower()
     path = request.scope["route"].path_format if "route" in request.scope else ""
     needed = document.document(request.app)["paths"].get(path, {}).get(method, {}).get("security", ())

@@ -1,4 +1,4 @@
-"""One reading for all who request the same at once: a hundred dashboards cost Postgres no more than one."""
+"""One reading for all simultaneous requests for the same: a hundred dashboards cost Postgres no more than one."""
 
 from __future__ import annotations
 
@@ -13,14 +13,16 @@ from anyio.to_thread import run_sync
 from fastapi.routing import APIRoute
 from starlette.types import Message, Receive, Scope, Send
 
-from celeriac.api.versions import asked_path
+from celeriac.api.paths import asked_path
 
 K = TypeVar("K")
 T = TypeVar("T")
 
 
 class JoinedReading(Generic[T]):
-    """Shares readings; nobody gets one begun before the request: requests during a reading share the next one."""
+    """Shares readings. A request never gets a reading that began before it: requests during a reading share the next
+    one.
+    """
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
@@ -38,20 +40,20 @@ class JoinedReading(Generic[T]):
 
 
 class JoinedReadingBy(Generic[K, T]):
-    """The same for each of many keys: of every role, say, or of one."""
+    """The same for each of many keys, such as roles."""
 
     def __init__(self) -> None:
         self._each: WeakValueDictionary[K, JoinedReading[T]] = WeakValueDictionary()
 
     async def __call__(self, key: K, read: Callable[[], Awaitable[T]]) -> T:
         joined = self._each.get(key)
-        if joined is None:  # kept by those who use it
+        if joined is None:  # its users keep it
             joined = self._each[key] = JoinedReading()
         return await joined(read)
 
 
 class Shared(Generic[T]):
-    """Shares `read`, run in a thread that is none of the handlers'."""
+    """Shares `read`, which runs in a thread that is not a handler's."""
 
     def __init__(self, read: Callable[[], T]) -> None:
         self._read, self._threads, self._joined = read, CapacityLimiter(1), JoinedReading[T]()
@@ -61,7 +63,7 @@ class Shared(Generic[T]):
 
 
 class SharedBy(Generic[K, T]):
-    """Shares `read` of each key, run in so many threads that are none of the handlers'."""
+    """Shares `read` for each key, run in so many threads that are not handlers'."""
 
     def __init__(self, read: Callable[[K], T], threads: int = 2) -> None:
         self._read, self._threads, self._joined = read, CapacityLimiter(threads), JoinedReadingBy[K, T]()

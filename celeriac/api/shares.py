@@ -1,4 +1,4 @@
-"""Accounts with less than a fair share, and why a role's tasks wait."""
+"""Accounts and their fair shares, and why a role's tasks wait."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class ShareQuery(RoleQuery):
 
 
 class AccountShare(AnswerModel):
-    role: str | None = Field(description="null: of all roles together")
+    role: str | None = Field(description="null: all roles together")
     account: str = Field(examples=["7"])
     waiting: BoundedCount = Field(description="ready to start")
     parked: BoundedCount = Field(description="it is paused, or may have nothing")
@@ -35,20 +35,20 @@ class AccountShare(AnswerModel):
     weight: float
     cap: int | None
     paused: bool
-    fair: float = Field(description="slots it would hold if all were shared out anew", examples=[12.5])
+    fair: float = Field(description="slots it would hold if all were allocated anew", examples=[12.5])
     lacks: float = Field(description="slots it has less than that")
-    fair_share: float = Field(description="0 to 1, of what all would hold")
-    held_share: float = Field(description="0 to 1, of what all hold")
+    fair_share: float = Field(description="0 to 1, of the slots that all accounts would hold")
+    held_share: float = Field(description="0 to 1, of the slots that all accounts hold")
     rounds_waited: int | None = Field(
-        default=None, description="of one role: rounds it waits already while it holds nothing; 1 is the bound"
+        default=None, description="for one role: rounds it has waited while holding nothing; 1 is the bound"
     )
 
 
 class Shares(Paged):
-    accounts: list[AccountShare] = Field(description="who lacks most first")
-    is_all: bool = Field(description="false: there are more accounts than were looked at")
+    accounts: list[AccountShare] = Field(description="those that lack most first")
+    is_all: bool = Field(description="false: there are more accounts than were read")
     cursor: str | None = Field(
-        default=None, description="of one role: the account after which its next pass begins", examples=["acme"]
+        default=None, description="for one role: the account after which its next pass begins", examples=["acme"]
     )
 
 
@@ -67,7 +67,7 @@ class AccountRole(AnswerModel):
 class Holding(AnswerModel):
     id: int = Field(examples=[7])
     role: str = Field(examples=["product_resync"])
-    worker_id: str | None = Field(description="null: it is claimed, and none has started it")
+    worker_id: str | None = Field(description="null: it is claimed and not started")
     claimed_at: datetime
     started_at: datetime | None
     heartbeat_age: float | None
@@ -87,37 +87,41 @@ class ReceivedStep(AnswerModel):
 
 
 class Received(AnswerModel):
-    slots: int = Field(description="what passes gave it, of all roles; what started without a pass is not in it")
-    fair: float = Field(description="its share, by weight, of what passes gave while it waited", examples=[12.5])
-    is_all: bool = Field(description="false: there were more passes within the hour than were looked at")
+    slots: int = Field(
+        description="slots that passes of all roles gave it; tasks started without a pass are not counted"
+    )
+    fair: float = Field(
+        description="its share, by weight, of the slots that passes gave while it waited", examples=[12.5]
+    )
+    is_all: bool = Field(description="false: there were more passes within the hour than were read")
     steps: list[ReceivedStep] = Field(description="twelve, the oldest first")
 
 
 class AccountAtWork(AnswerModel):
-    roles: list[AccountRole] = Field(description="those of which it has anything; what waits for locks is not counted")
+    roles: list[AccountRole] = Field(
+        description="the roles in which it has tasks; tasks that wait for locks are not counted"
+    )
     held: list[Holding] = Field(description="claimed or running, the first 50 by when they were claimed")
     oldest: list[OldestTask] = Field(description="10 that are due, of the first 500 of each role")
-    received: Received = Field(description="within the last hour, beside what would have been fair")
+    received: Received = Field(description="within the last hour, beside its fair share")
 
 
 class Waits(AnswerModel):
-    reason: Reason = Field(description="as `why` says it of one task", examples=["not_its_turn"])
-    room: str = Field(
-        description="`waits_for` of the tasks it is said of, nothing: they are ready", examples=["nothing"]
-    )
+    reason: Reason = Field(description="as in `why` for one task", examples=["not_its_turn"])
+    room: str = Field(description="`waits_for` of these tasks; null: they are ready", examples=["nothing"])
     says: str = Field(examples=["not their turn: with the next pass their account has its fair share, or its cap"])
     n: BoundedCount
-    until: datetime | None = Field(description="when it may be over; null: nobody knows")
+    until: datetime | None = Field(description="when it may be over; null: unknown")
 
 
 class WaitsOfRole(AnswerModel):
     role: str
-    waits: list[Waits] = Field(description="those that are ready first; what nothing waits for is left out")
+    waits: list[Waits] = Field(description="reasons of ready tasks first; reasons without tasks are left out")
 
 
 @router.get("/shares")
 def list_shares(query: Annotated[ShareQuery, Query()], app: App, _: Reader) -> Shares:
-    """List what each account has waiting and holds, beside its fair share; of one role, or of all together."""
+    """List the tasks each account has waiting and holds, beside its fair share, for one role or all together."""
     with app.database.reading() as connection:
         shares = insights.shares(connection, query.role, limit=insights.MOST_ROWS)
         turns = None if query.role is None else insights.turns(connection, query.role)
@@ -140,9 +144,13 @@ def get_waits(role: Annotated[RoleName, Path()], app: App, _: Reader) -> WaitsOf
 
 @router.get("/shares/account")
 def get_account_at_work(
-    app: App, _: Reader, account: Annotated[Text, Query(examples=["acme"], description="empty: of no account")]
+    app: App,
+    _: Reader,
+    account: Annotated[Text, Query(examples=["acme"], description="empty: tasks without an account")],
 ) -> AccountAtWork:
-    """Return one account: its tasks by role, what it holds, what it received in an hour, and its oldest due tasks."""
+    """Return one account: its tasks by role, those it holds, the slots it received in an hour, and its oldest due
+    tasks.
+    """
     with app.database.reading() as connection:
         return AccountAtWork.model_validate({
             "roles": insights.account_roles(connection, account),

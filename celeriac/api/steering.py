@@ -1,4 +1,4 @@
-"""Operators' changes of one task: due now, called with other arguments. `moves` has those of many."""
+"""Operators' changes of one task: make it due now, change its arguments. `moves` has changes of many."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ router = APIRouter(prefix="/api/tasks", tags=["tasks"])
 
 @router.post("/{task}/hasten")
 def hasten_task(task: TaskInPath, app: App, caller: Operator, body: Reason) -> Changed:
-    """Make a task due now that waits for its time, planned or between two attempts; 409 for any other."""
+    """Make a task that waits for its time, planned or between two attempts, due now; 409 for any other."""
     with app.database.reading() as connection:
         role: str = insights.get(connection, task)["role"]
     changed = one(app, task, partial(steer.hasten, by=caller.name, why=body.why))
@@ -29,7 +29,7 @@ def hasten_task(task: TaskInPath, app: App, caller: Operator, body: Reason) -> C
 
 
 class ToArguments(Because):
-    arguments: dict[str, Any] = Field(description="those that are to be others, by name", examples=[{"store_id": 8}])
+    arguments: dict[str, Any] = Field(description="the arguments to change, by name", examples=[{"store_id": 8}])
 
 
 @router.put("/{task}/arguments")

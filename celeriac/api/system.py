@@ -35,7 +35,7 @@ class RoleDepth(AnswerModel):
     paused: bool
     window: int | None = Field(description="tasks claimed or running at once")
     newcomer_seconds: float | None = Field(
-        description="how long a newcomer waits for what is claimed where the window is full; null: not measured"
+        description="how long a new task waits for the claimed ones if the window is full; null: not measured"
     )
     pending: BoundedCount
     ready: BoundedCount
@@ -61,10 +61,10 @@ class PassRecord(AnswerModel):
     role: str = Field(examples=["instasite_build"])
     at: datetime
     last_at: datetime
-    repeated: int = Field(description="how many like it followed")
+    repeated: int = Field(description="how many passes like it followed")
     by: str
-    free: int = Field(description="slots there were to give")
-    claimants: list[Any] = Field(description="per account: what waited, what it held, its weight and cap")
+    free: int = Field(description="slots it could give")
+    claimants: list[Any] = Field(description="per account: waiting tasks, held tasks, weight and cap")
     given: dict[str, int] = Field(description="slots by account")
     cursor_before: str
     cursor_after: str
@@ -147,7 +147,7 @@ class Beats(Paged):
 
 @router.get("/roles")
 def list_roles(query: PageOfNames, app: App, _: Reader) -> Depths:
-    """List what waits and runs in each role, and since when; by name."""
+    """List the waiting and running tasks of each role, and how long the oldest waits; by name."""
     with app.database.reading() as connection:
         depths, more = query.of(insights.depth(connection), lambda one: (one.role,))
     return Depths.model_validate({"roles": depths, "next": more}, from_attributes=True)
@@ -155,7 +155,7 @@ def list_roles(query: PageOfNames, app: App, _: Reader) -> Depths:
 
 @router.get("/roles/{role}")
 def get_role(role: Annotated[RoleName, Path()], app: App, _: Reader) -> RoleDepth:
-    """Return what waits and runs in one role, and since when."""
+    """Return the waiting and running tasks of one role, and how long the oldest waits."""
     with app.database.reading() as connection:
         depths = insights.depth(connection, role)
     return RoleDepth.model_validate(first_of(depths, f"role {role!r}"))
@@ -163,7 +163,7 @@ def get_role(role: Annotated[RoleName, Path()], app: App, _: Reader) -> RoleDept
 
 @router.get("/roles/{role}/passes")
 def list_passes(role: Annotated[RoleName, Path()], query: PageOfIds, app: App, _: Reader) -> Passes:
-    """List a role's passes, newest first: who had how much waiting and got how much."""
+    """List a role's passes, newest first: what each account had waiting, and what it got."""
     before = query.after_id
     with app.database.reading() as connection:
         passes, more = query.read(lambda n: insights.passes(connection, role, limit=n, before=before), itemgetter("id"))
@@ -172,7 +172,7 @@ def list_passes(role: Annotated[RoleName, Path()], query: PageOfIds, app: App, _
 
 @router.get("/beats")
 def list_beats(query: PageOfNames, app: App, _: Reader) -> Beats:
-    """List beats that tick or did lately, by name; all of them act on the same schedules."""
+    """List beats that tick or did lately, by name; all of them serve the same schedules."""
     with app.database.reading() as connection:
         beats, more = query.of(insights.beats(connection), lambda one: (one["beat_id"],))
     return Beats.model_validate({"beats": beats, "next": more})
@@ -180,7 +180,7 @@ def list_beats(query: PageOfNames, app: App, _: Reader) -> Beats:
 
 @router.get("/reviews")
 def list_reviews(query: PageOf, app: App, _: Reader) -> Reviews:
-    """List the Queue Master's State Documents: what the last review left of each role's queue, by role."""
+    """List the Queue Master's State Documents: the state of each role's queue at its last review, by role."""
     after = query.after or ""
     with app.database.reading() as connection:
         reviews, more = query.read(lambda n: insights.reviews(connection, limit=n, after=after), itemgetter("role"))
@@ -215,7 +215,9 @@ def get_account(account: AccountInPath, app: App, _: Reader) -> AccountPolicy:
 
 @router.get("/audit")
 def list_audit_trail(query: Annotated[AuditQuery, Query()], app: App, _: Reader) -> AuditTrail:
-    """List who changed what, newest first. With a filter a page reads 10,000 entries at most, and may be short."""
+    """List the audit trail, newest first: who changed what. With a filter a page reads 10,000 entries at most, and may
+    be short.
+    """
     wanted = Of(query.by, query.action, query.kind, query.target, query.via, query.newer_than)
     with app.database.reading() as connection:
         page = trail(connection, wanted, limit=query.limit, after=query.after)

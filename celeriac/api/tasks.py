@@ -74,7 +74,7 @@ class TaskRecord(BaseModel):
     enqueued_by: str | None
     created_at: datetime
     updated_at: datetime
-    queue: str | None = Field(description="of those its role lists; null: the first")
+    queue: str | None = Field(description="one one of those its role lists; null: the first")
 
 
 class WholeTask(TaskRecord):
@@ -107,13 +107,13 @@ class TaskHistory(BaseModel):
 
 
 class Check(BaseModel):
-    """One question, and its answer."""
+    """One check, and its answer."""
 
     name: CheckName = Field(examples=["account"])
-    outcome: Outcome = Field(description="of what comes after a no nothing is asked", examples=["no"])
+    outcome: Outcome = Field(description="checks after a no are not made", examples=["no"])
     sentence: str = Field(examples=["its account is paused"])
     facts: dict[str, Any] = Field(examples=[{"account": "acme", "paused": True, "cap": None}])
-    reason: Reason | None = Field(description="only of a no", examples=["account_paused"])
+    reason: Reason | None = Field(description="only for a no", examples=["account_paused"])
 
 
 class TaskWhy(BaseModel):
@@ -125,7 +125,7 @@ class TaskWhy(BaseModel):
     checks: list[Check]
     expected: datetime | None = Field(description="when it may start; null: unknown")
     basis: str = Field(
-        description="what that rests on, or why it is unknown",
+        description="the grounds for that, or why it is unknown",
         examples=["unknown, because nobody knows when that will be"],
     )
     next: str | None = Field(
@@ -148,21 +148,21 @@ class StatusCounts(BaseModel):
 
 class LastCompletion(BaseModel):
     role: str = Field(examples=["product_resync"])
-    last_completion: datetime | None = Field(description="null: none that is still kept")
+    last_completion: datetime | None = Field(description="null: none is kept any more")
     task: int | None
     seconds: float | None = Field(description="how long it ran")
 
 
 class Staleness(BaseModel):
     threshold_minutes: Annotated[Number | None, Field(ge=1, le=1_000_000)] = Field(
-        default=None, description="silent for so long; left out, each role's own `stale_after`", examples=[10]
+        default=None, description="silent for so long; by default each role's own `stale_after`", examples=[10]
     )
     dry_run: Flag = Field(default=False, description="only count them")
 
 
 class Recovered(BaseModel):
     dry_run: bool
-    matching: int = Field(description="running tasks of silent workers as it began", examples=[2])
+    matching: int = Field(description="running tasks of silent workers when it began", examples=[2])
     recovered: int = Field(examples=[2])
 
 
@@ -209,7 +209,7 @@ def list_tasks(query: Annotated[TaskQuery, Query()], arguments: Arguments, app: 
 @router.get("/counts")
 async def count_tasks(_: Reader, figures: Counted, role: Name | None = None) -> StatusCounts:
     """Count tasks by status, of a role or of all: claimed and running exactly, the others up to 50,000, which is also
-    what is answered where there are more.
+    the answer if there are more.
     """
     counts = await figures.counts(role)
     estimated = [status for status, count in counts.items() if not count.exact]
@@ -218,8 +218,8 @@ async def count_tasks(_: Reader, figures: Counted, role: Name | None = None) -> 
 
 @router.post("/recover-stale")
 def recover_stale_tasks(app: App, caller: Operator, body: HowStale) -> Recovered:
-    """Make running tasks wait again whose worker fell silent; they fail if they were lost too often. At once, unless
-    `dry_run` is true.
+    """Make running tasks whose worker fell silent wait again; they fail if they were lost too often. With `dry_run`
+    true, only count them.
     """
     minutes = body.threshold_minutes
     with app.database.reading() as connection:
@@ -256,7 +256,7 @@ def get_task(task: TaskInPath, app: App, _: Reader) -> WholeTask:
 
 @router.get("/{task}/history")
 def get_task_history(task: TaskInPath, app: App, _: Reader) -> TaskHistory:
-    """Return what happened to a task, how many go before it, and why it does not run yet."""
+    """Return a task's events, how many tasks go before it, and why it does not run yet."""
     with app.database.reading() as connection:
         return TaskHistory.model_validate(insights.history(connection, task, app.probe), from_attributes=True)
 
@@ -276,7 +276,7 @@ class TaskLogLines(BaseModel):
 
 @router.get("/{task}/log")
 def get_task_log(task: TaskInPath, app: App, _: Reader) -> TaskLogLines:
-    """Return what its handler wrote to `self.log`: the last 1,000 lines, in order."""
+    """Return the lines that its handler wrote to `self.log`: the last 1,000, in order."""
     with app.database.reading() as connection:
         lines = log_of(connection, insights.row_of(connection, task))
     return TaskLogLines.model_validate({"lines": lines}, from_attributes=True)
@@ -284,7 +284,7 @@ def get_task_log(task: TaskInPath, app: App, _: Reader) -> TaskLogLines:
 
 @router.get("/{task}/why")
 def explain_task(task: TaskInPath, app: App, _: Reader) -> TaskWhy:
-    """Explain why it has not started: one question after the other, up to the first "no"."""
+    """Explain why a task has not started: check by check, up to the first "no"."""
     with app.database.reading() as connection:
         row = insights.row_of(connection, task)
     return TaskWhy.model_validate(app.why(row), from_attributes=True)

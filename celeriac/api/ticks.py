@@ -21,16 +21,16 @@ router = APIRouter(prefix="/api", tags=["scheduled jobs"])
 
 
 class TickRecord(AnswerModel):
-    """An instant, and the task it made; or why none, for `left_out` instants from this one on."""
+    """An instant and the task it made; or why it made none, for `left_out` instants from this one on."""
 
     due_at: datetime
     done_at: datetime
     late_seconds: float = Field(examples=[0.02])
-    task_id: str | None = Field(description="null: it was left out", examples=["nightly@2031-01-01T03:00:00Z"])
-    is_new: bool = Field(description="false: a task that was there already stands for it", examples=[True])
+    task_id: str | None = Field(description="null: it was skipped", examples=["nightly@2031-01-01T03:00:00Z"])
+    is_new: bool = Field(description="false: an existing task stands for it", examples=[True])
     id: int | None = Field(description="the task's row; null: it is not kept", examples=[88123])
     status: str | None = Field(
-        description="what became of the task so far; `not kept`: it is over, and gone", examples=["completed"]
+        description="the task's status; `not kept`: it is over and no longer kept", examples=["completed"]
     )
     left_out: int = Field(description="instants that made no task", examples=[0])
     why: str | None = Field(description="why they did not", examples=[None])
@@ -41,12 +41,12 @@ class TickRecords(Paged):
 
 
 class Lateness(AnswerModel):
-    """Lateness in seconds: of what is overdue now, and of the last 24 h's ticks that made a task."""
+    """Lateness in seconds: of schedules that are overdue now, and of the last 24 h's ticks that made a task."""
 
-    now: float = Field(description="of the schedule that is due first; 0: none is overdue", examples=[0.0])
+    now: float = Field(description="that of the most overdue schedule; 0: none is overdue", examples=[0.0])
     p95: float | None = Field(examples=[0.4])
     worst: float | None = Field(examples=[3.2])
-    ticks: BoundedCount = Field(description="what that is of; not exact: of the newest of them")
+    ticks: BoundedCount = Field(description="how many ticks the others are computed from; not exact: only the newest")
 
 
 def _place(tick: dict[str, Any]) -> str:
@@ -66,7 +66,9 @@ def _before(after: str | None) -> tuple[datetime, datetime] | None:
 
 @router.get("/admin/scheduled-jobs/{job}/ticks")
 def list_ticks_of_scheduled_job(job: IdInPath, query: PageOfInstants, app: App, _: Reader) -> TickRecords:
-    """List the outcomes of a schedule's instants, newest first: the last 60, all of 24 h. Passes, sweeps have none."""
+    """List the outcomes of a schedule's instants, newest first: the last 60, and all of 24 h. Passes and sweeps have
+    none.
+    """
     before = _before(query.after)
     with app.database.reading() as connection:
         schedule = operate.get(connection, job)["id"]
@@ -76,13 +78,13 @@ def list_ticks_of_scheduled_job(job: IdInPath, query: PageOfInstants, app: App, 
 
 @router.get("/admin/scheduled-jobs/{job}/lateness")
 def get_lateness_of_scheduled_job(job: IdInPath, app: App, _: Reader) -> Lateness:
-    """Return how late its instants were taken."""
+    """Return how late the instants of a schedule were taken."""
     with app.database.reading() as connection:
         return Lateness.model_validate(insights.lateness(connection, operate.get(connection, job)["id"]))
 
 
 @router.get("/lateness")
 def get_lateness(app: App, _: Reader) -> Lateness:
-    """Return how late the instants of all schedules were taken: whether beat keeps up."""
+    """Return how late the instants of all schedules were taken, which shows whether beat keeps up."""
     with app.database.reading() as connection:
         return Lateness.model_validate(insights.lateness(connection))

@@ -1,4 +1,6 @@
-"""Turns: how many requests are worked on at once, so that a token or an endpoint that waits leaves space for others."""
+"""Turns: limit how many requests are worked on at once, so that a token or an endpoint that waits leaves space for
+others.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from fastapi import Request
 
 from celeriac.api.problems import Problem
 
-#: Handlers at once, each in a thread with a connection of the pool; of one token, at one endpoint, and of one token at
-#: one endpoint.
+#: How many handlers run at once, each in a thread with a connection of the pool: in all, of one token, at one endpoint,
+#: and of one token at one endpoint.
 HANDLERS, OF_A_TOKEN, AT_AN_ENDPOINT, OF_ONE_THERE = 20, 10, 8, 6
 
 #: How long (seconds) a request waits for its turn.
@@ -21,7 +23,7 @@ PATIENCE = 10.0
 
 
 class RequestTurns:
-    """Admits at most so many at once for each key, first come, first served."""
+    """Admits at most so many requests at once for each key, first come, first served."""
 
     def __init__(self, most: int, patience: float = PATIENCE) -> None:
         self.most, self.patience = most, patience
@@ -31,7 +33,7 @@ class RequestTurns:
     async def turn(self, key: Hashable, whose: str) -> AsyncIterator[None]:
         """Hold a turn. Raises Problem 503."""
         line = self._lines.get(key)
-        if line is None:  # kept by those who wait in it
+        if line is None:  # the waiting requests keep it
             line = self._lines[key] = asyncio.Semaphore(self.most)
         try:
             async with asyncio.timeout(self.patience):
@@ -45,7 +47,7 @@ class RequestTurns:
 
 
 class TurnsOfAll:
-    """Turns of all kinds, taken in this order: a waiting request holds back a turn of its own token, nobody else's."""
+    """Turns of all kinds, taken in this order, so that a waiting request holds only a turn of its own token."""
 
     def __init__(self) -> None:
         self.of_one_there = RequestTurns(OF_ONE_THERE)
@@ -62,7 +64,9 @@ class TurnsOfAll:
 
 
 async def in_turn(request: Request) -> AsyncIterator[None]:
-    """Take a turn for a handler that needs a thread; others wait for nobody. Its body is read before it takes one."""
+    """Take a turn for a handler that needs a thread; other handlers need none. The body is read before the turn is
+    taken.
+    """
     endpoint = request.scope["endpoint"]
     bearer = getattr(request.state, "bearer", None)
     if bearer is None or inspect.iscoroutinefunction(endpoint):

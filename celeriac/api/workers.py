@@ -1,4 +1,4 @@
-"""Workers: those that are no Celery workers report here; any can be told to end."""
+"""Workers: those that are not Celery's report here; each can be decommissioned."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ WorkerInPath = Annotated[Name, Path(examples=["celery@node-7:12"])]
 router = APIRouter(prefix="/api/workers", tags=["workers"])
 
 
-#: Most bytes of JSON in a worker's report of its resources; all of them are read for the list of workers.
+#: The most bytes of JSON in a worker's report of its resources; the list of workers reads all of them.
 MOST_RESOURCES = 8_192
 
 
@@ -42,7 +42,7 @@ class Heartbeat(BaseModel):
     """A worker's report, to be sent regularly."""
 
     worker_id: Called = Field(examples=["worker-abc123"])
-    hostname: Name | None = Field(default=None, description="left out: its worker_id", examples=["node-7"])
+    hostname: Name | None = Field(default=None, description="by default its worker_id", examples=["node-7"])
     pid: Annotated[int, Whole(0, 2**31 - 1)] = 0
     queues: Annotated[list[Name], Field(max_length=100)] = []
     max_concurrent_tasks: Annotated[int, Whole(1, 100_000)] = 1
@@ -72,7 +72,7 @@ class WorkerRecord(BaseModel):
     last_heartbeat_at: datetime
     heartbeat_age: float = Field(description="seconds")
     task_ids: list[int] = Field(description="what it runs")
-    done_last_hour: BoundedCount = Field(description="tasks it ended that are kept; not exact: at least so many")
+    done_last_hour: BoundedCount = Field(description="kept tasks that it ended; not exact: at least so many")
 
 
 class WorkerMinute(AnswerModel):
@@ -82,7 +82,7 @@ class WorkerMinute(AnswerModel):
     memory_percent: float | None = Field(examples=[65.0])
     cpu_percent: float | None = Field(examples=[45.0])
     backoff_reason: str | None = Field(
-        description="why it took nothing new at some time in it", examples=["Memory at 87.3 %, threshold 85 %"]
+        description="why it backed off at some time in it", examples=["Memory at 87.3 %, threshold 85 %"]
     )
 
 
@@ -110,7 +110,7 @@ class LastHeartbeat(BaseModel):
 
 
 class HeartbeatReply(BaseModel):
-    status: WorkerStatus = Field(description="draining: it is asked to finish and end", examples=["active"])
+    status: WorkerStatus = Field(description="draining: it is requested to finish and end", examples=["active"])
 
 
 @router.get("")
@@ -144,8 +144,8 @@ def get_worker_heartbeat(worker_id: WorkerInPath, app: App, _: Reader) -> LastHe
 
 @router.post("/heartbeat")
 def report_heartbeat(body: Heartbeat, app: App, caller: Operator) -> HeartbeatReply:
-    """Report that a worker lives, and learn whether it is to end. A Celery worker reports by itself; 409 for the row of
-    one that lives, or of another token's.
+    """Report that a worker lives; the answer says whether it has to end. Celery's workers report by themselves: 409 for
+    the row of a live one, or of another token's.
     """
     state = body.state()
     status = write(app, lambda connection: reported.report(connection, state, by=caller.name))
@@ -154,7 +154,7 @@ def report_heartbeat(body: Heartbeat, app: App, caller: Operator) -> HeartbeatRe
 
 @router.post("/{worker_id:name}/decommission")
 def decommission_worker(worker_id: WorkerInPath, app: App, caller: Operator, body: Reason) -> Changed:
-    """Ask a worker to take nothing more, finish what it has, and end; its next heartbeat reads the request."""
+    """Request a worker to take nothing more, finish its tasks, and end; its next heartbeat reads that."""
     return change(app, lambda c: ask_to_end(c, worker_id, by=caller.name, why=body.why))
 
 

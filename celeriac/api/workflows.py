@@ -33,13 +33,15 @@ class Node(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
     role: str = Field(examples=["price"])
-    barrier: UUID | None = Field(description="what they deliver to or hold back; null: nothing waits for them together")
+    barrier: UUID | None = Field(
+        description="the barrier they deliver to or hold shut; null: nothing waits for them together"
+    )
     counts: dict[Status, int] = Field(examples=[{"completed": 640, "running": 8, "pending": 352}])
     body: int | None = Field(description="a task that waits, or waited, for them")
 
 
 class Edge(BaseModel):
-    """An edge from a node to another, by their places in `nodes`."""
+    """An edge from one node to another, by their places in `nodes`."""
 
     model_config = ConfigDict(from_attributes=True)
 
@@ -63,7 +65,7 @@ class Workflow(BaseModel):
     completed_at: datetime | None = Field(description="null: a part is unfinished")
     nodes: list[Node]
     edges: list[Edge]
-    left_out: int = Field(description="nodes that are not shown: the first 200 are")
+    left_out: int = Field(description="nodes that are not shown: only the first 200 are")
 
 
 class UnderWay(BaseModel):
@@ -72,7 +74,7 @@ class UnderWay(BaseModel):
     model_config = ConfigDict(from_attributes=True)
 
     id: str = Field(examples=["7f1c"])
-    role: str = Field(description="of its first unfinished part", examples=["price"])
+    role: str = Field(description="that of its first unfinished part", examples=["price"])
     created_at: datetime = Field(description="of that part")
     unfinished: int = Field(examples=[360])
     finished: int = Field(description="as long as they are kept", examples=[640])
@@ -91,11 +93,11 @@ class WorkflowPart(BaseModel):
     account: str
     status: Status
     waits_for: Literal["time", "lock", "account", "members"] | None
-    awaits: UUID | None = Field(description="of a body: the barrier of the members it waits, or waited, for")
-    barrier: UUID | None = Field(description="what it delivers to or holds back")
+    awaits: UUID | None = Field(description="for a body: the barrier of the members it waits, or waited, for")
+    barrier: UUID | None = Field(description="the barrier it delivers to or holds shut")
     body: int | None = Field(description="a task that waits, or waited, at its barrier")
-    place: int | None = Field(description="where its result goes there; null: it only holds it back")
-    parent_id: int | None = Field(description="the part it followed, or that enqueued it")
+    place: int | None = Field(description="the place of its result there; null: it only holds the barrier shut")
+    parent_id: int | None = Field(description="the part before it, or the one that enqueued it")
     worker_id: str | None
     cancel_requested_at: datetime | None
     created_at: datetime
@@ -115,10 +117,10 @@ class WorkflowPartQuery(IdQuery):
 
 
 class Cancelled(BaseModel):
-    """The parts cancelled. Those finished, or already asked to stop, are in neither count."""
+    """The cancelled parts. Finished parts, and those already requested to stop, are in neither count."""
 
     cancelled: int = Field(examples=[352])
-    asked: int = Field(description="parts that run; their workers are asked to stop them", examples=[8])
+    asked: int = Field(description="running parts, whose workers are requested to stop them", examples=[8])
 
 
 @router.get("")
@@ -156,7 +158,7 @@ def list_workflow_tasks(
 
 @router.post("/{workflow}/cancel")
 def cancel_workflow(workflow: WorkflowInPath, app: App, caller: Operator, body: Reason) -> Cancelled:
-    """Cancel all that is unfinished; nothing new of it begins from then on. Repeating it changes nothing."""
+    """Cancel all unfinished parts; no new part begins from then on. Repeating it changes nothing."""
     with app.database.reading() as connection:
         label = insights.workflow_of(connection, workflow)
     some = workflows.cancel(app.database, label, by=caller.name, why=body.why, patience=PATIENCE)

@@ -16,7 +16,7 @@ SELECT task_id, status, result, error_message, completed_at, place FROM celeriac
 WHERE place IS NOT NULL OR status <> 'completed' ORDER BY place, id
 """)
 
-#: SQL for whether an unfinished body still has to read the result of `h`, a row of history that has a barrier.
+#: SQL that is true if an unfinished body still has to read the result of `h`, a row of history with a barrier.
 NEEDED = """EXISTS (
         SELECT FROM celeriac.tasks t WHERE CAST(t.headers -> 'canvas' ->> 'awaits' AS uuid) = h.barrier
             AND t.headers -> 'canvas' ->> 'awaits' IS NOT NULL)"""
@@ -47,7 +47,7 @@ def results(
 ) -> Joined | Missing:
     """Return the members' results in their places, or the first member that has none.
 
-    `shape`: the members' ids, those of groups in lists of their own. `places`: how many results there are at least.
+    `shape`: the members' ids, with each group's in a list of its own. `places`: the least number of results.
     """
     rows = connection.execute(MEMBERS, {"barrier": barrier}).all()
     for row in rows:

@@ -1,4 +1,4 @@
-"""Parts: what a Celery message says about the workflow of its task, in the form that the task's row keeps.
+"""Parts: read a task's place in its workflow from a Celery message, in the form that the task's row keeps.
 
 A member of a chord has a barrier, which holds the chord's body back until the member has finished, and a place, where
 its result goes. A chain's link that is not the last has the last link's barrier but no place: it delivers nothing, and
@@ -19,7 +19,7 @@ RESULTS = "celeriac: the results of the members"
 #: Marks a chord's body that is a row already: with its whole signature each member would be as large as the body.
 STORED = "celeriac_stored"
 
-#: What a row keeps of a message's headers and of its body's `embed`, under Celery's names for a request.
+#: The fields that a row keeps of a message's headers and of its body's `embed`, under Celery's names for a request.
 _HEADERS = ("group", "group_index", "root_id", "parent_id", "stamped_headers", "stamps", "replaced_task_nesting")
 _LISTS = ("callbacks", "errbacks", "chain")
 
@@ -29,9 +29,8 @@ _SIGNS = ("group", "stamped_headers", "replaced_task_nesting")
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A task's part in its workflow. `request`: what `self.request` shows of the workflow.
-
-    `barrier`: of the chord whose body waits for the task. `body`: that chord's body, unless it is a row already.
+    """A task's part in its workflow. `request`: the fields of `self.request` about the workflow. `barrier`: that of the
+    chord whose body waits for the task. `body`: that chord's body, unless it is a row already.
     """
 
     request: dict[str, Any]
@@ -50,7 +49,7 @@ class Goal:
 
 
 def part_of(headers: Mapping[str, Any], embedded: Mapping[str, Any]) -> Part | None:
-    """Return what a task message says about its workflow; None if it says nothing."""
+    """Return the task's part in its workflow, as its message describes it; None if it has none."""
     if not any(headers.get(sign) for sign in _SIGNS) and not any(embedded.get(part) for part in (*_LISTS, "chord")):
         return None
     request = {name: headers[name] for name in _HEADERS if headers.get(name) not in (None, [], {}, 0)}
@@ -84,22 +83,24 @@ def _goal_of(headers: Mapping[str, Any], embedded: Mapping[str, Any]) -> Goal | 
     if embedded.get("chord"):
         return Goal(embedded["chord"], headers.get("group"), headers.get("group_index") or 0)
     chain = embedded.get("chain")
-    if not chain or (goal := _goal(chain[0])) is None:
+    if not chain or (goal := goal_of(chain[0])) is None:
         return None
     return Goal(goal.body, goal.group, None)
 
 
-def _goal(signature: Mapping[str, Any]) -> Goal | None:
-    """Return where the result of this signature goes, a workflow's too. (A chain lists its last link first.)"""
+def goal_of(signature: Mapping[str, Any]) -> Goal | None:
+    """Return the chord to which the result of this signature, or of the workflow it is, goes. (A chain lists its last
+    link first.)
+    """
     options = signature.get("options") or {}
     if options.get("chord"):
         return Goal(options["chord"], options.get("group_id"), options.get("group_index"))
     last = _last(signature)
-    return None if last is None else _goal(last)
+    return None if last is None else goal_of(last)
 
 
 def _last(signature: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Return the part of a workflow whose result is the workflow's, or None."""
+    """Return the part whose result is that of the whole workflow, or None."""
     kwargs = signature.get("kwargs") or {}
     match signature.get("subtask_type"):
         case "chord":
@@ -127,7 +128,7 @@ def _without_bodies(signature: Any) -> Any:
 
 
 def named(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a stand-in for a body whose row is there, with all that Celery needs to know of it."""
+    """Return a stand-in for a body that has its row already, with all that Celery needs to know of it."""
     return stored_body(body["task"], _id_of(body))
 
 

@@ -1,4 +1,4 @@
-"""Alerts: what fires, and silences."""
+"""Alerts: those that fire, and silences."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import click
 
 from celeriac import insights
 from celeriac.cli import output
-from celeriac.cli.group import Command, FindApp
-from celeriac.cli.seconds import Seconds
+from celeriac.cli.group import Command, FindApp, Seconds
 from celeriac.operate import silences
 
 _COLUMNS = ("name", "subject", "severity", "says", "firing_since", "silenced_until")
@@ -19,7 +18,7 @@ _COLUMNS = ("name", "subject", "severity", "says", "firing_since", "silenced_unt
 @click.command(cls=Command)
 @click.pass_obj
 def list_(find: FindApp, /) -> None:
-    """List what fires, what is above its threshold but not yet for long enough, and silences."""
+    """List alerts that fire, those above their threshold but not yet for long enough, and silences."""
     with find().database.reading() as connection:
         firing, pending = insights.firing(connection), insights.pending_alerts(connection)
         silenced = insights.silences(connection)
@@ -50,7 +49,7 @@ def _of_one(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.option("--seconds", type=Seconds(0), default=3600.0, show_default=True, help="For how long.")
 @_of_one
 def silence(find: FindApp, /, name: str, subject: str, seconds: float, why: str) -> None:
-    """Tell nobody of the alert NAME of SUBJECT (a role, a schedule, …; of every one if it is left out)."""
+    """Silence the alert NAME of SUBJECT (a role, a schedule, …; of every subject if none is given)."""
     with find().database.transaction() as connection:
         change = silences.silence(connection, name, subject, seconds=seconds, by=output.by(), why=why)
     output.tell(change, f"{change.target} is silenced until {(change.after or {})['until']}")
@@ -59,7 +58,7 @@ def silence(find: FindApp, /, name: str, subject: str, seconds: float, why: str)
 @click.command(cls=Command)
 @_of_one
 def unsilence(find: FindApp, /, name: str, subject: str, why: str) -> None:
-    """Tell of it again."""
+    """End a silence."""
     with find().database.transaction() as connection:
         change = silences.end_silence(connection, name, subject, by=output.by(), why=why)
     output.tell(change, f"{change.target} is told again")

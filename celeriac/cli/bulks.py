@@ -1,4 +1,4 @@
-"""Bulks: what `tasks retry --later` and its like began, which API servers go on with."""
+"""Bulks: the work that `tasks retry --later` and similar commands began, and that API servers go on with."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COLUMNS = ("id", "state", "move", "asked", "done", "skipped", "left", "filter",
 @click.option("--before", type=int, help="The last id of the page before.")
 @click.pass_obj
 def list_(find: FindApp, /, limit: int, before: int | None) -> None:
-    """List bulks, newest first, each with how far it is."""
+    """List bulks, newest first, each with its progress."""
     with find().database.reading() as connection:
         rows = insights.bulks(connection, limit=limit, before=before)
     output.tell(rows, output.table(rows, _COLUMNS))
@@ -32,14 +32,14 @@ def list_(find: FindApp, /, limit: int, before: int | None) -> None:
 @click.argument("number", type=click.IntRange(1, 2**63 - 2))
 @click.pass_obj
 def show(find: FindApp, /, number: int) -> None:
-    """Show one: what it means, how far it is, and what it skipped."""
+    """Show a bulk: its filter, its progress, and what it skipped."""
     tell(find(), number)
 
 
 @click.command(cls=Command)
 @click.pass_obj
 def work(find: FindApp, /) -> None:
-    """Work on those that are not over, beside whoever does so already."""
+    """Work on all open bulks; others may work on them at the same time."""
     moved = works.work(find().database)
     output.tell({"moved": moved}, f"{moved:,} tasks")
 
@@ -49,7 +49,7 @@ def work(find: FindApp, /) -> None:
 @click.option("--why", default="", help="For the audit trail.")
 @click.pass_obj
 def stop(find: FindApp, /, number: int, why: str) -> None:
-    """Stop one after the batch that is under way; what was moved stays moved."""
+    """Stop a bulk after its current batch; moved tasks stay so."""
     app = find()
     with app.database.transaction(patience=PATIENCE) as connection:
         bulks.stop(connection, number, by=output.by(), why=why)

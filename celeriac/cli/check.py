@@ -13,6 +13,7 @@ from celeriac.alerts.review import rules_of
 from celeriac.dispatch.window import AHEAD
 from celeriac.doctor.deploying import Examined, Misfit, against_database, renamed
 from celeriac.errors import CeleriacError, ConfigurationError
+from celeriac.roles.keys import Hashed, names_in, parts_of
 from celeriac.roles.options import secrets_in
 from celeriac.schedules import operate, written
 from celeriac.schedules.decide import Entry
@@ -26,7 +27,7 @@ from celeriac.worker.controller import queues_of
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
-#: A newcomer's wait (seconds) for the turns of other roles that is worth a note.
+#: How long (seconds) a new task has to wait for the turns of other roles before it is worth a note.
 BESIDE = 5.0
 
 
@@ -51,7 +52,9 @@ def _schedules(app: Celeriac) -> Iterator[str]:
 
 
 def unsaid_secrets(app: Celeriac) -> Iterator[str]:
-    """Yield parameters that look like secrets and are not declared either way; and names that may be misspelt."""
+    """Yield parameters that look like secrets and are declared neither as such nor as none, and names that may be
+    misspelt.
+    """
     for declared in app.roles.own():
         if declared.role.sensitive is None and (names := secrets_in(declared.signature.names)):
             parameters = ", ".join(map(repr, names))
@@ -67,8 +70,30 @@ def unsaid_secrets(app: Celeriac) -> Iterator[str]:
                 )
 
 
+def guessable_keys(app: Celeriac) -> Iterator[str]:
+    """Yield hashed keys of secrets by which one account can try another's: who enqueues is told that a key is taken."""
+    for declared in app.roles.own():
+        role = declared.role
+        for option, field in (("lock_by", "lock_key"), ("unique_by", "unique_key")):
+            key = getattr(role, option)
+            if not isinstance(key, Hashed) or not isinstance(key.key, str):
+                continue
+            secrets = ", ".join(map(repr, sorted(parts_of(key.key) & {*(role.sensitive or ())})))
+            accounts = names_in(role.fair_by) if isinstance(role.fair_by, str) else []
+            problem = (
+                f"role {role.name!r}: whoever may enqueue it can find out others' {secrets} by trying, as a key that "
+                f"is taken is answered: {option}="
+            )
+            if secrets and accounts and not {*accounts} & {*names_in(key.key)}:
+                yield f"{problem}Hashed(…) of {', '.join(accounts)} as well is each account's own"
+            elif secrets and accounts and not key.salt:
+                yield f"{problem}Hashed(…, salt=…) cannot be given as {field} by who has no salt"
+
+
 def slow_windows(app: Celeriac) -> Iterator[str]:
-    """Yield what keeps a new task waiting: a window set by hand, others' tasks; none if Postgres does not answer."""
+    """Yield reasons why a new task waits long: a window set by hand, others' tasks; none if Postgres does not
+    answer.
+    """
     try:
         with app.database.statement() as connection:
             rows = insights.slow_windows(connection, AHEAD, BESIDE)
@@ -92,7 +117,7 @@ def stored_work(app: Celeriac, others: Collection[str], queues: Collection[str])
     try:
         return against_database(app, others, queues)
     except ConfigurationError:
-        return Examined()  # said among the problems
+        return Examined()  # reported among the problems
     except SQLAlchemyError as error:
         what = f"what is stored could not be read: {str(error).splitlines()[0]}"
         return Examined([Misfit("unread", "", what, "try again once Postgres is less busy")])
@@ -114,7 +139,9 @@ def _alerts(app: Celeriac) -> Iterator[str]:
 
 
 def _cannot_run(app: Celeriac, entry: Entry) -> Iterator[str]:
-    """Yield what its first tick would find: a role nobody declares, arguments the handler does not take."""
+    """Yield the errors that a schedule's first tick would meet: an undeclared role, arguments that the handler does not
+    take.
+    """
     try:
         operate.refuse_what_cannot_run(app.role_declared, app.settings.max_argument_bytes, entry)
     except CeleriacError as error:

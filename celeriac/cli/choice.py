@@ -41,7 +41,7 @@ def _arguments(_: click.Context, __: click.Parameter, arguments: Sequence[str]) 
     return named(arguments) or None
 
 
-#: How an option is read that is no text.
+#: The types of options that are not texts.
 _READ: Mapping[str, Mapping[str, Any]] = {
     "status": {"multiple": True, "type": click.Choice([*WORDS])},
     "waits_for": {"type": click.Choice(WAITS)},
@@ -63,7 +63,7 @@ _OPTIONS = (
         multiple=True,
         metavar="NAME=VALUE",
         callback=_arguments,
-        help="Called with this argument; a value is JSON, or else a text. Several have to hold all.",
+        help="Called with this argument; a value is JSON, or else a text. If there are several, all have to match.",
     ),
 )
 
@@ -76,7 +76,7 @@ def filtering(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def row_ids(app: Celeriac, tasks: Iterable[str]) -> list[int]:
-    """Return row ids, given ids or task ids. Raises Unknown before anything is done to any of them."""
+    """Return row ids, given ids or task ids. Raises Unknown before anything is changed."""
     with app.database.reading() as connection:
         return [insights.row_of(connection, task) for task in tasks]
 
@@ -105,10 +105,10 @@ def chosen(
     verb: str,
 ) -> Chosen:  # fmt: skip
     """Return the chosen tasks. Those that a filter matches are counted, and confirmed unless `sure`. `failure`: the
-    fingerprint of those that are meant, of which a role and a time narrow the group.
+    fingerprint of a group of failures, which a role and a time narrow.
     """
     if bool(tasks) == (wanted != Filter() or failure is not None):
-        raise click.UsageError("name tasks, or give a filter (--status, --role, --account, …), one of both")
+        raise click.UsageError("either name tasks, or give a filter (--status, --role, --account, …)")
     if tasks:
         ids = row_ids(app, tasks)
         return Chosen(ids, len(ids))

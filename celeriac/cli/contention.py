@@ -27,13 +27,13 @@ _QUEUE = ("place", "id", "role", "account", "priority", "waits")
 @click.option("--limit", default=30, show_default=True, help="Accounts.")
 @click.pass_obj
 def top(find: FindApp, /, role: str | None, limit: int) -> None:
-    """List accounts beside their fair share, of ROLE or of all roles together; who lacks most first."""
+    """List accounts beside their fair share, of ROLE or of all roles together; those that lack most come first."""
     with find().database.reading() as connection:
         now = condition.now(connection)
         shares = insights.shares(connection, role, limit=limit)
         turns = None if role is None else insights.turns(connection, role)
         depths = [] if role is None else insights.depth(connection, role)
-    more = [] if shares.is_all else ["there are more accounts than were looked at or are told"]
+    more = [] if shares.is_all else ["there are more accounts than were read or are shown"]
     if turns is None:
         output.tell(shares, [*output.table([_share(share, now) for share in shares.accounts], _SHARES), *more])
         return
@@ -75,7 +75,7 @@ def locks(find: FindApp, /, limit: int) -> None:
 @click.option("--limit", default=30, show_default=True)
 @click.pass_obj
 def lock(find: FindApp, /, key: str, limit: int) -> None:
-    """Show who holds a lock KEY, and who waits behind it, in order."""
+    """Show which task holds a lock KEY, and which wait for it, in order."""
     with find().database.reading() as connection:
         held, queue = insights.lock(connection, key), insights.queue_of(connection, key, limit=limit)
     output.tell({"lock": held, "queue": queue}, _queue(held, queue))
@@ -86,7 +86,7 @@ def lock(find: FindApp, /, key: str, limit: int) -> None:
 @click.option("--limit", default=30, show_default=True)
 @click.pass_obj
 def unique_keys(find: FindApp, /, role: str | None, limit: int) -> None:
-    """Show which unique keys are taken, by which unfinished task; of ROLE or of all roles."""
+    """Show the unique keys that are taken, of ROLE or of all roles, each with its unfinished task."""
     with find().database.reading() as connection:
         keys = insights.unique_keys(connection, role, limit=limit)
     more = ["there may be more with --limit"] if len(keys) == limit else []
@@ -97,7 +97,7 @@ def unique_keys(find: FindApp, /, role: str | None, limit: int) -> None:
 @click.argument("account")
 @click.pass_obj
 def account(find: FindApp, /, account: str) -> None:
-    """Show an ACCOUNT role by role: what it holds, its oldest tasks, what passes gave it."""
+    """Show an ACCOUNT role by role: the tasks it holds, its oldest tasks, the slots passes gave it."""
     with find().database.reading() as connection:
         now = condition.now(connection)
         roles, held = insights.account_roles(connection, account), insights.account_holdings(connection, account)

@@ -17,7 +17,7 @@ from celeriac.errors import EnqueueRefused, Unknown
 from celeriac.operate import dead_letters
 from celeriac.operate.audit import Change
 from celeriac.seam.dead_letters import replay
-from celeriac.store.alike import in_lines
+from celeriac.store.messages import in_lines
 
 _COLUMNS = ("id", "at", "name", "task_id", "sender", "reason")
 
@@ -40,7 +40,7 @@ def list_(find: FindApp, /, **wanted: Any) -> None:
 @click.argument("letter", type=int)
 @click.pass_obj
 def show(find: FindApp, /, letter: int) -> None:
-    """Show one: what it was for, its arguments, its reason, and the message itself."""
+    """Show a dead letter: its task, its arguments, its reason, and the message itself."""
     with find().database.reading() as connection:
         fields = insights.dead_letter(connection, letter)
     output.tell(fields, (f"{name.replace('_', ' '):8}  {_whole(value)}" for name, value in fields.items()))
@@ -53,7 +53,7 @@ def _whole(value: Any) -> str:
 def _some(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.argument("letters", nargs=-1, type=int, metavar="[ID]..."),
-        click.option("--name", help="All for this task."),
+        click.option("--name", help="All dead letters for this task."),
         click.option("--yes", is_flag=True, help="Do not ask."),
         click.option("--why", default="", help="For the audit trail."),
     )
@@ -66,7 +66,7 @@ def _some(command: Callable[..., Any]) -> Callable[..., Any]:
 @_some
 @click.pass_obj
 def replay_(find: FindApp, /, why: str, **wanted: Any) -> None:
-    """Enqueue the tasks they were meant to be; what still fits no role stays."""
+    """Enqueue the tasks of dead letters; those that still fit no role stay."""
     app = find()
     put = partial(replay, app)
     _end(app, "replay", lambda c, letter: put(c, letter, by=output.by(), why=why), **wanted)
@@ -76,14 +76,14 @@ def replay_(find: FindApp, /, why: str, **wanted: Any) -> None:
 @_some
 @click.pass_obj
 def discard(find: FindApp, /, why: str, **wanted: Any) -> None:
-    """Delete them; the audit trail keeps their names, senders and reasons."""
+    """Delete dead letters; the audit trail keeps their names, senders and reasons."""
     _end(find(), "discard", lambda c, letter: dead_letters.discard(c, letter, by=output.by(), why=why), **wanted)
 
 
 def _end(app: Celeriac, verb: str, end: End, *, letters: Sequence[int], name: str | None, yes: bool) -> None:
     """Apply `end` to each letter, in a transaction of its own."""
     if bool(letters) == (name is not None):
-        raise click.UsageError("name dead letters by their ids, or all of a task with --name, one of both")
+        raise click.UsageError("either name dead letters by their ids, or all of a task with --name")
     if name is not None:
         letters = list(_named(app, name))
         if letters and not yes:

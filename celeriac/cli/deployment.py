@@ -1,4 +1,4 @@
-"""What deploys an application: `celeriac init --deploy`. Made of its roles: a service, and a Deployment, for each."""
+"""Make the files that deploy an application, for `celeriac init --deploy`: a service and a Deployment for each role."""
 
 from __future__ import annotations
 
@@ -13,8 +13,7 @@ from celeriac.app import Celeriac
 from celeriac.errors import ConfigurationError
 from celeriac.metrics.__main__ import files as of_monitoring
 from celeriac.roles.role import Role
-from celeriac.store.built_in import is_built_in
-from celeriac.store.lanes import parts_of_lane
+from celeriac.store.role_names import is_built_in, parts_of_lane
 
 _HERE = Path(__file__).parent / "deploy"
 
@@ -23,7 +22,7 @@ def _text(file: str) -> str:
     return (_HERE / f"{file}.txt").read_text()
 
 
-#: Whether a container does its work.
+#: The health checks of containers.
 HEALTH = _text("health.py")
 
 #: The longest name of a service: Kubernetes' names have 63 characters, a Deployment's pods some of their own.
@@ -40,7 +39,9 @@ _WORKER = """
 
 
 def files(app: Celeriac, name: str) -> dict[str, str]:
-    """Each file's text, by its path. `name`: what `-A` calls the app. Raises ConfigurationError without PyYAML."""
+    """Return each file's text, by its path. `name`: the app's name for `-A`. Raises ConfigurationError without
+    PyYAML.
+    """
     try:
         from celeriac.cli import manifests
     except ModuleNotFoundError as error:
@@ -53,7 +54,7 @@ def files(app: Celeriac, name: str) -> dict[str, str]:
 
 
 def composed(roles: list[Role], name: str) -> str:
-    """A docker-compose.yml with a worker for each queue: for each role, unless several share one."""
+    """Return a docker-compose.yml with a worker for each queue, that is, for each role unless several share one."""
     switches = sorted({role.enabled_by for role in roles if role.enabled_by})
     text = _text("docker-compose.yml").replace("NAME", name)
     text = text.replace("    # SWITCHES\n", "".join(f"    {one}: ${{{one}:-true}}\n" for one in switches))
@@ -89,5 +90,5 @@ def _by_queue(roles: list[Role]) -> Mapping[str, list[str]]:
     return by_queue
 
 
-#: Services that are no workers.
+#: Names of services that are not workers.
 _OTHERS = ("postgres", "redis", "migrate", "beat", "api")

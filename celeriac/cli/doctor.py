@@ -10,14 +10,14 @@ from celeriac.cli import output
 from celeriac.cli.group import PROBLEM, Command, FindApp
 from celeriac.doctor import Finding, examine
 
-#: How long (seconds) a command waits for the network to tell what the doctor could do without.
+#: How long (seconds) a command waits for facts from the network that the doctor could do without.
 PATIENCE = 5.0
 
 
 @click.command(cls=Command)
 @click.pass_obj
 def doctor(find: FindApp, /) -> None:
-    """Examine a system that runs: what is wrong first, with a cure each. It changes nothing."""
+    """Examine a running system: problems first, each with a cure. It changes nothing."""
     findings = examine(find(), PATIENCE)
     output.tell(findings, _lines(findings))
     raise click.exceptions.Exit(PROBLEM if any(not finding.ok for finding in findings) else 0)

@@ -24,10 +24,17 @@ LIMITS = ("roles", "accounts", "keys", "priorities")
 def limits(command: F) -> F:
     """Add the options that limit what may be enqueued."""
     options = (
-        click.option("--role", "roles", multiple=True, help="It enqueues this role only; may be repeated."),
-        click.option("--account", "accounts", multiple=True, help="Of this account only; acme* is all that begin so."),
-        click.option("--key", "keys", multiple=True, help="With these lock keys, unique keys and task ids only."),
-        click.option("--priority", "priorities", callback=_range, help="From the lowest to the highest: 0..50, ..50."),
+        click.option("--role", "roles", multiple=True, help="Allow this role only; may be repeated."),
+        click.option(
+            "--account", "accounts", multiple=True, help="Allow this account only; acme* are all that begin with acme."
+        ),
+        click.option("--key", "keys", multiple=True, help="Allow these lock keys, unique keys and task ids only."),
+        click.option(
+            "--priority",
+            "priorities",
+            callback=_range,
+            help="Allow priorities from the lowest to the highest: 0..50, ..50.",
+        ),
     )
     for option in reversed(options):
         command = option(command)
@@ -43,7 +50,7 @@ def _range(_: click.Context, __: click.Parameter, value: str | None) -> tuple[in
 @limits
 @click.pass_obj
 def limit(find: FindApp, /, login: str, **limited: Any) -> None:
-    """Let a login enqueue this only, from now on."""
+    """Limit a login to enqueuing this, from now on."""
     allowed = Allowed.of(**limited)
     with find().database.transaction() as connection:
         enqueuers.limit(connection, login, allowed, by=output.by())

@@ -1,4 +1,4 @@
-"""Failures, grouped: show them, and say what a group is. `tasks retry --failure` makes it wait again."""
+"""Failures, grouped: show them, and mark a group. `tasks retry --failure` retries its tasks."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import click
 
 from celeriac import insights
 from celeriac.cli import output
-from celeriac.cli.group import Command, FindApp
-from celeriac.cli.seconds import Seconds
+from celeriac.cli.group import Command, FindApp, Seconds
 from celeriac.insights import Failures
 from celeriac.insights.failures.failures import OLDEST
 from celeriac.operate import failures as verb
@@ -32,17 +31,19 @@ _COLUMNS = (
 _TASKS = ("id", "task_id", "role", "account", "completed_at", "worker_id", "error_message")
 
 _ROLE = click.option("--role", help="Of this role.")
-_SINCE = click.option("--since", type=Seconds(0, OLDEST), metavar="SECONDS", help="Of the last so many seconds.")
+_SINCE = click.option(
+    "--since", type=Seconds(0, OLDEST), metavar="SECONDS", help="Only failures of the last so many seconds."
+)
 
 
 @click.command(cls=Command)
 @_ROLE
 @_SINCE
-@click.option("--state", type=click.Choice(verb.STATES), help="As somebody has marked them.")
+@click.option("--state", type=click.Choice(verb.STATES), help="Only groups with this mark.")
 @click.option("--limit", default=20, show_default=True, help="Groups.")
 @click.pass_obj
 def list_(find: FindApp, /, role: str | None, since: float | None, state: str | None, limit: int) -> None:
-    """Show the newest failures in groups of the same, the most frequent first."""
+    """Show the newest failures in groups of the same kind, the most frequent first."""
     with find().database.reading() as connection:
         page = insights.failures(connection, role=role, since=since, limit=limit, state=state)
     output.tell(page, _lines(page))
@@ -65,10 +66,10 @@ def tasks(find: FindApp, /, fingerprint: str, role: str | None, limit: int, befo
 @click.command(cls=Command)
 @click.argument("fingerprint")
 @click.argument("state", type=click.Choice(verb.STATES))
-@click.option("--note", default="", help="What it is, for who sees it next.")
+@click.option("--note", default="", help="A note for the next person who sees it.")
 @click.pass_obj
 def mark(find: FindApp, /, fingerprint: str, state: str, note: str) -> None:
-    """Say of a group that it is known, resolved, or open again. A resolved one opens by itself when it fails again."""
+    """Mark a group as known, resolved, or open again. A resolved one opens by itself when it fails again."""
     app = find()
     with app.database.reading() as connection:
         insights.failing(connection, fingerprint, most=1)
@@ -90,5 +91,5 @@ def _lines(page: Failures) -> Iterator[str]:
     yield from output.table(rows, _COLUMNS)
     left = page.groups_in_all - len(page.groups)
     more = f"; {left:,} groups more with --limit" if left else ""
-    older = "" if page.reached_end else "; there are older ones, which were not looked at"
+    older = "" if page.reached_end else "; there are older ones, which were not read"
     yield f"{page.looked_at:,} failures looked at, the newest{older}{more}"

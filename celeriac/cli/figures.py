@@ -8,8 +8,7 @@ import click
 
 from celeriac import insights
 from celeriac.cli import output
-from celeriac.cli.group import Command, FindApp
-from celeriac.cli.seconds import Seconds
+from celeriac.cli.group import Command, FindApp, Seconds
 from celeriac.errors import Unknown
 from celeriac.insights.history.trail import Of, trail
 
@@ -41,7 +40,7 @@ def capacity(find: FindApp, /, role: str | None) -> None:
 @click.argument("role", required=False)
 @click.pass_obj
 def metrics(find: FindApp, /, role: str | None) -> None:
-    """Show how it goes: each role's queue, and the last hour's success and retry rates, waits and run times."""
+    """Show each role's queue, and the last hour's success and retry rates, waits and run times."""
     with find().database.statement() as connection:
         rows = insights.metrics(connection, role)
     if role is not None and not rows:
@@ -53,7 +52,7 @@ def metrics(find: FindApp, /, role: str | None) -> None:
 @click.argument("role", required=False)
 @click.pass_obj
 def reviews(find: FindApp, /, role: str | None) -> None:
-    """Show what the Queue Master's last review left of each role's queue."""
+    """Show the state of each role's queue at the Queue Master's last review."""
     with find().database.reading() as connection:
         rows = insights.reviews(connection, role)
     if role is not None and not rows:
@@ -62,12 +61,12 @@ def reviews(find: FindApp, /, role: str | None) -> None:
 
 
 @click.command(cls=Command)
-@click.option("--by", help="By this operator, token or login.")
-@click.option("--via", help="By this surface: API, dashboard, command line, application or SQL.")
-@click.option("--action", help="Of this action: retry, pause, …")
-@click.option("--kind", help="Of a task, role, account, schedule, token or worker.")
-@click.option("--target", help="Of this one: a task's row id, a role, an account, …")
-@click.option("--newer-than", type=Seconds(0, 1e9), metavar="SECONDS", help="Of the last so many seconds.")
+@click.option("--by", help="Only changes by this operator, token or login.")
+@click.option("--via", help="Only changes through this surface: API, dashboard, command line, application or SQL.")
+@click.option("--action", help="Only this action: retry, pause, …")
+@click.option("--kind", help="Only changes of this kind of target: task, role, account, schedule, token or worker.")
+@click.option("--target", help="Only changes of this target: a task's row id, a role, an account, …")
+@click.option("--newer-than", type=Seconds(0, 1e9), metavar="SECONDS", help="Only changes of the last so many seconds.")
 @click.option("--limit", default=20, show_default=True)
 @click.option("--before", type=int, help="The last id of the page before.")
 @click.pass_obj
@@ -99,7 +98,7 @@ def _capacity(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _whole(figure: float | None) -> str | None:
-    """Format a mean-based value with three digits, as more are not known: 52,000,000."""
+    """Format a value computed from means with three digits, because more are not known: 52,000,000."""
     return None if figure is None else f"{float(f'{figure:.3g}'):,.0f}" if figure >= 100 else f"{figure:.1f}"
 
 

@@ -1,4 +1,4 @@
-"""Names that commands had before: they are refused with the ones they have now."""
+"""Former names of commands: they are refused with the present ones."""
 
 from __future__ import annotations
 
@@ -47,14 +47,14 @@ workers         workers list
 workflow        workflows
 """
 
-#: The former name of a command, and each command that has its work now.
+#: The former name of a command, and the commands that replace it.
 FORMER: Final[Mapping[str, Sequence[str]]] = {
     line[:16].rstrip(): line[16:].split(" | ") for line in _TABLE.strip().splitlines()
 }
 
 
 def now_called(words: Sequence[str]) -> str | None:
-    """Return what to write instead of a command line that begins with a former name; None if it does not."""
+    """Return the replacement of a command line that begins with a former name; None if it does not."""
     for length in (2, 1):
         former = " ".join(words[:length])
         names = FORMER.get(former) or [n for key, now in FORMER.items() if key.startswith(f"{former} ") for n in now]

@@ -7,6 +7,7 @@ refused (the life of a task, a role's rules), or not there.
 from __future__ import annotations
 
 import importlib
+import math
 import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -60,13 +61,21 @@ def find_app(name: str) -> Celeriac:
 
 
 def with_all_tasks(app: Celeriac) -> Celeriac:
-    """Import what a worker imports as it starts: `include`, `imports`, what `autodiscover_tasks` finds."""
+    """Import what a worker imports as it starts: `include`, `imports`, what `autodiscover_tasks` finds.
+
+    From then on a record is written as one, whoever set the log up: the application may have, as it was imported.
+    """
+    from celeriac.worker import logs  # which has Celery's with it, as the app has
+
     app.loader.import_default_modules()
+    logs.in_text()
     return app
 
 
 def _app_in(module: ModuleType, attribute: str) -> Celeriac | None:
-    """Return the app where Celery's command looks: `app`, any name, the package's module `celery` (Django's layout)."""
+    """Return the app from the places where Celery's command looks: `app`, any name, the package's module `celery`
+    (Django's layout).
+    """
     named, every = getattr(module, attribute or "app", None), vars(module).values()
     for candidate in [named] if attribute else [named, *every]:
         if isinstance(candidate, Celeriac):
@@ -74,6 +83,18 @@ def _app_in(module: ModuleType, attribute: str) -> Celeriac | None:
     if attribute or not hasattr(module, "__path__") or not find_spec(f"{module.__name__}.celery"):
         return None
     return _app_in(importlib.import_module(f"{module.__name__}.celery"), "")
+
+
+class Seconds(click.FloatRange):
+    """Seconds within bounds; NaN, which compares with no bound, is refused."""
+
+    name = "seconds"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        seconds = float(super().convert(value, param, ctx))
+        if math.isnan(seconds):
+            self.fail(f"{value!r} is not a number of seconds.", param, ctx)
+        return seconds
 
 
 class Problem(click.ClickException):
@@ -101,7 +122,7 @@ class Command(click.Command):
 
 @contextmanager
 def _former(context: click.Context, args: Sequence[str]) -> Iterator[None]:
-    """Refuse what is no command, with its name of today if it was one."""
+    """Refuse an unknown command; if it is a former name, with the present one."""
     try:
         yield
     except (click.NoSuchOption, NoSuchCommand) as error:
@@ -182,7 +203,7 @@ def main(context: click.Context, name: str) -> None:
 @click.group("celeriac", cls=Root)
 @click.pass_context
 def within_celery(context: click.Context) -> None:
-    """What Celeriac adds to Celery: tasks as rows."""
+    """Celeriac's commands: tasks as rows."""
     app = context.obj.app
     context.obj = lambda: _celeriac(app)
 

@@ -1,4 +1,4 @@
-"""A small project to begin with, and what deploys one: `celeriac init`."""
+"""Write a small project to begin with, or the files that deploy one: `celeriac init`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 from celeriac.cli import deployment, output
 from celeriac.cli.group import Command, Refused
 
-#: Its files, each with a suffix that keeps it from being one of this package's modules.
+#: The project's files, each with a suffix, so that it is none of this package's modules.
 PROJECT = Path(__file__).parent / "project"
 SUFFIX = ".txt"
 
@@ -22,14 +22,14 @@ def files() -> dict[str, str]:
 @click.command(cls=Command)
 @click.argument("folder", default=".", type=click.Path(file_okay=False, path_type=Path))
 @click.option(
-    "--deploy", is_flag=True, help="Instead, what deploys the app's roles: image, compose, manifests, alerts."
+    "--deploy", is_flag=True, help="Instead, write what deploys the app's roles: image, compose, manifests, alerts."
 )
-@click.option("--overwrite", is_flag=True, help="With --deploy: what is there is written anew, as roles have changed.")
+@click.option("--overwrite", is_flag=True, help="With --deploy: replace existing files, because roles have changed.")
 @click.pass_context
 def init(context: click.Context, folder: Path, deploy: bool, overwrite: bool) -> None:
     """Write a small project into FOLDER: two roles, a schedule, their tests, a README. Overwrites nothing."""
     if overwrite and not deploy:
-        raise click.UsageError("--overwrite is of --deploy")
+        raise click.UsageError("--overwrite goes with --deploy")
     written = _of_deploy(context) if deploy else files()
     if not overwrite and (taken := [name for name in written if (folder / name).exists()]):
         instead = "say --overwrite" if deploy else "name another folder"

@@ -28,15 +28,15 @@ from celeriac.cli.objects import (
     scaled,
 )
 
-#: Whoever may read these may read the application's data, or send as it: they come from a pod's Secret.
+#: Settings that give access to the application's data, or allow to send in its name: they come from a pod's Secret.
 SECRETS = re.compile(
     r"^(\w+_)?(DATABASE|REDIS|BROKER)_URL$|_(LOGINS|DSN)$|^SMTP_|PASSWORD|TOKEN|SECRET|CREDENTIALS|_KEY(_ID)?$"
 )
 
-#: Seconds: what a worker gets to drain (CELERIAC_DRAIN_GRACE_MS), and what a pod gets beyond that to end.
+#: How many seconds a worker has to drain (CELERIAC_DRAIN_GRACE_MS), and how many more a pod has to end.
 DRAIN, TO_END = 25, 20
 
-#: Of two the other one stays; where there is only one, as in the overlay `dev`, a node can be drained all the same.
+#: If there are two pods, one stays; if there is only one, as in the overlay `dev`, a node can be drained nevertheless.
 ONE_AT_A_TIME: Document = {"maxUnavailable": 1, "unhealthyPodEvictionPolicy": "AlwaysAllow"}
 
 #: Names of roles by the queue in which they wait.
@@ -51,15 +51,15 @@ PARENT_MI, PROCESS_MI, BROWSER_MI, BROWSER_TMP_MI = 96, 96, 512, 128
 #: pods that open pages has nothing that others need.
 MIGRATE, WORKER, API, BROWSER = "celeriac-migrate", "celeriac-worker", "celeriac-api", "celeriac-browser"
 
-#: Ports that pods reach beside names: Postgres and PgBouncer, Redis and Sentinels; HTTPS and mail; pages.
+#: Ports that pods reach, beside DNS: Postgres and PgBouncer, Redis and Sentinels; HTTPS and mail; web pages.
 SERVERS, OUTSIDE, PAGES = (5432, 6432, 6379, 26379), (443, 25, 465, 587), (443, 80)
 
-#: What opens pages for the others, in compose and here.
+#: The service that opens pages for the others, in compose and here.
 RENDERER = "browser"
 
 
 def documents(services: Mapping[str, Document]) -> dict[str, list[Document]]:
-    """File name → what stands in it, of the base."""
+    """Return the base's documents by file name."""
     workers = {name: shlex.split(one["command"]) for name, one in services.items() if "worker -Q" in _flat(one)}
     asking = [f"worker-{name}" for name in workers if _asks_browser(services[name])]
     files = {
@@ -78,7 +78,9 @@ def documents(services: Mapping[str, Document]) -> dict[str, list[Document]]:
 
 
 def autoscaling(services: Mapping[str, Document], roles: RolesOfQueues) -> list[Document]:
-    """The component keda: a ScaledObject a worker, by a bounded figure of SQL; the browser's, by all who ask it."""
+    """Return the component keda: a ScaledObject for each worker, by a bounded figure of SQL; the browser's scales by
+    all its callers.
+    """
     made: list[Document] = [
         {
             "apiVersion": "keda.sh/v1alpha1",
@@ -100,7 +102,7 @@ def autoscaling(services: Mapping[str, Document], roles: RolesOfQueues) -> list[
 
 
 def config(environment: dict[str, object]) -> Document:
-    """Settings with compose's defaults, but for those that name the sandbox: an overlay sets these."""
+    """Return the settings with compose's defaults, except those that name the sandbox, which an overlay sets."""
     named = {name: _without_default(str(value)) for name, value in environment.items() if not SECRETS.search(name)}
     named |= {"NODE_ENV": "production"} if "NODE_ENV" in named else {}
     return {
@@ -112,10 +114,11 @@ def config(environment: dict[str, object]) -> Document:
 
 
 def migrate(service: Document) -> Document:
-    """Before each rollout; two at once are one after the other, by a lock in Postgres."""
+    """Return the job that migrates before each rollout; of two at once, one waits for the other's lock in Postgres."""
     spec = pod("migrate", shlex.split(service["command"]), MIGRATE, memory=256, grace=30)
     spec["restartPolicy"] = "Never"
-    # As a hook it comes before what it belongs to: at the first time there is no account or ConfigMap, nor need of one.
+    # As a hook it runs before the objects it belongs to: the first time there is no account or ConfigMap yet, and it
+    # needs none.
     del spec["serviceAccountName"]
     spec["containers"][0]["envFrom"][0]["configMapRef"]["optional"] = True
     return {
@@ -141,7 +144,7 @@ def migrate(service: Document) -> Document:
 
 
 def beat(service: Document) -> list[Document]:
-    """Two that act on the same schedules: each instant is taken once, by a row's lock."""
+    """Return the beats: two serve the same schedules, and each instant is taken once, by a row's lock."""
     spec = pod("beat", shlex.split(service["command"]), WORKER, memory=256, grace=30, probed=True)
     return [deployment("beat", spec, replicas=2), disruption("beat", ONE_AT_A_TIME)]
 
@@ -167,7 +170,9 @@ def api(service: Document) -> list[Document]:
 
 
 def worker(name: str, command: list[str]) -> list[Document]:
-    """One Deployment a service. Its pods are busy when they go: the budget lets a quarter go at a time."""
+    """Return a service's Deployment. Its pods are busy when they are evicted, so the budget lets a quarter go at a
+    time.
+    """
     command = [_without_default(part) for part in command]
     processes = _processes(command)
     memory = PARENT_MI + processes * PROCESS_MI
@@ -182,9 +187,8 @@ def worker(name: str, command: list[str]) -> list[Document]:
 
 
 def renderer(service: Document) -> list[Document]:
-    """The pod that opens pages: its environment is what stands here and the token of its Secret.
-
-    The platform names no addresses to it, and gives it neither settings nor a token of its own.
+    """Return the pod that opens pages: its environment has only what is listed here and the token of its Secret. The
+    platform gives it no addresses of services, no settings and no service account's token.
     """
     settings = {name: _without_default(str(value)) for name, value in service["environment"].items()}
     at_once = _at_once(service)
@@ -201,7 +205,7 @@ def renderer(service: Document) -> list[Document]:
     container["ports"] = [{"name": RENDERER, "containerPort": port}]
     for probe, most in (("livenessProbe", 3), ("readinessProbe", 3), ("startupProbe", 30)):
         container[probe] = {"tcpSocket": {"port": RENDERER}, "periodSeconds": 10, "failureThreshold": most}
-    # Chromium has its shared memory there. One that fills it fails by itself: on a disk the pod would be evicted.
+    # Chromium has its shared memory there. A page that fills it fails alone; on a disk it would get the pod evicted.
     spec["volumes"] = [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": f"{at_once * BROWSER_TMP_MI}Mi"}}]
     return [
         deployment(RENDERER, spec, replicas=1),
@@ -214,10 +218,11 @@ def renderer(service: Document) -> list[Document]:
 
 
 def network(asking: Sequence[str], port: int) -> list[Document]:
-    """Nobody reaches a pod, but for the API's port, and figures and probes by whoever is let in by this label.
+    """Return the network policies.
 
-    Pods reach servers and what is outside. The browser reaches pages at public addresses alone, and is reached by
-    those that are `asking` it, at its port.
+    Pods accept connections only at the API's port, and, from pods with this label, for figures and probes. Pods reach
+    servers and the outside. The browser reaches only pages at public addresses, and accepts connections at its port
+    from pods that are `asking` it.
     """
     monitored = {"namespaceSelector": {"matchLabels": {"celeriac/may-scrape": "true"}}}
     scraped = {"ports": [{"port": PORT, "protocol": "TCP"}], "from": [monitored]}
@@ -239,7 +244,7 @@ def network(asking: Sequence[str], port: int) -> list[Document]:
 
 
 def _port(services: Mapping[str, Document]) -> int:
-    """The browser's; 0 if there is none."""
+    """Return the browser's port; 0 if there is none."""
     address = services.get(RENDERER, {}).get("environment", {}).get("BROWSER_LISTEN", ":0")
     return int(str(address).rpartition(":")[2])
 
@@ -262,7 +267,7 @@ def _flat(service: Document) -> str:
 
 
 def _without_default(part: str) -> str:
-    """`${NAME:-default}`, `${NAME-default}`: the default."""
+    """Return the default in `${NAME:-default}` or `${NAME-default}`."""
     return re.sub(r"\$\{\w+:?-([^}]*)\}", r"\1", part)
 
 
@@ -279,9 +284,8 @@ def as_yaml(documents: list[Document]) -> str:
 
 
 def files(compose: str, roles: RolesOfQueues) -> dict[str, str]:
-    """Of the services in a docker-compose.yml: the text of each file, by its path below the folder deploy.
-
-    `roles`: those of queues that are not named as their only role is.
+    """Return the text of each file for the services of a docker-compose.yml, by its path below the folder deploy.
+    `roles`: those of queues that do not have their only role's name.
     """
     services = yaml.safe_load(compose)["services"]
     base = {name: as_yaml(parts) for name, parts in documents(services).items()}

@@ -1,4 +1,4 @@
-"""Kubernetes' objects as manifests.py has them made: hardened, probed, spread, and each with its labels."""
+"""Make Kubernetes' objects for manifests.py: hardened, probed, spread, and each with its labels."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def pod(name: str, command: list[str], secret: str, *, memory: int, grace: int, 
 
 
 def probes(port: str, live: str, ready: str) -> Document:
-    """Liveness asks no server: an outage of Redis or Postgres restarts nobody."""
+    """Return the probes. Liveness queries no server, so an outage of Redis or Postgres restarts no pod."""
     return {
         "livenessProbe": {"httpGet": {"path": live, "port": port}, "periodSeconds": 20, "timeoutSeconds": 5},
         "readinessProbe": {"httpGet": {"path": ready, "port": port}, "periodSeconds": 10, "timeoutSeconds": 5},
@@ -80,13 +80,13 @@ def disruption(name: str, budget: Document) -> Document:
 
 
 def account(name: str) -> Document:
-    """Return a service account that the platform knows nothing of but its name."""
+    """Return a service account without any rights."""
     return {
         "apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}, "automountServiceAccountToken": False
     }  # fmt: skip
 
 
-#: What is not public of IPv4 and IPv6: where the platform tells secrets, and the rest.
+#: The addresses that are not public, of IPv4 and IPv6: where the platform gives out secrets, and the others.
 PLATFORM = ("169.254.0.0/16",), ("fe80::/10", "fd00:ec2::/32")
 INSIDE = (
     ("0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16", "172.16.0.0/12", "192.168.0.0/16",
@@ -96,7 +96,9 @@ INSIDE = (
 
 
 def policy(name: str, pods: Document, ingress: Sequence[Document] = (), egress: Sequence[Document] = ()) -> Document:
-    """Return what may come to `pods` (a selector), and where they may go, beside what other policies allow."""
+    """Return a policy of the connections to `pods` (a selector) and from them, in addition to what other policies
+    allow.
+    """
     rules = {"ingress": list(ingress)} if ingress else {}
     rules |= {"egress": list(egress)} if egress else {}
     spec = {"podSelector": pods, "policyTypes": [name.capitalize() for name in rules], **rules}
@@ -104,7 +106,7 @@ def policy(name: str, pods: Document, ingress: Sequence[Document] = (), egress: 
 
 
 def names() -> Document:
-    """Return the rule by which names may be asked for, at a node's own cache as well, which is link-local.
+    """Return the rule that allows DNS, also at a node's own cache, which is link-local.
 
     A policy sees the port of the pod that answers: OpenShift's listens on 5353.
     """
@@ -112,7 +114,7 @@ def names() -> Document:
 
 
 def reach(ports: Sequence[int], but: tuple[Sequence[str], Sequence[str]]) -> Document:
-    """Return the rule by which these ports are reached wherever they are, `but` for addresses of IPv4 and IPv6."""
+    """Return the rule that allows these ports at any address except those in `but`, of IPv4 and IPv6."""
     four, six = but
     return {
         "ports": [{"port": port, "protocol": "TCP"} for port in ports],

@@ -9,8 +9,7 @@ import click
 
 from celeriac import insights
 from celeriac.cli import output
-from celeriac.cli.group import Command, FindApp
-from celeriac.cli.seconds import Seconds
+from celeriac.cli.group import Command, FindApp, Seconds
 from celeriac.insights import Count
 from celeriac.operate import policies
 from celeriac.operate.audit import Change
@@ -18,7 +17,7 @@ from celeriac.roles import bounds
 
 NONE = Count(0)
 
-CREATE = click.option("--create", is_flag=True, help="Also an account that has no policy and had no task lately.")
+CREATE = click.option("--create", is_flag=True, help="Accept an account that has no policy and had no task lately.")
 
 
 WHY = click.option("--why", default="", help="For the audit trail.")
@@ -27,12 +26,16 @@ WHY = click.option("--why", default="", help="For the audit trail.")
 @click.command(cls=Command)
 @click.argument("role")
 @click.option(
-    "--for", "seconds", type=Seconds(0, bounds.LONGEST_DELAY), metavar="SECONDS", help="It is resumed by itself then."
+    "--for",
+    "seconds",
+    type=Seconds(0, bounds.LONGEST_DELAY),
+    metavar="SECONDS",
+    help="Resume it automatically at that time.",
 )
 @WHY
 @click.pass_obj
 def pause_role(find: FindApp, /, role: str, why: str, seconds: float | None) -> None:
-    """Let no pass claim tasks of a ROLE. What is claimed already runs on."""
+    """Pause a ROLE: no pass claims its tasks. Claimed ones still run."""
     with find().database.reading() as connection:
         waiting = next((depth.pending for depth in insights.depth(connection) if depth.role == role), NONE)
     word = "paused" if seconds is None else f"paused for {output.age(seconds)}"
@@ -45,7 +48,7 @@ def pause_role(find: FindApp, /, role: str, why: str, seconds: float | None) -> 
 @CREATE
 @click.pass_obj
 def pause_account(find: FindApp, /, account: str, **options: Any) -> None:
-    """Let no pass claim tasks of an ACCOUNT. What is claimed already runs on."""
+    """Pause an ACCOUNT: no pass claims its tasks. Claimed ones still run."""
     with find().database.reading() as connection:
         waiting = insights.waiting_of(connection, account)
     _change(find, policies.pause_account, account, "paused", waiting, **options)
@@ -80,7 +83,7 @@ def _change(
 
 @click.command(cls=Command)
 @click.argument("name")
-@click.option("--weight", type=float, help="Its share beside others' 1.")
+@click.option("--weight", type=float, help="Its share; other accounts have 1.")
 @click.option("--cap", type=int, help="Tasks claimed or running at once.")
 @click.option("--no-cap", is_flag=True)
 @WHY
@@ -106,7 +109,7 @@ def set_account(
 @click.option("--rate", help='Tasks that begin, over all workers: "10/m", or a number a second; "none" lifts it.')
 @click.option("--soft", help='Seconds until SoftTimeLimitExceeded; "none" lifts it.')
 @click.option("--hard", help='Seconds until its process is stopped; "none" lifts it.')
-@click.option("--as-declared", is_flag=True, help="What the code declares is in force again.")
+@click.option("--as-declared", is_flag=True, help="Restore the limits that the code declares.")
 @WHY
 @click.pass_obj
 def limit(

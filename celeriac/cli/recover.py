@@ -9,8 +9,7 @@ import click
 
 from celeriac.app import Celeriac
 from celeriac.cli import output
-from celeriac.cli.group import Command, FindApp
-from celeriac.cli.seconds import Seconds
+from celeriac.cli.group import Command, FindApp, Seconds
 from celeriac.insights.fleet.condition import silent_workers
 from celeriac.repair.rescue import rescue_by_role
 from celeriac.repair.worker import LIVES, held, rescue_worker
@@ -24,13 +23,13 @@ from celeriac.store.states import GONE
     "--silent",
     type=Seconds(1, 1e9),
     metavar="SECONDS",
-    help="Silent for so long; else 60 for a WORKER, and what each role allows for all.",
+    help="How long they have been silent; by default 60 s for a WORKER, and each role's own limit for all.",
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--preview", is_flag=True, help="Count them, and change nothing.")
 @click.pass_obj
 def recover(find: FindApp, /, worker: str | None, silent: float | None, yes: bool, preview: bool) -> None:
-    """Let tasks wait again that a dead WORKER holds, or (without one) every worker that fell silent."""
+    """Release the tasks of a dead WORKER, or, if none is named, of every worker that fell silent."""
     app = find()
     n = _held(app, worker, silent)
     if preview or not n:

@@ -26,7 +26,7 @@ _COLUMNS = ("role", "what", "workers", "n", "mean", "p50", "p95", "p99", "max")
 
 
 class NoHistory(click.ClickException):
-    """There is nothing to replay."""
+    """History has nothing to replay."""
 
     exit_code = 2
 

@@ -49,7 +49,7 @@ def _fields(command: Callable[..., Any]) -> Callable[..., Any]:
 @click.command(cls=Command)
 @click.pass_obj
 def list_(find: FindApp, /) -> None:
-    """List schedules: what each does, when it runs next, what it missed in 24 h, and how its config differs."""
+    """List schedules: what each does, when it runs next, what it missed in 24 h, and how it differs from its config."""
     with find().database.reading() as connection:
         rows = insights.schedules(connection)
         ticking = insights.ticking(connection, [row["id"] for row in rows if row["kind"] == "task"])
@@ -63,7 +63,7 @@ def list_(find: FindApp, /) -> None:
 @click.option("--limit", default=20, show_default=True)
 @click.pass_obj
 def ticks(find: FindApp, /, name: str, limit: int) -> None:
-    """Show the last ticks of a task's schedule: how late each was, what became of its task, or why it was left out."""
+    """Show the last ticks of a task's schedule: how late each was, its task's status, or why it was skipped."""
     with find().database.reading() as connection:
         row = operate.get(connection, name)
         rows = insights.ticks_of(connection, row["id"], limit=limit)
@@ -99,7 +99,7 @@ def add(
 @_fields
 @click.pass_obj
 def edit(find: FindApp, /, name: str, arguments: tuple[str, ...], why: str, **fields: Any) -> None:
-    """Change what is given; the rest stays."""
+    """Change a schedule; options not given stay."""
     changes = _without_none(fields) | ({"kwargs": named(arguments)} if arguments else {})
     if not changes:
         raise click.UsageError("give what to change")
@@ -113,7 +113,7 @@ def edit(find: FindApp, /, name: str, arguments: tuple[str, ...], why: str, **fi
 @click.option("--why", default="", help="For the audit trail.")
 @click.pass_obj
 def toggle(find: FindApp, /, name: str, state: str | None, why: str) -> None:
-    """Switch a schedule on or off, or over. One that is switched on again has missed nothing."""
+    """Switch a schedule on or off, or toggle it. Instants of the time when it was off do not count as missed."""
     app = find()
     with app.database.reading() as connection:
         enabled = not operate.get(connection, name)["enabled"] if state is None else state == "on"
@@ -134,7 +134,7 @@ def delete(find: FindApp, /, name: str, why: str) -> None:
 @click.argument("name")
 @click.pass_obj
 def run_now(find: FindApp, /, name: str) -> None:
-    """Run it once, beside its instants, switched on or not; not while its last task is unfinished."""
+    """Run a schedule once, apart from its instants, even if it is off; not while its last task is unfinished."""
     done = operate.run_now(find(), name, by=output.by())
     outcome = done.result if done.ran else f"nothing was enqueued, its task {done.result} is unfinished"
     output.tell({"name": name, "told": done.result, "ran": done.ran}, f"{name}: {outcome}")
@@ -149,7 +149,7 @@ def _shown(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _last(one: Ticking | None) -> dict[str, Any]:
-    """Return what is known of a task's schedule; `missed_last_day` is a lower bound unless `missed_exact`."""
+    """Return the figures of a task's schedule; `missed_last_day` is a lower bound unless `missed_exact`."""
     return {
         "missed_last_day": one and one.missed.n, "missed_exact": one and one.missed.exact,
         "last_status": one and one.last and one.last["status"],

@@ -9,9 +9,8 @@ import click
 from click.core import ParameterSource
 
 from celeriac.cli import output
-from celeriac.cli.group import Command, Problem
+from celeriac.cli.group import Command, Problem, Seconds
 from celeriac.cli.replays import replay
-from celeriac.cli.seconds import Seconds
 from celeriac.insights.failures.failures import OLDEST
 from celeriac.insights.why.spans import span
 from celeriac.roles.role import Role
@@ -58,15 +57,15 @@ _COURSE = ("hour", "tasks", "backlog", "utilisation")
     help=f"Tasks a second, on average; else {USUAL_LOAD:.0%} of what the workers can do.",
 )
 @click.option("--window", type=click.IntRange(1, 1_000_000), help="The role's; else two for each worker.")
-@click.option("--from-history", is_flag=True, help="No made-up day, but what ran of a role, or of each.")
-@click.option("--role", help="Of the history, tell of this role alone.")
+@click.option("--from-history", is_flag=True, help="Instead of a made-up day, replay what ran of a role, or of each.")
+@click.option("--role", help="With the history, report on this role alone.")
 @click.option(
     "--since",
     type=Seconds(0.001, OLDEST),
     default=86_400.0,
     show_default=True,
     metavar="SECONDS",
-    help="Of the history, what ended in the last so many seconds.",
+    help="With the history, tasks that ended in the last so many seconds.",
 )
 @click.pass_context
 def simulate(
@@ -80,9 +79,9 @@ def simulate(
     since: float,
     **day: Any,
 ) -> None:
-    """Show what a made-up day comes to: waits beside plain FIFO's, shares beside fair ones, whether the promise of
-    fairness held (else the exit status is 1), how busy the workers were and what waited. Or what a role's own history
-    would have come to with so many workers, and how far off the replay is.
+    """Simulate a made-up day: waits beside plain FIFO's, shares beside fair ones, whether the promise of fairness held
+    (exit status 1 if not), how busy the workers were and how many tasks waited. Or replay a role's own history with so
+    many workers, and show how far off the replay is.
     """
     _refuse_what_does_not_count(context, from_history)
     if from_history:

@@ -11,14 +11,13 @@ import click
 
 from celeriac.app import Celeriac
 from celeriac.cli import output
-from celeriac.cli.group import PROBLEM, Command, FindApp
-from celeriac.cli.seconds import Seconds
+from celeriac.cli.group import PROBLEM, Command, FindApp, Seconds
 from celeriac.errors import ConfigurationError
 from celeriac.repair import SWEEPS
 from celeriac.repair import sweep as run_sweep
 from celeriac.store import grants
-from celeriac.store.built_in import is_built_in
 from celeriac.store.migrate import migrate as migrate_database
+from celeriac.store.role_names import is_built_in
 
 #: A timeout as Postgres takes it: up to 24 days, 0 for none.
 SECONDS = Seconds(0, 2_000_000)
@@ -32,7 +31,7 @@ SECONDS = Seconds(0, 2_000_000)
     "--statement-timeout", type=SECONDS, default=600.0, show_default=True, help="Seconds a statement may take."
 )
 @click.option("--with-grants", is_flag=True, help="Grant to least-privilege Postgres roles as well, making them.")
-@click.option("--role-prefix", default="celeriac", show_default=True, help="What their names begin with.")
+@click.option("--role-prefix", default="celeriac", show_default=True, help="The prefix of their names.")
 @click.option(
     "--login", "logins", multiple=True, envvar="CELERIAC_LOGINS", metavar="ROLE=URL",
     help="With the grants, make the user of URL a login of ROLE (enqueue, worker, admin), with its password. "
@@ -97,17 +96,26 @@ def dispatch(find: FindApp, /, role: str) -> None:
 
 
 @click.command(cls=Command)
-@click.option("--deep", is_flag=True, help="Also whether every stored task is where it should be; reads them all.")
-@click.option("--against-database", is_flag=True, help="Also which stored tasks, links and schedules it cannot run.")
-@click.option("--other", "others", multiple=True, metavar="ROLE", help="Of another application; may be repeated.")
-@click.option("--queues", metavar="QUEUE,…", default="", help="With it: all that the new workers will take.")
+@click.option("--deep", is_flag=True, help="Also check the invariants of all stored tasks; reads them all.")
+@click.option(
+    "--against-database", is_flag=True, help="Also check which stored tasks, links and schedules this code cannot run."
+)
+@click.option(
+    "--other", "others", multiple=True, metavar="ROLE", help="A role of another application; may be repeated."
+)
+@click.option(
+    "--queues",
+    metavar="QUEUE,…",
+    default="",
+    help="With --against-database: the queues that the new workers will serve.",
+)
 @click.pass_obj
 def check(find: FindApp, /, deep: bool, against_database: bool, others: tuple[str, ...], queues: str) -> None:
     """Validate settings, roles, schedules, schema and connections without starting anything."""
-    from celeriac.cli.check import problems, renamed_roles, slow_windows, stored_work, unsaid_secrets
+    from celeriac.cli.check import guessable_keys, problems, renamed_roles, slow_windows, stored_work, unsaid_secrets
 
     app = find()
-    notes = [*app.notes(calls=True), *unsaid_secrets(app), *slow_windows(app)]
+    notes = [*app.notes(calls=True), *unsaid_secrets(app), *guessable_keys(app), *slow_windows(app)]
     notes += [] if against_database else renamed_roles(app)
     messages, roles, more = problems(app, deep=deep), _declared(app), {}
     if against_database:
@@ -137,7 +145,7 @@ def check(find: FindApp, /, deep: bool, against_database: bool, others: tuple[st
     envvar="CELERIAC_API_PORT",
     default=6002,
     show_default=True,
-    help="Of the dashboard; another one if it is taken.",
+    help="The dashboard's port; if it is taken, another one.",
 )
 @click.option("--flower-port", envvar="FLOWER_PORT", default=5555, show_default=True)
 @click.option("-c", "--concurrency", default=2, show_default=True, help="Processes of the worker.")

@@ -1,4 +1,4 @@
-"""The overview: what waits, what runs, which workers, what is late, what is paused, what is wrong."""
+"""The overview: waiting and running tasks, workers, what is late, what is paused, what is wrong."""
 
 from __future__ import annotations
 
@@ -16,8 +16,7 @@ from celeriac.alerts.judgement import judge
 from celeriac.alerts.rules import NAMES, OF_THE_SCHEMA
 from celeriac.app import Celeriac
 from celeriac.cli import output
-from celeriac.cli.group import Command, FindApp
-from celeriac.cli.seconds import Seconds
+from celeriac.cli.group import Command, FindApp, Seconds
 from celeriac.errors import ConfigurationError
 from celeriac.insights.fleet import condition
 from celeriac.insights.history import alerts
@@ -34,7 +33,7 @@ _COLUMNS = (
 
 
 @click.command(cls=Command)
-@click.option("--watch", is_flag=True, help="Again and again, until Ctrl-C.")
+@click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option(
     "--every",
     type=Seconds(0.1, 86_400),
@@ -45,7 +44,7 @@ _COLUMNS = (
 )
 @click.pass_obj
 def status(find: FindApp, /, watch: bool, every: float) -> None:
-    """Show what waits and runs per role, the workers, what is late, what is paused, and alerts."""
+    """Show waiting and running tasks per role, the workers, what is late, what is paused, and alerts."""
     app = find()
     _look(app)
     with suppress(KeyboardInterrupt):
@@ -62,15 +61,16 @@ def _look(app: Celeriac) -> None:
 
 
 def overview(app: Celeriac) -> dict[str, Any]:
-    """Read everything once, a statement each; `redis`: whether it answers. First what is wrong: where somebody has
-    locked what the rest reads, or the schema is not this code's, that is all there is, and `hidden` says why.
+    """Read everything once, a statement each; `redis`: whether it answers. What is wrong comes first: if somebody has
+    locked the tables of the other figures, or the schema is not this code's, there is nothing else, and `hidden` says
+    why.
     """
     try:
         redis = app.publisher.answers()
     except ConfigurationError:
         redis = False
     with app.database.reading() as connection:
-        connection.exec_driver_sql("SELECT 'celeriac.tasks'::regclass")  # there is nothing to say of an empty database
+        connection.exec_driver_sql("SELECT 'celeriac.tasks'::regclass")  # an empty database has nothing to show
         judged = judge(connection, app)
     now = {"wrong": judged.wrong, "unread": judged.unread, "redis": redis}
     try:
@@ -127,7 +127,9 @@ def _at_work(workers: list[dict[str, Any]]) -> str:
 
 
 def _wrong(now: dict[str, Any]) -> Iterator[str]:
-    """What is wrong now, the worst first; and of alerts what an application watches itself, or could not be judged."""
+    """Return what is wrong now, the worst first; then alerts of the application's own rules, and those that could not
+    be read.
+    """
     silenced = {(alert["name"], alert["subject"]) for alert in now.get("alerts", ()) if alert["silenced_until"]}
     for one in now["wrong"]:
         yield f"wrong     {one.name} {one.subject}: {one.says}{_silenced(one.name, one.subject, silenced)}"

@@ -18,7 +18,7 @@ from celeriac.operate import move as moving
 from celeriac.operate.audit import AuditedTogether
 from celeriac.operate.steer import Move, Steered
 from celeriac.repair import bulks as works
-from celeriac.store.alike import in_lines
+from celeriac.store.messages import in_lines
 from celeriac.store.states import MOVES, WAITS_FOR_TIME
 
 
@@ -26,9 +26,9 @@ def _bulk(command: Callable[..., Any]) -> Callable[..., Any]:
     options = (
         click.argument("tasks", nargs=-1, metavar="[TASK]..."),
         choice.filtering,
-        click.option("--most", type=int, help="So many of those a filter means; all if it is left out."),
+        click.option("--most", type=int, help="At most so many of a filter's matches; by default all."),
         click.option("--yes", is_flag=True, help="Do not ask."),
-        click.option("--preview", is_flag=True, help="Count what the filter means, and change nothing."),
+        click.option("--preview", is_flag=True, help="Count the filter's matches, and change nothing."),
         click.option("--why", default="", help="For the events and the audit trail."),
     )
     for option in reversed(options):
@@ -37,20 +37,20 @@ def _bulk(command: Callable[..., Any]) -> Callable[..., Any]:
 
 
 _LATER = click.option(
-    "--later", is_flag=True, help="Leave what the filter means to API servers, as a bulk, however many they are."
+    "--later", is_flag=True, help="Leave the filter's matches, however many, to API servers as a bulk."
 )
 
 
 @click.command(cls=Command)
 @_bulk
-@click.option("--failure", metavar="FINGERPRINT", help="All of this kind of failure, as far back as they are kept.")
-@click.option("--go-on", "goes_on", is_flag=True, help="Their progress stays, and their attempts count on.")
+@click.option("--failure", metavar="FINGERPRINT", help="All failures of this kind, as far back as they are kept.")
+@click.option("--go-on", "goes_on", is_flag=True, help="Keep their progress, and count their attempts on.")
 @_LATER
 @click.pass_obj
 def retry(find: FindApp, /, why: str, goes_on: bool, later: bool, **options: Any) -> None:
-    """Let TASKs (ids or task ids, or all that a filter means) that failed or were cancelled wait again."""
+    """Retry failed or cancelled TASKs (ids or task ids, or all that a filter matches): they wait again."""
     if goes_on and later:
-        raise click.UsageError("a bulk retries with all attempts: give --go-on or --later, one of both")
+        raise click.UsageError("a bulk retries with all attempts: give either --go-on or --later")
     move = partial(steer.retry, by=output.by(), why=why, goes_on=goes_on)
     _steer(find(), "retry", move, later=Later(why) if later else None, **options)
 
@@ -60,7 +60,7 @@ def retry(find: FindApp, /, why: str, goes_on: bool, later: bool, **options: Any
 @_LATER
 @click.pass_obj
 def cancel(find: FindApp, /, why: str, later: bool, **options: Any) -> None:
-    """Cancel TASKs; one that runs is told to stop."""
+    """Cancel TASKs; a running one is requested to stop."""
     move = partial(steer.cancel, by=output.by(), why=why)
     _steer(find(), "cancel", move, later=Later(why) if later else None, **options)
 
@@ -71,7 +71,7 @@ def cancel(find: FindApp, /, why: str, later: bool, **options: Any) -> None:
 @_LATER
 @click.pass_obj
 def prioritise(find: FindApp, /, to: int, why: str, later: bool, **options: Any) -> None:
-    """Give TASKs that are not finished another PRIORITY. Write `-- -5` for one below 0."""
+    """Give unfinished TASKs another PRIORITY. Write `-- -5` for one below 0."""
     move = partial(steer.set_priority, priority=to, by=output.by(), why=why)
     _steer(find(), "prioritise", move, later=Later(why, to) if later else None, **options)
 
@@ -80,7 +80,7 @@ def prioritise(find: FindApp, /, to: int, why: str, later: bool, **options: Any)
 @_bulk
 @click.pass_obj
 def hasten(find: FindApp, /, why: str, **options: Any) -> None:
-    """Let TASKs that wait for their time, planned or between two attempts, be due now."""
+    """Make TASKs that wait for their time, planned or between two attempts, due now."""
     _steer(find(), "hasten", partial(steer.hasten, by=output.by(), why=why), **options)
 
 
@@ -90,7 +90,7 @@ def hasten(find: FindApp, /, why: str, **options: Any) -> None:
 @click.option("--why", default="", help="For the events and the audit trail.")
 @click.pass_obj
 def edit(find: FindApp, /, task: str, arguments: tuple[str, ...], why: str) -> None:
-    """Call a TASK that waits with other arguments. A value is JSON, or else a text."""
+    """Change the arguments of a waiting TASK. A value is JSON, or else a text."""
     app = find()
     change = app.edit(choice.row_id(app, task), choice.named(arguments), by=output.by(), why=why)
     output.tell(change, f"{change.target} is called with another {', '.join((change.after or {})['arguments'])}")
@@ -99,13 +99,13 @@ def edit(find: FindApp, /, task: str, arguments: tuple[str, ...], why: str) -> N
 @click.command(cls=Command)
 @click.argument("old")
 @click.argument("new")
-@click.option("--most", type=int, help="So many; all if it is left out.")
+@click.option("--most", type=int, help="At most so many; by default all.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--preview", is_flag=True, help="Count them, and change nothing.")
 @click.option("--why", default="", help="For the events and the audit trail.")
 @click.pass_obj
 def move(find: FindApp, /, old: str, new: str, why: str, **options: Any) -> None:
-    """Let the tasks of a role that wait be of another, which it was renamed to. What runs stays where it is."""
+    """Move waiting tasks of a renamed role to its new name. Running ones stay as they are."""
     app = find()
     _, signature = app.role_declared(new)
 
@@ -121,7 +121,7 @@ def move(find: FindApp, /, old: str, new: str, why: str, **options: Any) -> None
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """What a bulk needs beside its filter."""
+    """The parameters of a bulk beside its filter."""
 
     why: str
     priority: int | None = None
@@ -136,9 +136,9 @@ def _steer(
     if failure is not None and asked != Filter(role=asked.role, newer_than=asked.newer_than):
         raise click.UsageError("--failure goes with --role and --newer-than, and no other filter")
     if failure is not None and later and asked.newer_than is not None:
-        raise click.UsageError("a bulk has no time for a kind of failure: give --newer-than or --later, one of both")
+        raise click.UsageError("a bulk has no time for a kind of failure: give either --newer-than or --later")
     if later and (tasks or most is not None):
-        raise click.UsageError("--later is of all that a filter means: name no tasks, and give no --most")
+        raise click.UsageError("--later is for all that a filter matches: name no tasks, and give no --most")
     waits_for = WAITS_FOR_TIME if has_filter and verb == "hasten" else asked.waits_for
     statuses = asked.statuses or (MOVES[verb] if has_filter else None)
     wanted = replace(asked, statuses=statuses, waits_for=waits_for)

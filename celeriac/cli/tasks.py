@@ -22,7 +22,7 @@ from celeriac.insights.tasks import exports
 from celeriac.insights.tasks.log import log_of
 from celeriac.store.states import FAILED
 
-#: If a filter matches few tasks a page may be short: so many pages are read to fill it.
+#: How many pages are read to fill one: if a filter matches few tasks, a page may be short.
 PAGES = 50
 
 _COLUMNS = ("id", "role", "status", "waits_for", "account", "lock_key", "priority", "scheduled_for", "retry_count")
@@ -41,7 +41,7 @@ _COLUMNS = ("id", "role", "status", "waits_for", "account", "lock_key", "priorit
 @click.option("--task-id")
 @click.option("--timeout", type=float, metavar="SECONDS")
 @click.option("--max-retries", type=int)
-@click.option("--expires", type=float, metavar="SECONDS", help="Not to be started after this.")
+@click.option("--expires", type=float, metavar="SECONDS", help="Cancel it if it has not started by then.")
 @click.pass_obj
 def enqueue(
     find: FindApp, /, role: str, arguments: tuple[str, ...], file: IO[str] | None, **options: Any
@@ -64,7 +64,7 @@ def enqueue(
 @click.argument("task")
 @click.pass_obj
 def show(find: FindApp, /, task: str) -> None:
-    """Show a task (by id or task id): what it is, what happened to it, and why it waits."""
+    """Show a task (by id or task id): its row, its events, and why it waits."""
     app = find()
     with app.database.reading() as connection:
         history = insights.history(connection, task, app.probe)
@@ -85,7 +85,7 @@ def why(find: FindApp, /, task: str) -> None:
 @click.argument("task")
 @click.pass_obj
 def log(find: FindApp, /, task: str) -> None:
-    """Show what the handler of a task (by id or task id) wrote to its log."""
+    """Show the log of a task's handler (by id or task id)."""
     with find().database.reading() as connection:
         lines = log_of(connection, insights.row_of(connection, task))
     output.tell(lines, output.table([asdict(one) for one in lines], ("at", "attempt", "level", "line")))
@@ -96,12 +96,12 @@ def log(find: FindApp, /, task: str) -> None:
 @click.option("--limit", type=int, show_default=f"20, of a file {exports.MOST:,}")
 @click.option("--offset", default=0)
 @click.option("--after", help="The `next` of the page before.")
-@click.option("--format", "kind", type=click.Choice(get_args(exports.Kind)), help="As a file, of all that are meant.")
+@click.option("--format", "kind", type=click.Choice(get_args(exports.Kind)), help="Write all matches as a file.")
 @click.pass_obj
 def list_(
     find: FindApp, /, limit: int | None, offset: int, after: str | None, kind: exports.Kind | None, **options: Any
 ) -> None:  # fmt: skip
-    """List tasks, newest first, in whatever state they are."""
+    """List tasks of any status, newest first."""
     wanted = insights.Filter.of(**options)
     if kind is not None:
         if offset:

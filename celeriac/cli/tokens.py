@@ -23,7 +23,7 @@ from celeriac.operate.audit import Change
     "--scope", "scopes", multiple=True, required=True, type=click.Choice(list(verb.IMPLIED)), help="May be repeated."
 )
 @limits
-@click.option("--days", type=float, help="How long it lasts; for ever if not given.")
+@click.option("--days", type=float, help="How long it lasts; by default for ever.")
 @click.pass_obj
 def create(find: FindApp, /, name: str, scopes: tuple[str, ...], days: float | None, **limited: Any) -> None:
     """Create a token and print it, this once."""
@@ -31,7 +31,7 @@ def create(find: FindApp, /, name: str, scopes: tuple[str, ...], days: float | N
         seconds = None if days is None else days * 86_400
         allowed = Allowed.of(**limited)
         made = verb.create(connection, name, scopes, by=output.by(), seconds=seconds, allowed=allowed)
-        now = {"scopes": sorted(set(scopes))} | allowed.limits()
+        now = verb.in_trail(connection, name)
         audit.write(connection, "create", "token", [Change(name, None, now)], by=output.by())
     output.tell({"name": name, "token": made}, made)
 

@@ -1,4 +1,4 @@
-"""All commands, ordered by what one wants to do."""
+"""All commands, ordered by purpose."""
 
 from __future__ import annotations
 
@@ -52,11 +52,11 @@ SECTIONS: Final[Mapping[str, Mapping[str, click.Command]]] = {
         "doctor": doctor.doctor,
         "why": tasks.why,
         "alerts": _group(
-            "List what fires; silence an alert.",
+            "List alerts that fire; silence one.",
             list=alerts.list_, silence=alerts.silence, unsilence=alerts.unsilence,
         ),
         "failures": _group(
-            "Show what fails, in groups of the same; mark a group.",
+            "Show failures in groups; mark a group.",
             list=failures.list_, tasks=failures.tasks, mark=failures.mark,
         ),
         "report": report.report,
@@ -69,7 +69,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, click.Command]]] = {
             edit=steering.edit,
         ),
         "bulks": _group(
-            "See how far bulks are, go on with them, stop one.",
+            "Show the progress of bulks, go on with them, stop one.",
             list=bulks.list_, show=bulks.show, work=bulks.work, stop=bulks.stop,
         ),
         "workflows": _group(
@@ -82,14 +82,14 @@ SECTIONS: Final[Mapping[str, Mapping[str, click.Command]]] = {
             toggle=schedules.toggle, delete=schedules.delete, run_now=schedules.run_now,
         ),
         "dead-letters": _group(
-            "List, show, replay and discard what plain Celery apps sent that became no task.",
+            "List, show, replay and discard messages of plain Celery apps that became no task.",
             list=dead_letters.list_, show=dead_letters.show, replay=dead_letters.replay_,
             discard=dead_letters.discard,
         ),
     },
     "Who and where": {
         "roles": _group(
-            "Pause, limit and move roles; see why their tasks wait, and what passes gave.",
+            "Pause, limit and move roles; show why their tasks wait, and what passes gave.",
             pause=policies.pause_role, resume=policies.resume_role, limit=policies.limit, move=steering.move,
             waits=contention.waits, decisions=contention.decisions, capacity=figures.capacity,
             metrics=figures.metrics, reviews=figures.reviews, dispatch=stack.dispatch,
@@ -100,7 +100,7 @@ SECTIONS: Final[Mapping[str, Mapping[str, click.Command]]] = {
             resume=policies.resume_account, set=policies.set_account,
         ),
         "locks": _group(
-            "Show who holds lock keys and unique keys, and who waits.",
+            "Show which tasks hold lock keys and unique keys, and which wait.",
             list=contention.locks, show=contention.lock, unique_keys=contention.unique_keys,
         ),
         "workers": _group(

@@ -34,7 +34,7 @@ HOST = "127.0.0.1"
 
 DASHBOARD = "dashboard"
 
-#: How the token of a run begins, whose session the printed link begins. Nobody has its secret.
+#: The prefix of the token made for a run. The printed link begins a session of it; nobody has its secret.
 BY_LINK = "celeriac up"
 
 
@@ -76,9 +76,8 @@ def commands(
 
 
 def run(app: Celeriac, name: str, others: Sequence[str], port: int, flower_port: int, concurrency: int) -> int:
-    """Run until Ctrl-C, SIGTERM or the end of one of them but the dashboard; return that one's exit status.
-
-    `others`: `NAME=COMMAND` each. One that serves has the port, and the dashboard any other.
+    """Run until Ctrl-C, SIGTERM or the end of any process but the dashboard; return that one's exit status. `others`:
+    each `NAME=COMMAND`. If one of them serves, it gets the port, and the dashboard any other.
     """
     environ = dict(os.environ) | {"DATABASE_URL": app.database_url, "REDIS_URL": app.redis_url}
     beside = {key: shlex.split(command) for key, _, command in (other.partition("=") for other in others)}
@@ -128,13 +127,15 @@ def _tell_link(database: Database, port: int, dashboard: subprocess.Popen[str], 
 
 
 def sign_in_code(database: Database) -> str:
-    """Return a code that begins an admin's session, once: of a new token, which lasts as long as the two together."""
+    """Return a code that begins one session of an admin: that of a new token, which lasts as long as code and session
+    together.
+    """
     name, by = f"{BY_LINK} {secrets.token_hex(4)}", output.by()
     with database.transaction() as connection:
         made = tokens.create(
             connection, name, [tokens.ADMIN], by=by, seconds=sessions.CODE_LASTS + sessions.LONGEST
         )  # fmt: skip
-        change = Change(name, None, {"scopes": [tokens.ADMIN], "by_link": True})
+        change = Change(name, None, tokens.in_trail(connection, name) | {"by_link": True})
         audit.write(connection, "create", "token", [change], by=by)
         return sessions.make_code(connection, tokens.id_of(made))
 

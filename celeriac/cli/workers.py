@@ -1,4 +1,4 @@
-"""Workers: show them, let one end."""
+"""Workers: show them, decommission one."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def _minute(one: Sample) -> dict[str, Any]:
 @click.option("--why", default="", help="For the audit trail.")
 @click.pass_obj
 def decommission(find: FindApp, /, worker_id: str, why: str) -> None:
-    """Let a worker take nothing more, finish what it has, and end; it hears of it with its next heartbeat."""
+    """Request a worker to take nothing more, finish its tasks, and end; its next heartbeat reads that."""
     with find().database.transaction() as connection:
         change = ask_to_end(connection, worker_id, by=output.by(), why=why)
     output.tell(change, f"{worker_id} is to end")
@@ -92,7 +92,7 @@ def decommission(find: FindApp, /, worker_id: str, why: str) -> None:
 @click.option("--why", default="", help="For the audit trail.")
 @click.pass_obj
 def resume(find: FindApp, /, worker_id: str, why: str) -> None:
-    """Take a decommission back, as long as the worker has not heard of it."""
+    """Withdraw a decommission that the worker has not read yet."""
     with find().database.transaction() as connection:
         change = let_go_on(connection, worker_id, by=output.by(), why=why)
     output.tell(change, f"{worker_id} goes on")

@@ -22,10 +22,10 @@ _PART_COLUMNS = ("id", "role", "status", "waits_for", "parent_id", "place", "bod
 
 @click.command(cls=Command)
 @click.option("--limit", type=click.IntRange(1, insights.MOST_ROWS), default=20, show_default=True)
-@click.option("--after", help="The id of the last one told.")
+@click.option("--after", help="The last id of the page before.")
 @click.pass_obj
 def list_(find: FindApp, /, limit: int, after: str | None) -> None:
-    """List those that have an unfinished part, by id."""
+    """List workflows that have an unfinished part, by id."""
     with find().database.reading() as connection:
         page = insights.workflows_under_way(connection, limit=limit + 1, after=after)
     rows, more = [asdict(one) for one in page[:limit]], page[limit:]
@@ -37,7 +37,7 @@ def list_(find: FindApp, /, limit: int, after: str | None) -> None:
 @click.argument("workflow")
 @click.pass_obj
 def show(find: FindApp, /, workflow: str) -> None:
-    """Show how far it is, and its shape: a line for each role's parts that hold back the same."""
+    """Show a workflow's progress and shape: a line for each role's parts that hold back the same body."""
     with find().database.reading() as connection:
         overview = insights.workflow(connection, workflow)
     output.tell(overview, _lines(overview))
@@ -47,12 +47,12 @@ def show(find: FindApp, /, workflow: str) -> None:
 @click.argument("workflow")
 @click.option("--status", "statuses", multiple=True, type=click.Choice([*WORDS]))
 @click.option("--role", help="Of this role.")
-@click.option("--barrier", type=click.UUID, help="That hold this back: see `show`.")
+@click.option("--barrier", type=click.UUID, help="Only parts at this barrier: see `show`.")
 @click.option("--limit", default=20, show_default=True)
 @click.option("--after", help="The `next` of the page before.")
 @click.pass_obj
 def tasks(find: FindApp, /, workflow: str, barrier: object, **wanted: Any) -> None:
-    """List its parts, newest first."""
+    """List a workflow's parts, newest first."""
     with find().database.reading() as connection:
         page = insights.workflow_tasks(
             connection, workflow, barrier=None if barrier is None else str(barrier), **wanted
@@ -67,7 +67,7 @@ def tasks(find: FindApp, /, workflow: str, barrier: object, **wanted: Any) -> No
 @click.option("--why", default="", help="For the events and the audit trail.")
 @click.pass_obj
 def cancel(find: FindApp, /, workflow: str, yes: bool, why: str) -> None:
-    """Cancel all of it that is not over; parts that run are told to stop, and nothing new of it begins."""
+    """Cancel all unfinished parts of a workflow; running ones are requested to stop, and no new part begins."""
     app = find()
     with app.database.reading() as connection:
         overview = insights.workflow(connection, workflow)

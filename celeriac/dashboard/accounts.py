@@ -1,17 +1,19 @@
-"""Accounts: is this customer treated fairly, are they flooding? Weight, cap, pause."""
+"""Accounts: is this customer treated fairly, is it flooding the system? Set weight, cap, pause."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Annotated, Any
 
 from fastapi import APIRouter, Depends, Response
 
 from celeriac import insights
-from celeriac.dashboard import acts, standings
+from celeriac.dashboard import acts
 from celeriac.dashboard.forms import Form, Sent
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
+from celeriac.dashboard.reading import Content
 from celeriac.errors import BadValue, Unknown
 from celeriac.insights import Filter
 from celeriac.insights.fairness.account import HOLDINGS
@@ -26,8 +28,11 @@ Steerer = Annotated[Page, Depends(May("accounts"))]
 
 ROWS = 100
 
-#: Accounts whose shares are shown, those who lack most first.
+#: How many accounts' shares are shown, those that lack most first.
 SHARES = 100
+
+#: The policy of an account without one.
+UNSET = {"weight": 1.0, "cap": None, "paused": False}
 
 
 @router.get("/accounts")
@@ -38,8 +43,8 @@ def listed(page: Viewer) -> Response:
         policies=partial(page.panel, insights.account_policies, limit=ROWS, after=asked.get("after", "")),
         shares=partial(page.panel, insights.shares, limit=SHARES), hours=partial(page.panel, insights.account_hours),
     )  # fmt: skip
-    names = standings.names(panels, only_set="after" in asked)
-    rows = standings.standings(names, panels, page.panel(policies_of, names))
+    names = _names(panels, only_set="after" in asked)
+    rows = _standings(names, panels, page.panel(policies_of, names))
     return page.show("accounts.html", "Accounts", accounts=rows, rows=ROWS, **panels)
 
 
@@ -94,7 +99,9 @@ def change(account: str, page: Steerer, form: Sent) -> Response:
 
 
 def _create(form: Form) -> bool:
-    """Return whether an unknown account is meant: otherwise a misspelt name would pause nobody, and report success."""
+    """Return whether the form means an unknown account; otherwise a misspelt name would pause nobody and report
+    success.
+    """
     return form["create"] == "yes"
 
 
@@ -111,3 +118,24 @@ def _changes(form: Form) -> Any:
     if not changes:
         raise BadValue("weight, cap: give one of them")
     return changes
+
+
+def _names(panels: Mapping[str, Content], *, only_set: bool) -> list[str]:
+    """Return accounts: those that lack most, then those with ended tasks, then policies'. `only_set`: only the last."""
+    policies = [row["account"] for row in panels["policies"].value or ()]
+    if only_set:
+        return policies
+    shares = panels["shares"].value.accounts if panels["shares"].value else ()
+    ended = [one.account for one in panels["hours"].value or ()]
+    return list(dict.fromkeys([*(one.account for one in shares), *ended, *policies]))
+
+
+def _standings(names: Sequence[str], panels: Mapping[str, Content], policies: Content) -> list[dict[str, Any]]:
+    """Return a row for each. `share`, `hour` None: unknown if that panel was stopped, else it has and holds nothing."""
+    shares = {one.account: one for one in panels["shares"].value.accounts} if panels["shares"].value else {}
+    hours = {one.account: one for one in panels["hours"].value or ()}
+    known: Mapping[str, Any] = policies.value or {}
+    return [
+        {"account": name, "share": shares.get(name), "hour": hours.get(name), "policy": UNSET | known.get(name, {})}
+        for name in names
+    ]

@@ -16,12 +16,12 @@ from celeriac.dashboard.words import plural
 from celeriac.errors import CeleriacError
 from celeriac.operate import PATIENCE, steer
 from celeriac.operate.steer import Steered
-from celeriac.store.alike import in_lines
 from celeriac.store.failures import is_locked, log_error
+from celeriac.store.messages import in_lines
 
 logger = logging.getLogger(__name__)
 
-#: So many kinds of refusals are shown; the rest is counted.
+#: How many kinds of refusals are shown; the others are counted.
 REFUSALS_NAMED = 5
 
 
@@ -55,7 +55,7 @@ def change(
 def move(
     page: Page, back: str, ids: Sequence[int], verb: Callable[[Connection, Sequence[int]], Steered], done_to: str
 ) -> Response:
-    """Steer each of these tasks that allows it, a bounded transaction at a time."""
+    """Steer each of these tasks whose state allows it, a bounded transaction at a time."""
 
     def act() -> str:
         return each(steer.in_batches(page.celeriac.database, ids, verb, patience=PATIENCE), done_to)
@@ -64,7 +64,7 @@ def move(
 
 
 def each(batches: Iterable[Steered], done_to: str) -> str:
-    """Summarise the batches. Each is committed, so an error in a later one is shown with what was done before it."""
+    """Summarise the batches. Each is committed, so an error in a later one is shown with the results before it."""
     steered = Steered()
     try:
         for batch in batches:

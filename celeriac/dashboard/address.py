@@ -1,7 +1,7 @@
 """The addresses of the dashboard's pages: relative to its root, with names of any text; and its time zone.
 
-An address with `.json` at its end is the page's content, one with `.html` the page itself. A name that ends so, or that
-browsers take for a folder, has `.html` behind it.
+An address with `.json` at its end is the page's content, one with `.html` the page itself. A name with such an end, or
+one that browsers take for a folder, gets `.html` appended.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Alerts: what fires, what may soon, what is silenced, and all that is watched."""
+"""Alerts: those that fire, that may soon, that are silenced, and all rules."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def listed(page: Viewer) -> Response:
 
 
 def _rules(app: Celeriac) -> list[dict[str, Any]]:
-    """Return the rules, with the limits in force."""
+    """Return the rules, with their present limits."""
     rules = [rule for some in rules_there_are(app).values() for rule in some]
     return [
         {"name": r.name, "of": r.of, "limit": r.limit(app.settings), "shown": _limit(r, r.limit(app.settings)),

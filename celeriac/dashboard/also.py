@@ -1,4 +1,4 @@
-"""A page's content by SQL, HTTP and command line, with the page's filters or subject."""
+"""Show how to get a page's content by SQL, HTTP and command line, with the page's filters or subject."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ LISTS: Final = {
     "audit": "SELECT * FROM celeriac.audit{} ORDER BY id DESC LIMIT 50",
 }
 
-#: For one thing: the command, the path, the query; `{}` is its name.
+#: For the page of one thing: the command, the path, the query; `{}` is its name.
 ONE: Final = {
     "tasks": ("celeriac tasks show {}", "/api/tasks/{}", "SELECT * FROM celeriac.worker_tasks WHERE id = {}"),
     "roles": (
@@ -70,7 +70,7 @@ ONE: Final = {
     ),
 }  # fmt: skip
 
-#: Filters of a list: the command's option, the path's parameter, the query's condition. None: it has none.
+#: For each filter of a list: the command's option, the path's parameter, the query's condition; None if there is none.
 FILTERS: Final[Mapping[str, Mapping[str, tuple[str | None, str | None, str | None]]]] = {
     "tasks": {one.page: (one.option, one.name, one.sql) for one in CONDITIONS},
     "failures": {

@@ -84,7 +84,7 @@ def create(celeriac: Celeriac, throttle: Throttle, requests: Throttle) -> ASGIAp
 
 
 class Suffix:
-    """Serves an address with `.json` as the same page's JSON, one with `.html` as the page or form before it."""
+    """Serves an address that ends in `.json` as the page's JSON, one that ends in `.html` as the page itself."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

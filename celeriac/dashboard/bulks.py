@@ -1,4 +1,4 @@
-"""Bulk: one move of all tasks that a filter selects; first the question, then its progress."""
+"""Bulk: one move of all tasks that a filter selects; first a confirmation, then the progress."""
 
 from __future__ import annotations
 

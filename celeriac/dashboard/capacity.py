@@ -19,7 +19,7 @@ router = APIRouter()
 
 @router.get("/capacity")
 def capacity(page: Annotated[Page, Depends(May("view"))]) -> Response:
-    """Show all roles; with `role`, `workers` and `hours`, how one is worked off; and what memory allows."""
+    """Show all roles; with `role`, `workers` and `hours`, the forecast of one; and how many tasks fit into memory."""
     asked = page.ask("role", "workers", "hours", "task_mb", "pod_mb")
     roles = page.panel(insights.capacity, figures=True)
     plan, flow = None, None
@@ -35,7 +35,9 @@ def capacity(page: Annotated[Page, Depends(May("view"))]) -> Response:
 
 
 def drained_of(plan: dict[str, Any], flow: insights.Flow) -> Drain | None:
-    """Return the forecast; None if a worker's rate is unknown, or the arrivals, as for roles that keep no successes."""
+    """Return the forecast; None if a worker's rate is unknown, or the arrivals are, as for roles that keep no
+    successes.
+    """
     pace = plan["row"]["tasks_per_worker_hour"]
     if not pace or flow.is_partial:
         return None
@@ -44,7 +46,7 @@ def drained_of(plan: dict[str, Any], flow: insights.Flow) -> Drain | None:
 
 
 def _fits(task_mb: float | None, pod_mb: float | None) -> dict[str, float] | None:
-    """Return how many tasks of so much memory fit into a pod at once, and what these need."""
+    """Return how many tasks of so much memory fit into a pod at once, and the memory these need."""
     if task_mb is None or pod_mb is None:
         return None
     n = tasks_that_fit(pod_mb, task_mb)

@@ -12,7 +12,7 @@ from celeriac.insights.fairness.received import ReceivedStep
 from celeriac.insights.fleet.hours import Sample
 from celeriac.insights.fleet.ticket_hours import MINUTES, TicketSample
 from celeriac.insights.history.minutes import Flow, Step
-from celeriac.store.ticks import STRIP as LAST_TICKS
+from celeriac.store.states import STRIP as LAST_TICKS
 
 #: Lengths of a chart; the axes' labels stand in the margins.
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 720, 190, 46, 20, 8
@@ -26,7 +26,7 @@ FULL = 0.8
 #: The width of the strip of a schedule's last ticks, which lie 2 apart.
 TICKS = 2 * LAST_TICKS
 
-#: Lateness is visible up to so many decades of seconds: ten thousand.
+#: Up to how many decades of seconds lateness is visible: ten thousand seconds.
 LATEST = 4
 
 #: Labels below a chart.
@@ -35,7 +35,7 @@ TIMES = 6
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A curve. `line`: what waits over time. `levels` and `times`: as in `Chart`, the times in hours."""
+    """A curve. `line`: the waiting tasks over time. `levels` and `times`: as in `Chart`, the times in hours."""
 
     line: str
     levels: list[tuple[float, float]]
@@ -56,7 +56,7 @@ class Failed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Vertical lines so `wide`: what completed, and on top what failed."""
+    """Vertical lines so `wide`: completed tasks, and on top failed ones."""
 
     completed: str
     failed: str
@@ -65,7 +65,7 @@ class Bars:
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A chart. `line`: what was enqueued. `levels`: heights with their values; `times`: places with theirs."""
+    """A chart. `line`: enqueued tasks. `levels`: heights with their values; `times`: places with theirs."""
 
     bars: Bars
     line: str
@@ -115,7 +115,7 @@ class Against:
 
 
 def against_fair(steps: Sequence[ReceivedStep]) -> Against:
-    """Draw a small strip of what an account received, as high as its highest bar or mark."""
+    """Draw a small strip of the slots that an account received, as high as its highest bar or mark."""
     top = max((max(step.slots, step.fair) for step in steps), default=0) or 1
     bars = "".join(f"M{2 * n + 1} {STRIP}V{STRIP * (1 - s.slots / top):.1f}" for n, s in enumerate(steps) if s.slots)
     marks = "".join(f"M{2 * n} {STRIP * (1 - s.fair / top):.1f}h2" for n, s in enumerate(steps) if s.fair)
@@ -173,7 +173,7 @@ def _line(points: Sequence[tuple[float, float | None]], apart: float) -> str:
 
 
 def of_minutes(samples: Sequence[TicketSample], now: datetime) -> Bars:
-    """Draw the hour that ends now: tickets that also lay in Redis, and on top by how many SQL was ahead. A minute
+    """Draw the hour that ends now: tickets that were also in Redis, and on top those that were in SQL alone. A minute
     without a sample, or without Redis, has no bar.
     """
     first = now.replace(second=0, microsecond=0) - timedelta(hours=1)

@@ -1,4 +1,4 @@
-"""Enqueue: a new task of a role, by the same rules as `.delay()`; or one like an earlier task."""
+"""Enqueue a new task of a role, by the same rules as `.delay()`, or one like an earlier task."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def duplicate(task: Task, page: Enqueuer) -> Response:
 
 
 def _enqueued(page: Page, name: str, back: str, call: Any) -> Response:
-    """Go to the new task; or, if it is refused, back with the reason."""
+    """Go to the new task, or, if it is refused, back with the reason."""
     try:
         receipt = _enqueue(page, name, call())
     except CeleriacError as error:

@@ -58,7 +58,7 @@ def _headers(error: Exception, status: int) -> dict[str, str]:
 
 
 def refusal(error: Exception) -> tuple[int, str]:
-    """Return status and sentence, without anything that only the log should have."""
+    """Return status and sentence, without what is for the log only."""
     match error:
         case Forbidden():
             need = f"a token with the scope {PERMISSIONS[error.permission]}"

@@ -21,10 +21,10 @@ router = APIRouter()
 
 Viewer = Annotated[Page, Depends(May("view"))]
 
-#: How far it looks back by default.
+#: How far back the page goes by default.
 USUAL = "1d"
 
-#: Times for which the minutes have the number of ended tasks.
+#: Spans for which the minutes have the number of ended tasks.
 SPANS = {"1h": "1h", "1d": "24h", "7d": "7d"}
 
 #: Tasks on a page.

@@ -1,4 +1,4 @@
-"""The first steps: what to do in a system where nothing has run yet, each with its command."""
+"""The first steps in a system where nothing has run yet, each with its command."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from celeriac.store.shell import argument, word
 
 @dataclass(frozen=True, slots=True)
 class FirstStep:
-    """`does`: an imperative; `command`: how; `is_done`: whether it has been."""
+    """A step. `does`: its text, an imperative; `command`: the command for it; `is_done`: whether it is done."""
 
     does: str
     command: str
@@ -33,7 +33,7 @@ def first_steps(page: Page, counts: Content, workers: Content) -> list[FirstStep
 
 
 def steps(app: str, required: Mapping[str, Sequence[str]], *, has_worker: bool) -> list[FirstStep]:
-    """Return the steps of an app without tasks. `required`: what a task of each registered role has to be given."""
+    """Return the steps of an app without tasks. `required`: the arguments that a task of each registered role needs."""
     role = min(required, default="")
     arguments = [f"{name}=1" for name in required.get(role, ())]
     enqueue = " ".join(["celeriac tasks enqueue", argument(role), *map(word, arguments)])

@@ -31,7 +31,7 @@ class Form:
         return self.fields.get(name, [""])[-1].strip()
 
     def name(self, field: str) -> str:
-        """Return a name as it was typed: other surfaces take one with spaces at its ends, or refuse it."""
+        """Return a name exactly as typed: with spaces at its ends it may be another name, or one that is refused."""
         return self.fields.get(field, [""])[-1]
 
     def tasks(self) -> list[int]:
@@ -61,7 +61,9 @@ def as_object(said: str) -> dict[str, Any]:
 
 
 def is_number(text: str) -> bool:
-    """Return whether these are digits within Postgres' range: for very many Python would raise an error of its own."""
+    """Return whether these are digits within Postgres' range; for very many digits Python would raise an error of its
+    own.
+    """
     return len(text) <= DIGITS and text.isascii() and text.isdigit() and int(text) <= MOST
 
 

@@ -1,4 +1,4 @@
-"""A deleted task's page: the rule by which it was deleted, and what outlives it."""
+"""A deleted task's page: the rule by which it was deleted, and what is left of it."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def is_an_id(task: str) -> bool:
 
 
 def rule(task: Gone, kept: float) -> str:
-    """Return the rule in a sentence. `kept`: seconds for which failures are kept of a role that keeps no success."""
+    """Return the rule in a sentence. `kept`: for how many seconds a role that keeps no successes keeps failures."""
     match task.keep:
         case "forever":
             return f"Tasks of {task.role} are kept for ever: it was deleted by hand."

@@ -1,4 +1,4 @@
-"""The search line: `state:failed role:crawl arg.store_id:17 error:"HTTP 502"` is a filter, and the reverse.
+"""Parse and write the search line: `state:failed role:crawl arg.store_id:17 error:"HTTP 502"` is a filter.
 
 Only values with whitespace, quotes or backslashes need quotes, within which a backslash precedes a quote or itself.
 """

@@ -1,4 +1,4 @@
-"""The shape of a workflow as a picture: columns of nodes, each right of all it follows. Lengths are of the view."""
+"""Draw a workflow's shape: columns of nodes, each to the right of all it follows. Lengths are in units of the view."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def graph(nodes: Sequence[Node], edges: Sequence[Edge]) -> Graph | None:
 
 
 def _columns(nodes: int, edges: Sequence[Edge]) -> list[int]:
-    """Return each node's column, the longest path to it. A node that follows itself, like a task that enqueues its
-    like, ends with as many columns as there are nodes.
+    """Return each node's column, the longest path to it. The columns of a cycle, such as a task that enqueues its own
+    kind, end at the number of nodes.
     """
     columns = [0] * nodes
     for _ in range(nodes):

@@ -1,7 +1,7 @@
-"""The guard: who is let in, what they may do, where a form was sent from, and the headers of every answer.
+"""The guard: it checks the session, its permissions and the origin of forms, and sets the headers of every answer.
 
-A session is a random id in a cookie that no script can read. It ends when its user signs out, and with the token it was
-begun with: from the next request on it opens nothing, whichever server process answers.
+A session is a random id in a cookie that no script can read. It ends when its user signs out, or when its token ends:
+from the next request on it opens nothing, in every server process.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Forbidden(Exception):
 
 
 class Throttle(Protocol):
-    """A limit on how often an address may present a wrong token, or a token may make requests."""
+    """A limit of how often an address may present a wrong token, or a token may make requests."""
 
     def take(self, key: str) -> float:
         """Take one. Return the seconds to wait if there is none to take, else 0."""
@@ -130,7 +130,7 @@ def cookie_of(request: Request) -> str:
 
 
 def keep(request: Request, answer: Response, name: str, value: str, seconds: int | None) -> None:
-    """Set a cookie that no script reads, nor another site's form sends; without `seconds` it is deleted."""
+    """Set a cookie that no script can read and no other site's form sends; without `seconds`, delete it."""
     answer.set_cookie(
         name, value, max_age=0 if seconds is None else seconds, path="/", httponly=True, samesite="lax",
         secure=is_tls(request) or name == COOKIES[0],

@@ -1,4 +1,4 @@
-"""A role's health in a word, from its figures alone."""
+"""Return a role's health in a word, from its figures alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 from celeriac.insights import RoleDepth
 from celeriac.insights.fleet.pace import Pace
 
-#: A role is stuck if, with nothing at work, nothing starts for so many passes' time.
+#: For how many passes' time nothing has to start, while nothing runs, before a role is stuck.
 PASSES = 3
 
 #: The meaning of each word, the worst first.

@@ -1,4 +1,6 @@
-"""Locks: what is held, by whom, who waits? No button takes a lock away: the index is the promise."""
+"""Locks: which keys are held, by which task, and which tasks wait? There is no button that frees a lock: the index
+promises that it is exclusive.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ ROWS = 50
 
 @router.get("/locks")
 def listed(page: Viewer) -> Response:
-    """Show lock keys. Unique keys were a part of this page once: their former address leads to theirs."""
+    """Show lock keys. Unique keys were once a part of this page: their former address redirects to their own page."""
     asked = page.ask("tab", "role", "after")
     if asked.pop("tab", None) == "unique":
         raise Elsewhere(page.to(f"unique-keys{'.json' if page.wants_json else ''}", **asked))

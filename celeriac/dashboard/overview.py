@@ -32,16 +32,16 @@ WORST_FIRST = tuple(MEANS)
 #: How far back the chart goes by default.
 USUAL_SPAN = "1h"
 
-#: So many rules' findings and so many roles are on the first screen; the rest is folded, or on its page.
+#: How many rules' findings, and how many roles, are on the first screen; the others are folded, or on their page.
 MOST_RULES, MOST_ROLES = 3, 6
 
-#: A role's backlog is counted to here, in each state table, to estimate how long it will take.
+#: The number to which a role's backlog is counted in each state table, to estimate how long it will take.
 COUNTED = 100_000
 
-#: After so many intervals (CELERIAC_SWEEP_INTERVAL_MS) without a check it is unknown whether anything should alert.
+#: After how many intervals (CELERIAC_SWEEP_INTERVAL_MS) without a check it is unknown whether anything should alert.
 UNSEEN = 2 * LATE
 
-#: Where an alert of this kind is cured: on the page of its subject, or on one page for all.
+#: The page on which an alert of this kind is cured: that of its subject, or one for all.
 CURES = {
     **dict.fromkeys(("missed_schedule", "skipped_instants"), ("schedules", True)),
     **dict.fromkeys(
@@ -140,7 +140,7 @@ def by_role(rows: Content) -> dict[str, Any]:
 def _role(
     depth: insights.RoleDepth, capacity: Any, hour: Any, pace: Pace, usual: float, burns: Burning | None
 ) -> dict[str, Any]:
-    """Return a role's row. `hour`: what ended in each minute of it; None if nothing did."""
+    """Return a role's row. `hour`: how many tasks ended in each minute; None if none did."""
     is_so = health(depth, capacity, pace, usual, burns=burns is not None)
     return {"depth": depth, "capacity": capacity, "hour": hour, "health": is_so, "burns": burns}
 

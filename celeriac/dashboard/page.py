@@ -29,7 +29,7 @@ from celeriac.store.failures import retry_deadlocks
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
-#: Parts of an address with the place in a list; so many earlier pages are kept with their beginnings.
+#: Parts of an address with the place in a list, and of how many earlier pages it keeps the beginnings.
 PLACES, MOST_SEEN = ("before", "after"), 20
 
 #: Parts of an address that are no filters.
@@ -37,7 +37,7 @@ _NO_FILTERS = (*PLACES, "seen", "q", "was", "columns")
 
 THEMES = ("system", "light", "dark")
 
-#: The cookie with a button's result, for the next page, and how long (bytes) a browser lets it be.
+#: The cookie with a button's result, for the next page, and the most bytes that browsers accept.
 RESULT, LONGEST_RESULT = "celeriac-told", 3_000
 
 
@@ -223,7 +223,7 @@ class Page:
             raise BadValue(f"{', '.join(names)}: this token sees neither arguments nor errors: it lacks the scope read")
 
     def at_once(self, **panels: Callable[[], Any]) -> dict[str, Any]:
-        """Run them and return the results by name; several are read at the same time."""
+        """Run these reads, several at the same time, and return the results by name."""
         return self.site.reading.at_once(panels)
 
     def write(self, act: Callable[[Connection], Any]) -> Any:
@@ -252,7 +252,7 @@ class Page:
         return answer
 
     def earlier(self) -> Response | None:
-        """Return the answer to the page's script, if the same was shown in this moment."""
+        """Return the answer to the page's script, if the same view was rendered at this moment."""
         shown = self.moment.get(self._view) if self.live and not self.wants_json else None
         return None if shown is None else self._answer(shown)
 
@@ -279,7 +279,9 @@ class Page:
 
     @property
     def _view(self) -> tuple[Hashable, ...]:
-        """The key of a live rendering: of its viewer only permissions, time zone and the dashboard's address matter."""
+        """Return the key of a live rendering: only the viewer's permissions, time zone and address of the dashboard
+        matter.
+        """
         request = self.request
         where = self.base_url, self.root, self.at
         return request.method, self.without_body, *where, self.permissions, self.zone_name

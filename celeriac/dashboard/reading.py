@@ -1,4 +1,4 @@
-"""Insights, each read only and bounded in time; what many view in the same second is read once."""
+"""Read insights, each in a read-only transaction of bounded time; for many viewers in the same second, once."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: How long (seconds) a statement may take, and how long at most its result serves all equal requests. A slow one's
-#: serves so many times as long as it took: however many viewers there are, Postgres spends no more than a tenth of its
-#: time on it.
+#: How long (seconds) a statement may take, and how long at most its result serves all equal requests. A slow
+#: statement's result serves for a multiple of the time it took, so that Postgres spends no more than a tenth of its
+#: time on it, however many viewers there are.
 TIMEOUT, SERVES, TIMES = 2.0, 1.0, 9.0
 
 #: Results that are kept at once.
@@ -36,7 +36,7 @@ MOST = 500
 #: Threads beside the handlers' own that read what a page needs.
 THREADS = 3
 
-#: Doctors at once: one may be stuck while another runs after a change.
+#: How many examinations by the doctor run at once: one may be stuck while another runs after a change.
 DOCTORS = 2
 
 
@@ -49,7 +49,7 @@ class Content:
 
 
 class Kept:
-    """One result, or its error, read by the first who needs it: a slow one is not read by each in turn."""
+    """One result, or its error. The first that needs it reads it, so that a slow one is not read by each in turn."""
 
     def __init__(self) -> None:
         self.turn = threading.Lock()
@@ -69,7 +69,9 @@ class Kept:
 
 
 def _tick(earliest: float) -> float:
-    """Return the next instant at which everything is read anew, so that a page is rendered once, not for each panel."""
+    """Return the next instant at which everything is read anew: a common one, so that a page is rendered once and not
+    for each panel.
+    """
     return (earliest // SERVES + 1) * SERVES
 
 
@@ -131,11 +133,13 @@ class Reading:
             return Content(stopped=f"This took over {TIMEOUT:g} s and was stopped. Narrow it by role or time.")
 
     def at_once(self, reads: Mapping[str, Callable[[], T]]) -> dict[str, T]:
-        """Return each result, by name. Reads no thread has begun are done by the waiting caller, the last first."""
+        """Return each result, by name. The waiting caller itself does reads that no thread has begun, the last
+        first.
+        """
         begun = {name: self._threads.submit(read) for name, read in reads.items()}
         try:
             return {name: reads[name]() if one.cancel() else one.result() for name, one in reversed(begun.items())}
-        finally:  # after an error nobody waits for the others
+        finally:  # after an error the others are not waited for
             for one in begun.values():
                 one.cancel()
 
@@ -155,7 +159,9 @@ class Reading:
         return bool(self._shared("redis", self.celeriac.publisher.answers))
 
     def examined(self) -> Content:
-        """Return the doctor's findings. It is waited for as long as for a statement; a later request gets the rest."""
+        """Return the doctor's findings. They are waited for as long as for a statement; a later request gets the
+        others.
+        """
         with self._turn:
             if self._doctor is None or self._doctor.done():
                 self._doctor = self._doctors.submit(self._shared, "doctor", lambda: examine(self.celeriac))
@@ -168,7 +174,7 @@ class Reading:
             )
 
     def lengths(self, queues: Sequence[str]) -> dict[str, int | None]:
-        """Return how many tickets and wake-ups lie in each queue of Redis; None if it does not answer."""
+        """Return how many tickets and wake-ups are in each queue of Redis; None if it does not answer."""
         probe = self.celeriac.probe
         lengths: dict[str, int | None] = self._shared(f"lengths {queues}", lambda: {q: probe.length(q) for q in queues})
         return lengths

@@ -1,4 +1,4 @@
-"""Records: what the batcher decided and why."""
+"""Records: what the batcher decided, and why."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def decisions(page: Viewer) -> Response:
 
 @router.get("/decisions/{number}")
 def decision(number: Pass, page: Viewer) -> Response:
-    """Show what each account had, held and got; and the decision again, from the record."""
+    """Show what each account had, held and got, and recompute the decision from the record."""
     role = page.ask("role").get("role")
     passes = [] if role is None else page.read(insights.passes, role, limit=1, before=number + 1)
     if not passes or passes[0]["id"] != number:
@@ -55,7 +55,7 @@ _KNOWN = ("account", "waiting", "holding", "weight", "cap")
 
 
 def _shared_out(seen: Sequence[Claimant], free: int, shared: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Return each account's row. `fair`: what it would hold if held and free slots were shared out anew."""
+    """Return each account's row. `fair`: the slots it would hold if held and free ones were allocated anew."""
     fair = fair_slots([Claim(c.holding + c.wants, c.weight) for c in seen], free + sum(c.holding for c in seen))
     return [
         {

@@ -1,4 +1,4 @@
-"""Roles: is this kind of work healthy, and who gets its slots? Pause, resume, limits."""
+"""Roles: is this kind of work healthy, and which accounts get its slots? Pause, resume, set limits."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ router = APIRouter()
 Viewer = Annotated[Page, Depends(May("view"))]
 Steerer = Annotated[Page, Depends(May("roles"))]
 
-#: Decisions, accounts and operators' changes on a role's page.
+#: How many decisions, accounts and operators' changes a role's page shows.
 DECISIONS, SHARES, CHANGES = 20, 100, 5
 
 
@@ -66,7 +66,7 @@ def shown(role: str, page: Viewer) -> Response:
 
 
 def _accounts(page: Page, role: str) -> tuple[Content, Content]:
-    """Return the shares of as many accounts as possible, and from them why tasks wait."""
+    """Return the shares of as many accounts as possible, and, computed from these, why tasks wait."""
     shares = page.panel(insights.shares, role, limit=MOST)
     return shares, shares if shares.stopped else _waits(page, role, shares.value)
 
@@ -120,11 +120,11 @@ def ask_for_pass(role: str, page: Steerer) -> Response:
     def act() -> str:
         asked, _ = page.celeriac.role_declared(role)
         if not asked.prompt:
-            raise BadValue(f"{role} is not prompt: its passes are its workers' next looks")
+            raise BadValue(f"{role} is not prompt: its workers run its passes as they poll")
         if not asked.enabled():
             raise BadValue(f"{role} is switched off")
         if not all(page.celeriac.publisher.kick(lane.lane, lane.queue) for lane in asked.lanes):
-            raise BadValue("Redis does not answer: a pass is made at the workers' next look")
+            raise BadValue("Redis does not answer: a pass is made at the workers' next poll")
         return f"A pass of {role} was asked for."
 
     return acts.done(page, page.to("roles", role), act)

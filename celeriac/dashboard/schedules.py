@@ -1,4 +1,4 @@
-"""Schedules: will it fire, did it fire, was it late? And the machinery: beats, sweeps, Redis."""
+"""Schedules: will they fire, did they fire, were they late? And the machinery: beats, sweeps, Redis."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Viewer = Annotated[Page, Depends(May("view"))]
 Steerer = Annotated[Page, Depends(May("schedules"))]
 
 
-#: Coming instants on a schedule's page; schedules whose last ticks the list shows.
+#: How many coming instants a schedule's page shows, and for how many schedules the list shows the last ticks.
 UPCOMING, STRIPS = 5, 200
 
 
@@ -91,7 +91,7 @@ def switch(name: str, page: Steerer, form: Sent) -> Response:
 
 @router.post("/run-schedule/{name:name}")
 def run(name: str, page: Steerer) -> Response:
-    """Run it once, beside its instants; not while its last task is unfinished."""
+    """Run it once, apart from its instants; not while its last task is unfinished."""
 
     def act() -> str:
         done = operate.run_now(page.celeriac, name, by=page.bearer.name)

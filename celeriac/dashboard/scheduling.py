@@ -1,4 +1,4 @@
-"""Schedules: create, edit, delete, reset to the declaring code; by the same functions as the API's."""
+"""Schedules: create, edit, delete, reset to the code's declaration, by the same functions as the API."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Definer = Annotated[Page, Depends(May("define"))]
 
 @dataclass(slots=True)
 class Filled:
-    """A form as filled in: its texts, its values, and what is wrong with which field."""
+    """A form as filled in: its texts, its values, and the errors of its fields."""
 
     said: dict[str, str]
     values: dict[str, Any] = field(default_factory=dict)
@@ -52,7 +52,7 @@ class Filled:
         self.wrong[name if name in self.said else "name"] = what
 
 
-#: Fields that name something.
+#: The fields that are names.
 _NAMES = ("name", "target")
 
 #: A new schedule's fields, with their first values.
@@ -70,7 +70,7 @@ def new(page: Definer) -> Response:
 
 @router.post("/new-schedule")
 def create(page: Definer, form: Sent) -> Response:
-    """Create it; or, for the button Preview, show the form again with when it would run."""
+    """Create it; for the button Preview, show the form again with the times at which it would run."""
 
     def act(values: dict[str, Any]) -> str:
         made = operate.create(page.celeriac, Entry(kind="task", **values), by=page.bearer.name, why=form["why"])

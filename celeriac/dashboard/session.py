@@ -21,7 +21,7 @@ router = APIRouter()
 
 LOOPBACK = ("127.0.0.1", "::1")
 
-#: Headers by which a proxy says that somebody else calls.
+#: Headers by which a proxy names the real caller.
 FORWARDED = ("forwarded", "x-forwarded-for")
 
 USED = "This link has been used, or is too old. It signs in once, on its own machine: `celeriac up` prints another."
@@ -32,13 +32,15 @@ YEAR = 365 * 86_400
 
 @router.get("/sign-in")
 def form(request: Request, to: str = "", code: str = "") -> Response:
-    """Show the form. With a code it sends itself: following the link alone changes nothing."""
+    """Show the form. With a code the page submits it, so that following the link alone changes nothing."""
     return _form(request, to, code=code)
 
 
 @router.post("/sign-in")
 def sign_in(request: Request, sent: SentUnknown) -> Response:
-    """Sign in: the only form without a permission; an address may present so many wrong tokens a minute."""
+    """Sign in. This is the only form without a permission; the number of wrong tokens that an address may present in a
+    minute is limited.
+    """
     if sent["code"]:
         token = _token_of_code(request, sent["code"])
         return _refuse(request, sent["to"], USED) if token is None else _let_in(request, sent["to"], token)
@@ -61,7 +63,7 @@ def _refuse(request: Request, to: str, why: str) -> Response:
 
 
 def _let_in(request: Request, to: str, token: str) -> Response:
-    # Always relative, so that it leads nowhere but here.
+    # It is always relative, so that it leads to this site only.
     answer = RedirectResponse("./" + to.lstrip("/"), 303)
     name = cookie_of(request)
     _forget(request, answer, *(other for other in COOKIES if other != name))

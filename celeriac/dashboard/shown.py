@@ -16,10 +16,10 @@ from markupsafe import Markup
 
 from celeriac.dashboard.reading import Content
 
-#: Most views whose last rendering is kept.
+#: The most views whose last rendering is kept.
 MOST = 100
 
-#: Parts that change every second, which alone are not worth an answer.
+#: Parts that change every second; if only these have changed, no new page is sent.
 _TICKS = re.compile(r"(<time[^>]*>)[^<]*")
 _CLOCK = re.compile(r"<time data-clock[^>]*>")
 
@@ -33,7 +33,7 @@ PACKED = 5
 
 @dataclass(frozen=True)
 class Rendered:
-    """A rendering. `tag`: a digest of all but the time. `of`: its figures. `fragments`: its parts."""
+    """A rendering. `tag`: a digest of everything but the time. `of`: its figures. `fragments`: its parts."""
 
     html: str
     tag: str
@@ -47,8 +47,8 @@ class Rendered:
 
 
 class Fragments:
-    """The fragments of a rendering, such as the rows of a table. One with the very same content as in the view's last
-    rendering is reused. Its ages are then those of its making, which the browser goes on counting.
+    """The fragments of a rendering, such as the rows of a table. A fragment with the same content as in the view's last
+    rendering is reused. It then has its former ages, which the browser goes on counting.
     """
 
     def __init__(self, last: Mapping[str, Fragment] = MappingProxyType({})) -> None:
@@ -69,7 +69,9 @@ class Shown:
         self._last: dict[Hashable, Rendered] = {}
 
     def get(self, view: Hashable, figures: Mapping[str, Any], render: Callable[[Fragments], str]) -> Rendered:
-        """Return the rendering. `view`: all it depends on but the figures; nothing in it may be the viewer's own."""
+        """Return the rendering. `view`: everything it depends on except the figures; it may contain nothing of a single
+        viewer.
+        """
         of = tuple(_bare(value) for value in figures.values())
         last = self._last.get(view)
         if last is None or not _are_the_same(last.of, of):
@@ -91,7 +93,9 @@ def _bare(value: Any) -> Any:
 
 
 def _are_the_same(some: Any, other: Any) -> bool:
-    """Return whether they are the very same object, or made of such; text and numbers need only be equal."""
+    """Return whether both are the same object, or consist of the same objects; for texts and numbers equality is
+    enough.
+    """
     if some is other:
         return True
     if type(some) is not type(other):

@@ -56,7 +56,7 @@ def _retention(settings: Settings) -> list[tuple[str, float]]:
 
 
 def tickets(page: Page) -> Content:
-    """Return what SQL has claimed beside what lies in Redis, for each queue with any."""
+    """Return, for each queue that has some, the tickets claimed in SQL beside those in Redis."""
     unstarted = page.panel(insights.unstarted)
     if unstarted.stopped:
         return unstarted

@@ -1,4 +1,4 @@
-"""One task: its row, its history, why it waits, and what may be done to it."""
+"""One task: its row, its history, why it waits, and the actions that its state allows."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def shown(task: str, page: Viewer) -> Response:
 
 
 def _plan(page: Page, task: Mapping[str, Any]) -> str | None:
-    """Return what follows a failure; None for a finished task, or while its role cannot be read."""
+    """Return the consequence of a failure; None for a finished task, or if its role cannot be read."""
     delays = Content() if task["status"] in FINISHED else page.panel(attempts.delays, task["role"])
     return None if delays.value is None else attempts.after_a_failure(task, *delays.value)
 
@@ -70,7 +70,7 @@ def _traceback(page: Page, task: Mapping[str, Any]) -> Content:
 
 
 def lede(task: Mapping[str, Any], why: insights.Why | None) -> str:
-    """Return one true sentence on the task."""
+    """Return one true sentence about the task."""
     match task["status"]:
         case "completed":
             return f"Completed on {task['worker_id'] or 'no worker'}."

@@ -44,10 +44,10 @@ ROWS = 50
 #: Tasks of a bulk that are shown before it is done.
 SAMPLES = 5
 
-#: Points a boost gives.
+#: How many points a boost adds.
 BOOST = 20
 
-#: More tasks than this at once need a reason.
+#: The number of tasks above which a change needs a reason.
 UNASKED = 1_000
 
 
@@ -83,7 +83,7 @@ def _listed(page: Page, asked: Mapping[str, str], line: str | None, bad: BadQuer
 
 
 def _meant(line: str) -> dict[str, str]:
-    """Return the filter of a search line, which has an address. Raises BadQuery, at the value that is wrong."""
+    """Return the filter of a search line, as in the address. Raises BadQuery with the place of the wrong value."""
     terms = grammar.parse(line, FILTERS)
     for term in terms.values():
         try:
@@ -94,7 +94,7 @@ def _meant(line: str) -> dict[str, str]:
 
 
 def _last_good(asked: Mapping[str, str]) -> dict[str, str]:
-    """Return the last valid filter: its rows stay beside a line that cannot be read."""
+    """Return the last valid filter: its rows stay on the page while the line cannot be read."""
     try:
         return _meant(asked.get("was", ""))
     except BadQuery:

@@ -35,7 +35,7 @@ TABS: Final = {
     ),
 }  # fmt: skip
 
-#: The page that another one is shown under, by the first part of its path.
+#: For pages without a tab entry of their own, the page under which they are shown, by the first part of the path.
 BELONGS: Final = {
     "new-task": "tasks", "go": "tasks", "retry-failures": "failures", "new-schedule": "schedules",
     "edit-schedule": "schedules",
@@ -64,7 +64,8 @@ ALSO = {
 }
 
 
-#: Seconds that the reads of one page may lie apart, clock included: a time ahead by less has just been. `live.js` too.
+#: How many seconds apart the reads of one page may be, the clock's included: a time that is less ahead is shown as just
+#: now. `live.js` has the same.
 APART = 1.5
 
 
@@ -103,8 +104,8 @@ def tab_of(path: str) -> str:
 
 @pass_context
 def fragment(context: Context, name: str, macro: Callable[..., Markup], *of: Any) -> Markup:
-    """Render a macro with these arguments, or reuse the page's last rendering of the very same in this place. Such a
-    macro shows nothing but its arguments, ages, and what a view has in common.
+    """Render a macro with these arguments, or reuse its last rendering with the same arguments in this place of the
+    page. Such a macro shows only its arguments, ages, and values common to a view.
     """
     made: Markup = context["fragments"].get(name, of, macro)
     return made
@@ -118,7 +119,7 @@ def code(text: str) -> Markup:
 
 @pass_context
 def ago(context: Context, at: datetime | None) -> Any:
-    """Render how long ago, or in how long; it ticks in the browser."""
+    """Render how long ago an instant was, or in how long it comes; the browser counts on."""
     if at is None:
         return words.NONE
     seconds = (context["now"] - at).total_seconds()
@@ -129,7 +130,7 @@ def ago(context: Context, at: datetime | None) -> Any:
 
 @pass_context
 def lasting(context: Context, seconds: float | None) -> Any:
-    """Render for how long already, rounded to the second, so that two reads of the same thing agree."""
+    """Render how long something has lasted, rounded to the second, so that two reads of the same thing agree."""
     if seconds is None:
         return words.NONE
     since = context["now"] - timedelta(seconds=seconds - 0.5)

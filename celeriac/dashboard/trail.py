@@ -27,7 +27,7 @@ ROWS = 50
 
 FILTERS = ("by", "via", "action", "kind", "target", "newer")
 
-#: Kinds of things that are changed; below, the surfaces.
+#: The kinds of things that are changed, and the surfaces.
 KINDS = (
     "task", "role", "account", "worker", "schedule", "dead_letter", "alert", "bulk", "view", "token", "enqueuer",
 )  # fmt: skip

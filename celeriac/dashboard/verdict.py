@@ -13,13 +13,13 @@ from celeriac.dashboard.first import FirstStep
 from celeriac.dashboard.reading import Content
 from celeriac.insights.history.alerts import Look, damage
 
-#: So many rules that the last check could not read are named.
+#: How many of the rules that the last check could not read are named.
 NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Concern:
-    """What is wrong with one subject. `since`: its alert fires since then; None: it has not lasted for long enough."""
+    """A problem of one subject. `since`: since when its alert fires; None: it has not lasted for long enough."""
 
     name: str
     subject: str
@@ -32,9 +32,8 @@ class Concern:
 
 
 def concerns(panels: Mapping[str, Content]) -> list[Concern]:
-    """Return what is wrong now, the worst first, what is silenced last.
-
-    What the application watches itself, and what cannot be judged now, is as it was at the last check.
+    """Return what is wrong now, the worst first, silenced problems last. Results of the application's own rules, and of
+    those that cannot be read now, are those of the last check.
     """
     judgement = _judgement(panels)
     firing = {(alert["name"], alert["subject"]): alert for alert in panels["alerts"].value or ()}
@@ -58,7 +57,7 @@ def _concern(
 
 
 def by_rule(wrong: Iterable[Concern]) -> list[list[Concern]]:
-    """Group what the same rule names, each group in the place of its worst."""
+    """Group the problems by rule, each group in the place of its worst."""
     groups: dict[str, list[Concern]] = {}
     for one in wrong:
         groups.setdefault(one.name, []).append(one)
@@ -66,7 +65,9 @@ def by_rule(wrong: Iterable[Concern]) -> list[list[Concern]]:
 
 
 def soon(panels: Mapping[str, Content]) -> list[Mapping[str, Any]]:
-    """Return what may fire soon and cannot be judged now: of the rest it is known whether it is still so."""
+    """Return the alerts that may fire soon and cannot be judged now; the others are among the problems if they still
+    apply.
+    """
     known = _judgement(panels).judged
     return [one for one in panels["pending"].value or () if one["name"] not in known]
 
@@ -99,7 +100,7 @@ def _unknown(panels: Mapping[str, Content], late: float) -> Iterator[str]:
 
 
 def _judgement(panels: Mapping[str, Content]) -> Judgement:
-    """Empty where it was stopped."""
+    """Return the judgement; an empty one if the reading was stopped."""
     return panels["judged"].value or Judgement([], [], [])
 
 

@@ -1,4 +1,4 @@
-"""Wording of states, durations and figures. `–` is none, `0` is zero, `unknown` is not known."""
+"""Wording of states, durations and figures. `–` means none, `0` zero, `unknown` not known."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ REASONS = {
     "nothing": "due", "time": "later", "lock": "behind a lock", "account": "account paused", "members": "for a group",
 }  # fmt: skip
 
-#: What a filter means, and the tasks of each role, are counted up to this.
+#: The number to which a filter's matches, and the tasks of each role, are counted.
 CAP = 10_000
 
 NONE = "–"
@@ -42,7 +42,9 @@ _LIKE_NOBODY = re.compile(r"\(+none\)+")
 
 
 def account(name: str) -> str:
-    """Return the filter's value for an account's tasks; one that is called like nobody has further parentheses."""
+    """Return the filter's value for an account's tasks; an account that has the name of that for none gets further
+    parentheses.
+    """
     return f"({name})" if _LIKE_NOBODY.fullmatch(name) else name or NOBODY
 
 
@@ -105,12 +107,12 @@ def short(value: float) -> str:
 
 
 def mean(value: float | None) -> str:
-    """Format a mean-based value, with three digits: more are not known."""
+    """Format a value computed from means with three digits, because more are not known."""
     return figure(value if value is None or value < 100 else float(f"{value:.3g}"))
 
 
 def at_least(count: Count | None) -> str:
-    """Format a count among the newest: `12`, or `12+` if there may be more; 0 if there was none."""
+    """Format a count among the newest rows: `12`, or `12+` if there may be more; 0 if there was none."""
     return "0" if count is None else f"{figure(count.n)}{'' if count.exact else '+'}"
 
 
@@ -187,7 +189,7 @@ def standing(worker: Mapping[str, Any]) -> str:
 
 
 def still(worker: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row without what changes at each read."""
+    """Return the row without the values that change at each read."""
     return {name: value for name, value in worker.items() if name != "heartbeat_age"}
 
 
@@ -236,7 +238,9 @@ def _condition(name: str, value: Any) -> str:
 
 
 def of_many(entry: Mapping[str, Any]) -> str:
-    """Return the counts of a bulk's audit entry: how many it meant, changed and skipped, as far as it has them."""
+    """Return the counts of a bulk's audit entry: how many tasks it selected, changed and skipped, as far as it has
+    them.
+    """
     counts = entry["after"] if entry["kind"] == "bulk" and isinstance(entry["after"], dict) else {}
     return ", ".join(
         f"{figure(counts[name])} {name}" for name in ("asked", "done", "skipped") if counts.get(name) is not None

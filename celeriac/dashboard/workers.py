@@ -1,4 +1,4 @@
-"""Workers: who works, who struggles, who is gone? Drain one, free the tasks of a dead one."""
+"""Workers: which work, which struggle, which are gone? Drain one, free the tasks of a dead one."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ router = APIRouter()
 
 Viewer = Annotated[Page, Depends(May("view"))]
 
-#: Tasks of a worker that a page shows.
+#: How many tasks of a worker a page shows.
 SHOWN = 100
 
 

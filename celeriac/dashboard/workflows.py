@@ -1,4 +1,4 @@
-"""Workflows: how far is it, what is its shape, what holds it up? Cancel it as a whole."""
+"""Workflows: show the progress and shape of one, and what holds it up. Cancel it as a whole."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def shown(workflow: str, page: Viewer) -> Response:
 
 @router.post("/cancel-workflow/{workflow:name}")
 def cancel(workflow: str, page: Annotated[Page, Depends(May("cancel"))], form: Sent) -> Response:
-    """Cancel all that is unfinished; nothing new of it begins from then on."""
+    """Cancel all unfinished parts; no new part begins from then on."""
 
     def act() -> str:
         label = page.read(insights.workflow_of, workflow)

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from sqlalchemy import Connection, text
 
 from celeriac.dispatch.resuming import Point, Points, behind
-from celeriac.store.arrays import array, texts
+from celeriac.store.encoding import array, texts
 from celeriac.store.plans import hashes, lookups
 from celeriac.store.prepared import driver_rows
 
@@ -41,8 +41,8 @@ CLAIM = text(_CLAIM.format(behind=""))
 
 CLAIM_BEHIND = text(_CLAIM.format(behind=behind("share.account")))
 
-# Claims tasks by id if they are ready and their account is neither paused nor capped; a pass decides on the others.
-# A policy is fetched by its account, not joined: with old statistics the planner would read all policies.
+# Claims tasks by id if they are ready and their account is neither paused nor capped; the others take a pass. A policy
+# is fetched by its account, not joined: with old statistics the planner would read all policies.
 RESUME = text("""
 WITH entries AS MATERIALIZED (
     SELECT r.tableoid, r.ctid, t.account,
@@ -75,7 +75,9 @@ FROM jsonb_to_recordset(CAST(:tickets AS jsonb)) AS ticket (
 
 
 class Taken(NamedTuple):
-    """A claimed task, and how often it was lost. `point`: its entry, if it is the last of its account's share."""
+    """A claimed task, with the number of its losses. `point`: its entry in `ready`, if it is the last of its account's
+    share.
+    """
 
     id: int
     account: str
@@ -97,7 +99,7 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """A ticket as SQL has it. `holder` None: nobody has started it."""
+    """A row of `tickets`. `holder` None: nobody has started it."""
 
     token: str
     tasks: Sequence[Taken]
@@ -109,8 +111,8 @@ class Held:
 
 
 def claim(connection: Connection, role: str, shares: Mapping[str, int], points: Points | None = None) -> list[Taken]:
-    """Claim these shares and return the tasks, accounts taking turns,
-    from the accounts' fronts or from behind `points`.
+    """Claim these shares and return the tasks, accounts taking turns: the first entries of each account, or the first
+    ones behind its resume point in `points`.
 
     Call `hold` in the same transaction. An account gets less than its share if somebody else has locked some of its
     entries.
@@ -139,7 +141,7 @@ def per_account(taken: Sequence[Taken]) -> dict[str, int]:
 def resume(
     connection: Connection, ids: Sequence[int], room: int, share: int, holding: Mapping[str, int]
 ) -> list[Taken]:
-    """Claim up to `room` of these tasks, none beyond an account's `share`, in which what it is `holding` counts."""
+    """Claim up to `room` of these tasks. With what an account is `holding` already, it gets at most `share`."""
     wanted = {"ids": list(ids), "room": room, "share": share, "holding": json.dumps(dict(holding))}
     with lookups(connection):
         return [Taken(*row) for row in connection.execute(RESUME, wanted).all()]

@@ -16,18 +16,21 @@ from celeriac.dispatch.resuming import Points, Resume
 from celeriac.store.plans import in_order
 
 #: How many waiting rows a pass counts of each account at first, and how many of all accounts together in each further
-#: step, where more could matter.
+#: step.
 FIRST_LOOK = 16
 DEEPER_LOOK = 2_000
 
-#: How often a pass walks past accounts that are shut (paused or with a cap of 0), and how many tasks of each it parks.
+#: How often a pass goes on past accounts that are shut (paused or with a cap of 0), and how many tasks of each it
+#: parks.
 WALKS = 20
 PARKED = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """The accounts a pass saw, their shares, the tasks it claimed, and the points from which the next pass goes on."""
+    """The result of a pass's choice: the accounts it saw, their shares, the tasks it claimed, and the next pass's
+    resume points.
+    """
 
     claimants: Sequence[Claimant]
     shares: Mapping[str, int]
@@ -50,8 +53,8 @@ def decide(connection: Connection, role: str, seen: select.Survey, free: int) ->
 
 
 def _behind(connection: Connection, role: str, seen: select.Survey, free: int, points: Points) -> Decision | None:
-    """Decide by resume points. None: all accounts must be read, because too little is behind the points,
-    or one is shut.
+    """Decide by resume points. None: all accounts have to be read, because too few tasks are behind the points, or an
+    account is shut.
     """
     accounts = select.accounts(connection, role, seen, free, min(free, FIRST_LOOK), points)
     if accounts.shut:
@@ -87,10 +90,10 @@ def _from_fronts(connection: Connection, role: str, seen: select.Survey, free: i
 def _allocated(
     connection: Connection, role: str, free: int, claimants: list[Claimant], points: Points | None
 ) -> tuple[list[Claimant], dict[str, int]]:
-    """Allocate, and count further into accounts whose counted tasks were all allocated, until there are none.
+    """Allocate slots. As long as all counted tasks of some account got one, count more of its tasks and allocate again.
 
-    A single account without a cap is not counted further: the claim shows how much it has, which saves a second walk
-    over its dead entries. Behind resume points there are no dead entries.
+    A single account without a cap is not counted further: the claim shows how many tasks it has, which saves a second
+    scan of its dead entries. Behind resume points there are no dead entries.
     """
     depth = min(free, FIRST_LOOK)
     shares = allocate(claimants, free)
@@ -121,8 +124,8 @@ def _open_accounts(connection: Connection, role: str, seen: select.Survey, free:
 def _counted_by_claim(
     claimants: list[Claimant], shares: Mapping[str, int], taken: Sequence[Taken], free: int
 ) -> Sequence[Claimant]:
-    """Return the claimants; an only account, which was to get all slots,
-    with the number of tasks that the claim found.
+    """Return the claimants. An only account gets all slots uncounted; it is returned with the number of tasks that the
+    claim took.
     """
     if len(claimants) == 1 and shares.get(claimants[0].account) == free > len(taken) > 0:
         return [_deepened(claimants[0], {claimants[0].account: len(taken)})]

@@ -28,6 +28,29 @@ class Claimant:
         return max(0, min(self.waiting, room))
 
 
+def in_turn(claimants: Sequence[Claimant], cursor: str, free: int) -> list[Claimant]:
+    """Return all claimants of a role in rotation order, given in that of their names as texts.
+
+    Where each is a whole number they take turns as numbers, 2 before 10, if each that holds nothing gets a slot of this
+    pass: then no turn decides who waits for the next one. Otherwise the order stays, since that is the one in which the
+    cursor passes accounts that nobody has read.
+    """
+    quiet = sum(not claimant.holding for claimant in claimants)
+    if quiet > free or not all(is_number(claimant.account) for claimant in claimants):
+        return list(claimants)
+    after = _as_number(cursor) if is_number(cursor) else (0, "")
+    return sorted(claimants, key=lambda c: (_as_number(c.account) <= after, _as_number(c.account)))
+
+
+def is_number(account: str) -> bool:
+    return account.isascii() and account.isdecimal() and (account == "0" or account[0] != "0")
+
+
+def _as_number(account: str) -> tuple[int, str]:
+    """Return what is in order as the number is, however many digits it has."""
+    return len(account), account
+
+
 def allocate(claimants: Sequence[Claimant], free: int) -> dict[str, int]:
     """Return slots per account, for at most `free` slots; accounts that get none are absent.
 

@@ -1,6 +1,7 @@
-"""Glance: whether there is anything to do, of all roles of a worker and of what concerns all workers, in one statement.
+"""Glance: check in one statement whether there is anything to do, for all roles of a worker and for all workers
+together.
 
-It locks nothing and writes nothing. What it sees is done by statements of its own, which decide by themselves.
+It locks nothing and writes nothing. The work itself is done by other statements, which check again.
 """
 
 from __future__ import annotations
@@ -11,14 +12,15 @@ from dataclasses import dataclass
 from sqlalchemy import Connection, text
 
 from celeriac.roles.limits import AS_OF
-from celeriac.store.arrays import texts
+from celeriac.store.encoding import texts
 from celeriac.store.prepared import Prepared
 
-#: So few dead entries in the ring's current segment are no matter.
+#: Up to this many dead entries in the ring's current segment do not matter.
 MANY_DEAD = 5_000
 
-# Each LIMIT has its index's ORDER BY. Where a pass left resume points, `ready` begins with dead entries: not read.
-# Of all workers one looks at `looks` in a period (`look.TAKE`); of those that are left to it, the next to come.
+# Each LIMIT has its index's ORDER BY. If a pass left resume points, `ready` begins with dead entries and is not read.
+# In each period one worker reads `looks` for all (`look.TAKE`); if there are keys to check, the next one to glance
+# does.
 GLANCE = text(f"""
 SELECT
     ARRAY(
@@ -47,7 +49,9 @@ _GLANCE = Prepared(GLANCE, {"roles": "text[]", "turn": "double precision"})
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """`roles`: those with something ready or due. `limits`: changes with every change of a limit."""
+    """The result of a glance. `roles`: those with ready or due tasks. `limits`: a number that changes with every change
+    of a limit.
+    """
 
     roles: set[str]
     has_looks: bool
@@ -58,6 +62,8 @@ class Glance:
 
 
 def glance(connection: Connection, roles: Iterable[str], turn: float) -> Glance:
-    """`turn`: for so many seconds whoever looked at keys and barriers does it for all."""
+    """Check for work in these lanes. `turn`: for so many seconds the worker that last checked keys and barriers does it
+    for all.
+    """
     with_work, *more = _GLANCE.on(connection, {"roles": texts(roles), "turn": turn}).one()
     return Glance(set(with_work), *more)

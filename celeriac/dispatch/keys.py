@@ -1,4 +1,4 @@
-"""The purpose of each key in Redis. Tickets have their own keys, so plain Celery's messages never lie among them."""
+"""Names of the keys in Redis. Tickets have keys of their own, so that plain Celery's messages never lie among them."""
 
 from __future__ import annotations
 
@@ -45,12 +45,14 @@ def has_tasks(queue: str) -> bool:
 
 
 def is_adopted_from(queue: str) -> bool:
-    """Return whether plain messages may be taken from there: not from keys of ours that `celery -Q` names."""
+    """Return whether plain messages may be taken from this queue; False for the engine's own keys, which `celery -Q`
+    may name.
+    """
     return has_tasks(queue) and not queue.startswith(OURS)
 
 
 def plain_keys(queue: str, separator: str = "\x06\x16") -> list[str]:
-    """Return the keys of a plain Celery app for a queue, most urgent first: it uses some of the steps from 0 to 9.
+    """Return the keys of a plain Celery app for a queue, most urgent first; an app uses some of the steps from 0 to 9.
 
     `separator`: kombu's `sep`, which a transport option can change.
     """
@@ -58,9 +60,8 @@ def plain_keys(queue: str, separator: str = "\x06\x16") -> list[str]:
 
 
 def quarantine(client: Any, kinds: Mapping[str, str]) -> bool:
-    """Rename each key that is there and not of its kind (`list`, `set`, `zset`), so that work goes on.
-
-    Returns whether there was one.
+    """Rename each key that has another type than it should (`list`, `set`, `zset`), so that work goes on; return
+    whether there was one.
     """
     renamed = [_renamed(client, key, kind) for key, kind in kinds.items()]
     return any(renamed)

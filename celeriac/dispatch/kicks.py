@@ -20,29 +20,27 @@ logger = logging.getLogger(__name__)
 #: How long (seconds) a process waits at its exit for its last wake-ups to be sent.
 AT_EXIT = 0.6
 
-#: A pause (seconds) after each wake-up. It doubles, up to the longest, while more is enqueued: so a burst sends few
-#: wake-ups and leaves the processor to whoever enqueues. A task enqueued by itself does not wait for it.
+#: The first and the longest pause (seconds) after a wake-up. It doubles while more is enqueued, so that a burst sends
+#: few wake-ups and leaves the processor to the enqueuing thread. A task enqueued by itself does not wait for it.
 REST, LONGEST_REST = 0.002, 0.01
 
 
 class Kicker:
     """Calls `send(role, lone)` in a thread, which the first wake-up starts.
 
-    `lone` is the row of a task that was enqueued by itself, None where several were.
+    `lone` is the id of a task that was enqueued by itself, None if several were.
     """
 
     def __init__(self, send: Callable[[str, int | None], object]) -> None:
         self._send = send
         self._forget()
         after_fork(self._forget)
-        atexit.register(self.flush)
 
     def _forget(self) -> None:
         self._wanted: dict[str, int | None] = {}
         self._changed = threading.Condition()
         self._busy = False
         self._thread: threading.Thread | None = None
-        self._closed = False
 
     def close(self) -> None:
         """Send what is left and end the thread, so that nothing keeps it or its owner alive.
@@ -51,7 +49,7 @@ class Kicker:
         self.flush()
         atexit.unregister(self.flush)
         with self._changed:
-            thread, self._thread, self._closed = self._thread, None, True
+            thread, self._thread = self._thread, None
             self._changed.notify_all()
         if thread is not None and thread is not threading.current_thread():
             thread.join(AT_EXIT)
@@ -61,9 +59,7 @@ class Kicker:
         with self._changed:
             self._wanted[role] = None if self._busy or role in self._wanted else lone
             if self._thread is None:
-                if self._closed:
-                    atexit.register(self.flush)
-                self._closed = False
+                atexit.register(self.flush)  # not before: one that sends nothing is kept by nobody
                 self._thread = threading.Thread(target=self._run, name="celeriac-kicker", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
@@ -93,6 +89,6 @@ class Kicker:
         try:
             self._send(role, lone)
         except CeleriacError as error:
-            logger.warning("Could not kick %s; the workers' next look makes up for it: %s", role, error)
+            logger.warning("No wake-up for %s could be sent; the workers' next poll makes up for it: %s", role, error)
         except Exception:
-            logger.exception("Could not kick %s; the workers' next look makes up for it", role)
+            logger.exception("No wake-up for %s could be sent; the workers' next poll makes up for it", role)

@@ -11,8 +11,8 @@ from celeriac.store.plans import lookups
 from celeriac.store.ready import placed
 
 # INVARIANT: FOR SHARE, so that whoever resumes the account waits, and then sees what was parked. An account whose
-# policy somebody has locked is left alone this time: waiting for it would stop all others of the role. A parked task
-# gives up its lock key to whoever else waits for it.
+# policy somebody has locked is left alone this time: waiting for it would stop all other accounts of the role. A parked
+# task gives up its lock key to the next task that waits for it.
 PARK = text("""
 WITH shut AS MATERIALIZED (
     SELECT account FROM celeriac.account_policies

@@ -19,18 +19,18 @@ from celeriac.dispatch.publish import Publisher, Ticket, rows_per_ticket, split
 from celeriac.dispatch.window import may_claim, window
 from celeriac.roles.role import Role
 from celeriac.settle import release
+from celeriac.settle.outcome import Started
 from celeriac.store.connections import Database
 from celeriac.store.patience import recurring
 from celeriac.store.plans import in_order, with_next
-from celeriac.store.started import Started
 
 logger = logging.getLogger(__name__)
 
-#: How many accounts with ready tasks are counted to work out one account's share of the window.
+#: How many accounts with ready tasks are counted, at most, to compute one account's share of the window.
 OTHERS = 16
 
-#: How many passes a prompt role gets in a row. Where tasks settle as fast as they are published there is always room
-#: for another pass, but a lifeline has heartbeats to send and beat has sweeps to run; the next settle continues.
+#: How many passes a prompt role gets in a row. If tasks settle as fast as they are published, there is always room for
+#: another pass; but a lifeline has heartbeats to send, and beat has sweeps to run. The next settle continues.
 PASSES = 4
 
 #: How long (seconds) a pass waits for the role's lock if the role is dispatched by beat alone, and between attempts.
@@ -38,8 +38,9 @@ WAIT = 1.0
 WAIT_STEP = 0.02
 
 
-# A crash of Postgres may lose such a pass: its tasks are ready again, its tickets start nothing, and a prompt role's
-# next poll runs another. A start waits until everything written before it is flushed, so nothing that runs is lost.
+# A pass does not wait for its commit to be flushed. A crash of Postgres may undo it: its tasks are ready again, its
+# tickets start nothing, and a prompt role's next poll runs another pass. A start is flushed, with everything before it,
+# so no running task is lost.
 NOT_FLUSHED = "SET LOCAL synchronous_commit = off"
 
 
@@ -61,8 +62,7 @@ class Own:
 @dataclass(frozen=True, slots=True)
 class Pass:
     """The result of one pass. `busy`: another pass of the role was under way, and checks once more when it ends.
-
-    `started`: what the caller runs of the first ticket. `accounts`: how many accounts got something.
+    `started`: the first ticket's tasks, which the caller runs. `accounts`: how many accounts got something.
     """
 
     tickets: Sequence[Ticket] = ()
@@ -93,9 +93,8 @@ class Dispatcher:
         return total
 
     def dispatch_if_due(self, role: Role, *, is_due: bool = False) -> int:
-        """Run passes of a prompt role after an enqueue or a settle, each only if it would find work and room.
-
-        `is_due`: the caller has just checked that for the first one. Returns how many tasks were published.
+        """Run passes of a prompt role after an enqueue or a settle, as long as there is work and room, and return how
+        many tasks were published. `is_due`: the caller has just checked that for the first pass.
         """
         total = 0
         for n in range(PASSES if role.prompt else 0):
@@ -143,8 +142,8 @@ class Dispatcher:
     def resume(self, role: Role, batch: int = 500) -> int:
         """Claim due retries and snoozes between the passes of a role that is not prompt; return how many were due.
 
-        They go on within a round that has had its slot. An account resumes no more than its share of the window while
-        others have ready tasks. A prompt role needs none of this: any poll dispatches its due tasks.
+        Such a task is within a round that has had its slot. While others have ready tasks, an account resumes no more
+        than its share of the window. A prompt role does not need this: any poll dispatches its due tasks.
         """
         if not role.enabled() or not self.publisher.is_open:
             return 0
@@ -180,9 +179,8 @@ class Dispatcher:
         return [Ticket(role.lane, role.queue, ticket.ids, ticket.token) for ticket in held]
 
     def publish(self, tickets: Sequence[Ticket]) -> int:
-        """Publish these tickets, or free their tasks at once if that failed; return how many tasks were published.
-
-        A sweep finds tickets that were lost on the way.
+        """Publish these tickets and return how many tasks they have; if that failed, free the tasks at once. A sweep
+        finds tickets that were lost on the way.
         """
         if not tickets:
             return 0
@@ -194,7 +192,7 @@ class Dispatcher:
         try:
             self._free(tickets)
         except DBAPIError as error:
-            logger.warning("Tickets that Redis did not take stay claimed until they are found lost: %s", error)
+            logger.warning("Tickets that Redis did not take stay claimed until a sweep finds them: %s", error)
         return 0
 
     def _free(self, tickets: Sequence[Ticket]) -> None:

@@ -10,7 +10,7 @@ from celeriac.store import look
 from celeriac.store.plans import lookups
 from celeriac.store.ready import placed
 
-#: How many accounts a pass checks for due tasks that another account's flood of due tasks hides.
+#: How many accounts a pass checks by themselves, because another account's flood may hide their due tasks.
 QUIET = 200
 
 # INVARIANT: `earliest` follows due times, and `quiet` walks over accounts (one index descent each) from the pass's
@@ -68,15 +68,15 @@ SELECT true FROM celeriac.later WHERE role = :role AND due_at <= statement_times
 
 @dataclass(frozen=True, slots=True)
 class Promoted:
-    """The number of promoted tasks, and the ids of those that go on within a round they have begun."""
+    """The number of promoted tasks, and the ids of those among them that are within a round they have begun."""
 
     count: int
     begun: list[int]
 
 
 def promote_due(connection: Connection, role: str, batch: int, cursor: str = "") -> Promoted:
-    """Promote the role's `batch` earliest due tasks;
-    if more are due, about as many again, the first ones of the accounts after `cursor`.
+    """Promote the role's `batch` earliest due tasks; if more are due, also about as many, the first ones of the
+    accounts after `cursor`.
     """
     with lookups(connection):
         rows = connection.execute(DUE, {"role": role, "batch": batch, "quiet": QUIET, "cursor": cursor}).all()

@@ -32,7 +32,7 @@ from celeriac.store.forks import after_fork
 
 logger = logging.getLogger(__name__)
 
-#: Kombu's transport options: a hung Redis costs a publisher these seconds, a dead one nothing.
+#: Kombu's transport options: a hung Redis delays a publisher for these seconds, a dead one not at all.
 SHORT_FUSE = {
     "max_retries": 0,
     "socket_timeout": 0.5,
@@ -43,7 +43,8 @@ SHORT_FUSE = {
 #: How long (seconds) Redis is left alone after a failure.
 BREAK = 5.0
 
-#: A role has one wake-up until a worker takes it up; if none does, another may follow after this (milliseconds).
+#: A role has one wake-up at a time, until a worker takes it up; if none does, another may follow after this
+#: (milliseconds).
 KICK_LASTS = 1000
 
 MAX_ROWS = 500
@@ -54,14 +55,14 @@ PAGE = 1000
 #: An answer that takes longer (seconds) is slow.
 SLOW_ANSWER = 0.1
 
-#: So many answers are timed, and so many entries of Redis' log of slow commands are read.
+#: How many answers are timed, and how many entries of Redis' log of slow commands are read.
 PINGS, SLOW_COMMANDS = 3, 32
 
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """A ticket's message; without a token it is a wake-up, which asks its receiver to check the role. A wake-up's `ids`
-    may name the task it is about.
+    """A ticket's message; without a token it is a wake-up, and its receiver checks the role. A wake-up's `ids` may name
+    the task it is about.
     """
 
     role: str
@@ -71,8 +72,8 @@ class Ticket:
 
 
 def rows_per_ticket(chunk: int | str, seconds_per_task: float | None, target: float, rows: int, slots: int) -> int:
-    """Return how many rows share a ticket: about `target` seconds of work,
-    and no consumer idle for the sake of another.
+    """Return how many rows share a ticket: about `target` seconds of work, and few enough that every consumer gets a
+    ticket.
 
     Tasks that were never measured get a ticket each.
     """
@@ -96,7 +97,7 @@ Lost = TypeVar("Lost", bound=Losable)
 
 
 def split(taken: Sequence[Lost], size: int) -> list[list[Lost]]:
-    """Split tasks into tickets. One that was lost twice may be what kills its processes, so it runs alone."""
+    """Split tasks into tickets. A task that was lost twice may be killing its processes, so it runs alone."""
     together = [task for task in taken if task.losses < SUSPECT]
     shared = [together[i : i + size] for i in range(0, len(together), size)]
     return shared + [[task] for task in taken if task.losses >= SUSPECT]
@@ -112,10 +113,10 @@ class SlowCommand:
 
 
 class Publisher:
-    """Publishes kicks and tickets on a connection of its own that gives up quickly. Never raises for Redis' sake.
+    """Publishes wake-ups and tickets on a connection of its own that gives up quickly.
 
-    Thread-safe; after a fork it connects anew. After a failure it stays off Redis for `BREAK` seconds, and for ever
-    where there is none (`has_redis`).
+    An error of Redis is never raised. Thread-safe; after a fork it connects anew. After a failure it leaves Redis alone
+    for `BREAK` seconds, and for ever if there is none (`has_redis`).
     """
 
     #: Whether a process may start ready tasks that it finds without a pass's ticket.
@@ -147,8 +148,8 @@ class Publisher:
             self._producer = None
 
     def kick(self, role: str, queue: str, lone: int | None = None) -> bool:
-        """Request a pass, unless one is requested already.
-        `lone`: the row it is about, if nothing else is in the queue.
+        """Send a wake-up of the role, unless one is waiting already. `lone`: the id of its only task, if nothing else
+        is in the queue.
         """
         sent: list[bool] = []
         is_taken = self._attempt(lambda producer: sent.append(self._kick(producer, role, queue, lone)))
@@ -164,7 +165,7 @@ class Publisher:
         return self._attempt(lambda producer: self._publish(producer, tickets))
 
     def broadcast(self, exchange: str, routing_key: str, message: Mapping[str, Any]) -> bool:
-        """Send this message to everybody who listens there; return whether Redis took it."""
+        """Send this message to all that listen to the exchange; return whether Redis took it."""
         return self._attempt(lambda producer: producer.channel._put_fanout(exchange, message, routing_key))
 
     def ask(self, question: Callable[[Any], Any]) -> Any:
@@ -174,11 +175,11 @@ class Publisher:
         return answers[0] if answers else None
 
     def answers(self) -> bool:
-        """Whether Redis does, or there is none that could."""
+        """Return whether Redis answers, or there is none."""
         return not self.has_redis or self._attempt(lambda producer: _client(producer).ping())
 
     def memory_used(self) -> float:
-        """Return the share of Redis' `maxmemory` in use; 0: no bound, keys are evicted, or it does not say."""
+        """Return the share of Redis' `maxmemory` in use; 0 if there is no bound, keys are evicted, or it is unknown."""
 
         def share(client: Any) -> float:
             try:
@@ -192,7 +193,7 @@ class Publisher:
         return self.ask(share) or 0.0
 
     def lag(self) -> float:
-        """Return the mean seconds of an answer, of `PINGS`; 0 where there is none."""
+        """Return the mean seconds of `PINGS` answers; 0 if there are none."""
 
         def asked(client: Any) -> float:
             began = time.monotonic()
@@ -203,8 +204,8 @@ class Publisher:
         return self.ask(asked) or 0.0 if self.has_redis else 0.0
 
     def slowest(self) -> SlowCommand | None:
-        """Return the slowest command of Redis' own log of the last minute; None: there is none, or it may not be read,
-        or this Redis has no such log.
+        """Return the slowest command of the last minute in Redis' own log; None if there is none, or the log does not
+        exist or may not be read.
         """
 
         def longest(client: Any) -> SlowCommand | None:
@@ -261,7 +262,7 @@ class Publisher:
         )  # fmt: skip
 
     def _put_first(self, producer: Producer, ticket: Ticket) -> bool:
-        """Put the ticket, on the shortest way to Redis, if the queue is empty; return whether it was put."""
+        """Put the ticket into an empty queue, by the shortest way to Redis; return whether it was put there."""
         message = self._message(ticket)
         content_type, encoding, body = dumps(message.body, serializer="json")
         prepared = producer.channel.prepare_message(
@@ -319,7 +320,7 @@ def redis_failures() -> tuple[type[Exception], ...]:
 
 
 def in_brief(error: BaseException) -> str:
-    """Return the error's text; of Sentinels without redis-py's listing of every client it tried."""
+    """Return the error's text, without the list of every Sentinel that redis-py tried."""
     return str(error).partition(" : <redis.")[0]
 
 
@@ -336,8 +337,8 @@ def tokens_in(messages: Sequence[bytes]) -> set[str]:
 
 
 def _page(producer: Producer, queue: str, start: int) -> Sequence[bytes]:
-    """Return a page, counted from the end where entries are taken, so that new ones, at the other end,
-    shift nothing.
+    """Return a page, counted from the end where entries are taken: new entries come at the other end and do not shift
+    it.
     """
     # kombu's client does not add the application's prefix to the key of this command.
     key = producer.channel.global_keyprefix + ticket_key(queue)
@@ -345,7 +346,7 @@ def _page(producer: Producer, queue: str, start: int) -> Sequence[bytes]:
 
 
 class Probe:
-    """A `celeriac.insights.Broker`, on the publisher's connection and breaker: a dead Redis is asked each few seconds.
+    """A `celeriac.insights.Broker`, on the publisher's connection and breaker: a dead Redis is tried every few seconds.
 
     `republish_after` (seconds): a ticket that lies in no queue for so long counts as lost.
     """
@@ -366,11 +367,11 @@ class Probe:
         return self._publisher.answers()
 
     def has(self, queue: str, token: str) -> bool | None:
-        """Whether this ticket lies in its queue; None if Redis does not say."""
+        """Return whether this ticket is in its queue; None if Redis does not answer."""
         tokens = self._publisher.queued(queue, [token])
         return None if tokens is None else token in tokens
 
     def length(self, queue: str) -> int | None:
-        """How many tickets and kicks lie there; None if Redis does not say."""
+        """Return how many tickets and wake-ups are in the queue; None if Redis does not answer."""
         length: int | None = self._publisher.ask(lambda client: client.llen(ticket_key(queue)))
         return length

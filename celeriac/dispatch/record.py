@@ -12,7 +12,7 @@ from celeriac.dispatch.fairness import Claimant
 from celeriac.dispatch.resuming import Resume
 from celeriac.dispatch.select import HeldSince
 
-#: SQL for the generation of the role's row, which no pass but this one changes.
+#: SQL for the generation of the role's row in `batchers`, which only a pass of the role changes.
 GENERATION = "coalesce((SELECT generation FROM celeriac.batcher(:role)), 0)"
 
 RECORD = text(f"""
@@ -34,8 +34,8 @@ SET generation = (batchers.passes + 1) / 100, cursor = excluded.cursor, last_pas
     passes = batchers.passes + 1
 """)
 
-# An empty pass for the last one's reason only counts that one up; the guard leaves a last one that was not empty as it
-# is. At most 1,000 times: under an old transaction each update leaves a version that vacuum cannot remove.
+# An empty pass with the same reason as the last one only increases that one's count; a last pass that was not empty
+# stays as it is. At most 1,000 times: under an old transaction each update leaves a version that vacuum cannot remove.
 REPEAT = text("""
 UPDATE celeriac.passes SET repeated = repeated + 1, last_at = statement_timestamp(), took_ms = :took_ms
 WHERE id = :last_pass AND why_nothing = :why AND repeated < 1000
@@ -51,7 +51,8 @@ INSERT INTO celeriac.batchers (role, generation, cursor, last_pass) SELECT :role
 ON CONFLICT (role, generation) DO UPDATE SET last_pass = excluded.last_pass
 """)
 
-# Roles whose tasks start without passes need a fresh `held_since` too, because each check reads all tickets since then.
+# Roles whose tasks start without passes need a recent `held_since`, too, because each check reads all tickets since
+# then.
 STILL_HELD = text(f"""
 UPDATE celeriac.batchers
 SET held_since = CAST(:held_since AS timestamptz), held_next = CAST(:held_next AS timestamptz),
@@ -77,8 +78,8 @@ def done(
     took_ms: float,
     resume: Resume | None,
 ) -> None:
-    """Write what was seen and decided, the next pass's cursor and resume points,
-    and the time since when tickets of the role hold something.
+    """Write what a pass saw and decided, the next pass's cursor and resume points, and `held_since`, before which no
+    ticket of the role is left.
     """
     row = {
         "role": role,
@@ -98,7 +99,7 @@ def nothing(
     connection: Connection, role: str, *, by: str, free: int, seen: Sequence[Claimant], cursor: str,
     last_pass: int | None, why: str, took_ms: float,
 ) -> None:  # fmt: skip
-    """Write why a pass claimed nothing; the same reason again is folded into the last row."""
+    """Write why a pass claimed nothing; a repeated reason is counted in the last row."""
     repeat = {"last_pass": last_pass, "why": why, "took_ms": took_ms}
     if last_pass is not None and connection.execute(REPEAT, repeat).scalar_one_or_none():
         return
@@ -107,7 +108,7 @@ def nothing(
 
 
 def still_held(connection: Connection, role: str, held: HeldSince) -> None:
-    """Write since when tickets of the role hold something, after a pass that claimed nothing: at most once a minute."""
+    """Write `held_since` after a pass that claimed nothing, at most once a minute."""
     if held.since is not None:
         connection.execute(STILL_HELD, {"role": role, **_held(held)})
 
@@ -117,7 +118,7 @@ def _held(held: HeldSince) -> dict[str, str | None]:
 
 
 def forget(connection: Connection, role: str) -> None:
-    """Delete the role's resume points: nothing is behind them."""
+    """Delete the role's resume points, because no entry is behind them."""
     connection.execute(FORGET, {"role": role})
 
 

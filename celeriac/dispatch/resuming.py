@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 
-#: A scan from the front leaves resume points if it took `DEAR` seconds plus `EACH` an account, and `DEAD` entries
-#: are dead. They last `TIMES` as long as the scan took, at most `LONGEST` seconds: the claim and each check for work
-#: read the same entries, and take as long again.
+#: A scan from the front leaves resume points if it took `DEAR` seconds plus `EACH` an account, and `DEAD` entries are
+#: dead. They are valid for `TIMES` as long as the scan took, at most `LONGEST` seconds: the claim and each check for
+#: work would read the same entries and take as long again.
 DEAR, EACH = 0.002, 100e-6
 DEAD = 20_000
 TIMES = 20
@@ -29,15 +29,17 @@ Points = Mapping[str, Point]
 
 @dataclass(frozen=True, slots=True)
 class Resume:
-    """The points the next pass goes on from. `seconds`: how long they last; None: until the time set before."""
+    """The points at which the next pass goes on. `seconds`: how long they are valid; None: until the time set
+    before.
+    """
 
     points: Points
     seconds: float | None = None
 
 
 def after_scan(looked: float, accounts: int, points: Callable[[], Points], dead: Callable[[], int]) -> Resume | None:
-    """Return resume points if a scan of so many accounts' fronts took too long (seconds); None:
-    the next pass scans too.
+    """Return resume points if a scan from the fronts of so many accounts took too long (seconds); None: the next pass
+    scans, too.
 
     `points` and `dead` are called only after a slow scan.
     """
@@ -47,8 +49,8 @@ def after_scan(looked: float, accounts: int, points: Callable[[], Points], dead:
 
 
 def after_resuming(points: Points, accounts: Collection[str], reached: Points) -> Resume | None:
-    """Return the points after a pass that went on from `points`;
-    None if an account got less, its entries being locked.
+    """Return the points after a pass that went on from `points`; None if an account got less because its entries were
+    locked.
     """
     return Resume({**points, **reached}) if reached.keys() == set(accounts) else None
 

@@ -8,18 +8,18 @@ from celeriac.dispatch.window import ahead
 from celeriac.roles.role import Role
 from celeriac.store.prepared import Prepared
 
-#: After so long (seconds) without a ticket or a pass of the role, a pass pays for a single slot.
+#: After so many seconds without a ticket or a pass of the role, a pass pays even for a single slot.
 QUIET = 1
 
 # Room is checked before work: settles check far more often than there is room, and `ready` may begin with dead entries.
 # There is no room while a ticket for each slot waits to be started: what becomes ready meanwhile shares the next
 # tickets. A pass after each settle would make ever smaller tickets, and a queue of them. A ticket that has waited for
-# more than a second is not counted: it may be lost, or all workers are busy.
-# While a backlog drains, a pass pays once a quarter of the window is free, or of what a window by measure holds beyond
-# its slots (`below`: `window.refill_below`). The last quarter is filled too if the role has had no ticket and no pass
-# for a while: long tasks, which settle seldom, would leave it empty until beat's pass. A pass that claimed nothing
-# counts as one, else each check would run a pass while all that is ready belongs to accounts at their cap.
-# Where a pass left resume points, the next pass finds out whether there is more.
+# more than a second is not counted: it may be lost, or all workers are busy. While a backlog drains, a pass pays once a
+# quarter of the window is free, or of what a window by measure holds beyond its slots (`below`: `window.refill_below`).
+# The last quarter is filled too if the role has had no ticket and no pass for a while: long tasks, which settle seldom,
+# would leave it empty until beat's pass. A pass that claimed nothing counts, too; otherwise each check would run a pass
+# while all ready tasks belong to accounts at their cap. If a pass left resume points, `ready` is not read here: the
+# next pass finds out whether there is more.
 WORK_AND_ROOM = text(f"""
 WITH state AS MATERIALIZED (
     SELECT held_since, last_pass, seconds_per_task, points IS NOT NULL AND rescan_at > statement_timestamp() AS resumes

@@ -11,7 +11,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, Row, TextClause, text
 
-from celeriac.dispatch.fairness import Claimant
+from celeriac.dispatch.fairness import Claimant, in_turn
 from celeriac.dispatch.resuming import Point, Points, behind
 from celeriac.store.plans import IN_ORDER
 from celeriac.store.prepared import for_cursor
@@ -66,7 +66,7 @@ SELECT
         FROM celeriac.role_limits l WHERE role = celeriac.role_of(:role) AND rate_limit IS NOT NULL) AS tokens
 """)
 
-# Who has written to tickets keeps the table's lock until its end, and its transaction id's.
+# A transaction that has written to tickets keeps its locks on the table and on its own transaction id until it ends.
 CLAIMING = text("""
 SELECT EXISTS (
     SELECT FROM pg_locks k JOIN pg_locks x USING (virtualtransaction)
@@ -111,7 +111,7 @@ CLAIMANTS = text(_CLAIMANTS.format(turns=TURNS, behind=""))
 
 WAITING = text(_WAITING.format(behind=""))
 
-# CTEs for the accounts that have resume points, in the same order.
+# CTEs that read the accounts that have resume points, in the same order.
 KNOWN = """
 WITH known AS (SELECT account FROM jsonb_object_keys(CAST(:points AS jsonb)) AS key (account)),
 onward AS (SELECT account FROM known WHERE account > :cursor ORDER BY account),
@@ -130,7 +130,7 @@ WHERE (SELECT true FROM celeriac.ready WHERE role = :role AND account = wanted.a
 LIMIT 1
 """)
 
-# A point before each account's first entry.
+# SQL for a point before each account's first entry.
 FRONTS = text("""
 SELECT wanted.account, jsonb_build_array(first.priority, first.due_at, first.id - 1) AS point
 FROM unnest(CAST(:accounts AS text[])) AS wanted (account)
@@ -167,8 +167,8 @@ _LOCK_AND_PLAN = f"{IN_ORDER}; {for_cursor(LOCK)}"
 
 @dataclass(frozen=True, slots=True)
 class HeldSince:
-    """Since when tickets of a role hold something, None for its first pass; since when they will, once all transactions
-    before the id `xid` are over. As Postgres writes them.
+    """The times, as Postgres writes them, before which no ticket of a role is left: the one that applies, None for its
+    first pass, and the one that applies next, once all transactions before the id `xid` are over.
     """
 
     since: str | None
@@ -202,8 +202,8 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class Refill:
-    """The rate of a role with something ready: in how many seconds it has a step's tokens,
-    and how long a step takes.
+    """When a role with ready tasks has tokens for the next step: in how many seconds, and how many seconds a step
+    takes.
     """
 
     role: str
@@ -224,16 +224,18 @@ class Accounts:
 
 
 def lock_pass(connection: Connection, role: str) -> bool:
-    """Return True if this transaction is now the role's only pass.
-    Call it before reading, since it orders what is read.
+    """Take the role's lock; return True if this transaction is now the role's only pass.
 
-    It also makes the planner use look-ups in this transaction: a backlog that came just now has no statistics.
+    Call it before any read, so that the reads see all that the last pass wrote. It also makes the planner use look-ups
+    in this transaction: a backlog that came just now has no statistics.
     """
     return bool(connection.exec_driver_sql(_LOCK_AND_PLAN, {"role": role}).scalar_one())
 
 
 def survey(connection: Connection, role: str, queue: str) -> Survey:
-    """What nobody who has claimed something keeps from being over is over for the next pass, which sees all of it."""
+    """Read the state that a pass decides on. Once no open transaction has claimed anything, `held_next` becomes
+    `held_since` for the next pass, which then sees every claim before it.
+    """
     seen = dict(connection.execute(SURVEY, {"role": role, "queue": queue}).mappings().one())
     since, following, xid = (seen.pop(name) for name in ("held_since", "held_next", "held_xid"))
     if seen.pop("stuck") and not _is_claiming(connection, role, xid):
@@ -241,11 +243,11 @@ def survey(connection: Connection, role: str, queue: str) -> Survey:
     return Survey(**seen, held=HeldSince(since, following, xid))
 
 
-#: For so long (seconds) a process does not ask again whether a transaction that has written to tickets goes on: who has
-#: is waited for, and to ask reads every lock that is held.
+#: How long (seconds) a process remembers that an open transaction has written to tickets. Checking that reads every
+#: lock that is held.
 CLAIMS_ON = 10.0
 
-#: For each pool and role, when this process has last found that somebody claims.
+#: For each pool and role, when this process last saw such a transaction.
 _claiming: weakref.WeakKeyDictionary[Engine, dict[str, float]] = weakref.WeakKeyDictionary()
 
 
@@ -261,10 +263,10 @@ def _is_claiming(connection: Connection, role: str, held_xid: str) -> bool:
 def accounts(
     connection: Connection, role: str, seen: Survey, free: int, depth: int, points: Points | None = None
 ) -> Accounts:
-    """Return accounts with ready tasks in rotation order, with at most `depth` tasks counted of each; or only those
-    with `points`, and what they have behind them.
+    """Return accounts with ready tasks in rotation order, counting at most `depth` tasks of each.
 
-    They include `free` accounts that hold nothing, if there are so many: accounts after those could get nothing anyway.
+    With `points`, return only the accounts that have one, and count the tasks behind it. `free` accounts that hold
+    nothing are enough: accounts after those could get nothing anyway.
     """
     most = free + len(seen.holding)
     wanted = {"role": role, "cursor": seen.cursor, "accounts": most, "depth": depth}
@@ -274,13 +276,18 @@ def accounts(
         for row in rows
         if not row.shut
     ]
-    return Accounts(claimants, [row.account for row in rows if row.shut], len(rows) < most)
+    is_all = len(rows) < most
+    if is_all and points is None:
+        claimants = in_turn(claimants, seen.cursor, free)
+    return Accounts(claimants, [row.account for row in rows if row.shut], is_all)
 
 
 def waiting(
     connection: Connection, role: str, accounts: list[str], depth: int, points: Points | None = None
 ) -> dict[str, int]:
-    """Return how many ready tasks each of these accounts has, in all or behind its point, counting at most `depth`."""
+    """Return how many ready tasks each of these accounts has, in all or behind its resume point, counting at most
+    `depth`.
+    """
     rows = _from(connection, WAITING, WAITING_BEHIND, {"role": role, "accounts": accounts, "depth": depth}, points)
     return {row.account: row.waiting for row in rows}
 

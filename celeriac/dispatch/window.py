@@ -40,9 +40,9 @@ def window(role: Role, slots: int, seconds_per_task: float | None) -> int:
 
 
 def refill_below(role: Role, slots: int, seconds_per_task: float | None) -> int:
-    """Return the number of active tasks below which a pass pays at once: a quarter of the window is then free, or of
-    what a window by measure holds beyond the slots. If the role has had neither ticket nor pass for a while
-    (`room.QUIET`), one free place is enough.
+    """Return the number of active tasks below which a pass pays at once: then a quarter of the window is free, or, in a
+    window by measure, a quarter of what it holds beyond the slots. If the role has had neither ticket nor pass for a
+    while (`room.QUIET`), one free place is enough.
     """
     size = window(role, slots, seconds_per_task)
     spare = size if role.window is not None else max(4, size - slots)
@@ -50,8 +50,8 @@ def refill_below(role: Role, slots: int, seconds_per_task: float | None) -> int:
 
 
 def may_claim(role: Role, active: int, slots: int, seconds_per_task: float | None) -> int:
-    """Return how many tasks a pass may claim, of a role with so many active ones;
-    zero or less if its window is full.
+    """Return how many tasks a pass may claim for a role with so many active ones; zero or less if its window is
+    full.
     """
     return min(
         role.batch_size, window(role, slots, seconds_per_task) - active, first_steps(role, slots, seconds_per_task)

@@ -10,19 +10,20 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from celeriac.app import Celeriac
+from celeriac.canvas.rests import ENTRY
 from celeriac.errors import BadArguments
 from celeriac.roles.bounds import outside
 from celeriac.roles.declare import Declared, Roles
-from celeriac.store.built_in import is_built_in
+from celeriac.store.role_names import is_built_in
 from celeriac.store.shell import argument, word
 
-#: Unfinished tasks of a role are counted to here, and so many of them are looked at: the newest and the oldest.
+#: The number to which a role's unfinished tasks are counted, and how many of them are read: the newest and the oldest.
 MOST = 10_000
 
-#: Links are looked at so many for each task that is, and no more: a chain's tasks have all that follow them.
+#: How many links are read for each task that is, at most.
 LINKS_EACH = 10
 
-#: Each statement ends after so many seconds, and the check with it.
+#: After how many seconds a statement is ended, and the check with it.
 PATIENCE = 30
 
 READ_ONLY = f"SET TRANSACTION READ ONLY; SET LOCAL statement_timeout = '{PATIENCE}s'"
@@ -41,7 +42,7 @@ SELECT busy.role, r.definition, r.parameters, (
 FROM busy LEFT JOIN celeriac.roles r ON r.role = busy.role ORDER BY busy.role
 """)
 
-# Half of them the newest and half the oldest, as a backlog's ends are of different releases.
+# Half of them are the newest and half the oldest, because the two ends of a backlog come from different releases.
 _SAMPLE = """
 newest AS (
     SELECT id, args, kwargs, headers FROM celeriac.tasks WHERE role = :role ORDER BY -id LIMIT :half
@@ -52,7 +53,7 @@ newest AS (
     WHERE role = :role AND -id > (SELECT max(-id) FROM newest) ORDER BY -id DESC LIMIT :half)
 )"""
 
-# A task that only holds a workflow's place has no arguments, and runs no handler.
+# A row that only holds a place in a workflow has no arguments and runs no handler.
 SHAPES = text(f"""
 WITH {_SAMPLE}
 SELECT positional, names, count(*) AS n, min(id) AS first FROM (
@@ -61,14 +62,18 @@ SELECT positional, names, count(*) AS n, min(id) AS first FROM (
 GROUP BY positional, names ORDER BY n DESC, first
 """)
 
-# A link gets the result of the task before it as its first argument, unless it is immutable. A link that is a workflow
-# has its tasks within it; `celery.map` and its like have theirs among their arguments, and call it for each item. An
-# errback is called with more or fewer arguments, as it takes them.
+# Most links of a long chain are stored beside its tasks. A link gets the result of the task before it as its first
+# argument, unless it is immutable. A link that is a workflow has its tasks within it; `celery.map` and its like have
+# theirs among their arguments, and call it for each item. An errback is called with as many arguments as it takes.
 LINKS = text(f"""
 WITH RECURSIVE {_SAMPLE}, links AS (
     SELECT sample.id, link.link, is_loose FROM sample, LATERAL (
         SELECT value, false FROM jsonb_array_elements(coalesce(headers #> '{{canvas,chain}}', '[]')
             || coalesce(headers #> '{{canvas,callbacks}}', '[]'))
+        UNION ALL SELECT behind.value, false FROM jsonb_array_elements(headers #> '{{canvas,chain}}') AS entry (value),
+            celeriac.chain_rests r, jsonb_array_elements(r.links) AS behind
+            WHERE entry.value ->> 'task' = '{ENTRY}' AND r.chain = CAST(entry.value #>> '{{kwargs,chain}}' AS uuid)
+                AND r.place >= CAST(entry.value #>> '{{kwargs,place}}' AS integer)
         UNION ALL SELECT value, true FROM jsonb_array_elements(coalesce(headers #> '{{canvas,errbacks}}', '[]'))
         UNION ALL SELECT kwargs -> 'task', true WHERE :role IN ('celery.map', 'celery.starmap')
     ) AS link (link, is_loose)
@@ -95,7 +100,7 @@ SELECT name, target, ARRAY(SELECT jsonb_object_keys(kwargs) ORDER BY 1) AS names
 WHERE kind = 'task' AND enabled AND declared IS NULL ORDER BY name
 """)
 
-# Of the newest tasks of a role, those in a queue of their own.
+# Those of a role's newest tasks that have a queue of their own.
 QUEUES = text("""
 SELECT queue, count(*) AS n, min(id) AS first FROM (
     SELECT id, queue FROM celeriac.tasks WHERE role = :role ORDER BY -id LIMIT :most) AS newest
@@ -110,9 +115,8 @@ SELECT EXISTS (SELECT FROM celeriac.workers WHERE status = 'active' AND queues ?
 
 @dataclass(frozen=True, slots=True)
 class Misfit:
-    """Stored work that this code cannot run: `name` is the role or schedule it is of, `example` one of the tasks.
-
-    `at_least`: there may be more of them than `tasks`, as not all were looked at.
+    """Stored work that this code cannot run: `name` is its role or schedule, `example` one of the tasks. `at_least`:
+    there may be more of them than `tasks`, because not all were read.
     """
 
     kind: str
@@ -129,7 +133,7 @@ class Misfit:
 
 @dataclass(slots=True)
 class Examined:
-    """`notes`: of which roles not every task was looked at."""
+    """The result of the check. `notes`: the roles of which not every task was read."""
 
     misfits: list[Misfit] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -137,8 +141,8 @@ class Examined:
 
 @dataclass(frozen=True, slots=True)
 class _Release:
-    """The code that is to be deployed. `others`: roles of other applications. `queues`: what its workers will take.
-    `usual_queue`: what Celery's router says of calls that name none.
+    """The code to be deployed. `others`: roles of other applications. `queues`: those that its workers will serve.
+    `usual_queue`: the queue that Celery's router gives to calls that name none.
     """
 
     roles: Roles
@@ -149,10 +153,10 @@ class _Release:
 
 
 def against_database(app: Celeriac, others: Collection[str] = (), queues: Collection[str] = ()) -> Examined:
-    """What of the stored work this code cannot run, kind by kind. Reads, and writes nothing.
+    """Return the stored work that this code cannot run, kind by kind.
 
-    `others`: roles that another application on this database declares. `queues`: all that the new workers will take;
-    left out, a queue is served that a live worker takes.
+    Writes nothing. `others`: roles that another application on this database declares. `queues`: those that the new
+    workers will serve; by default those that a live worker serves.
     """
     new, examined = _Release(app.roles, app.main or "tasks", others, queues, app.conf.task_default_queue), Examined()
     with app.database.reading() as connection:
@@ -247,7 +251,7 @@ def _options(new: _Release, connection: Connection, declared: Declared, row: Any
 
 
 def _queues(new: _Release, connection: Connection, declared: Declared, row: Any) -> Iterator[Misfit]:
-    """Tasks keep the queue that their call named."""
+    """Check the queues that tasks keep from their calls."""
     for own in connection.execute(QUEUES, {"role": row.role, "most": MOST}):
         if own.queue not in declared.role.queues:
             yield _misfit(
@@ -270,7 +274,7 @@ def _is_served(new: _Release, connection: Connection, queue: str, before: str) -
 
 
 def _keys(declared: Declared, row: Any, before: Any) -> Iterator[Misfit]:
-    """Tasks keep the keys of their day, or none."""
+    """Check the keys of tasks, which keep those that were declared when they were enqueued, or none."""
     for option, what in (("lock_by", "lock"), ("unique_by", "unique")):
         new, old = declared.row()["definition"][option], before.get(option)
         if new == old or not before:
@@ -302,7 +306,7 @@ def _link(new: _Release, row: Any, link: Any) -> Iterator[Misfit]:
 
 
 def _refused(new: _Release, declared: Declared, link: Any) -> str | None:
-    """Why the call of a link would be."""
+    """Return why the call of a link would be refused; None if it would not be."""
     role = declared.role
     if problem := _does_not_fit(declared, link):
         return problem
@@ -350,12 +354,12 @@ def _renamed(roles: Roles, row: Any) -> str | None:
 
 
 def _misfit(row: Any, kind: str, problem: str, cure: str, some: Any = None) -> Misfit:
-    """`some`: those of the role's tasks that are concerned, if not all are."""
+    """Return a misfit. `some`: the role's tasks that are concerned, if not all are."""
     tasks = min(row.n, MOST) if some is None else some.n
     return Misfit(kind, row.role, problem, cure, tasks, row.n > MOST, None if some is None else some.first)
 
 
 def _many(n: int, row: Any = None) -> str:
-    """`row`: the role's, where these are some of its tasks."""
+    """Return how many tasks these are, in words. `row`: that of the role, if they are only some of its tasks."""
     more = n > MOST or (row is not None and row.n > MOST)
     return f"{min(n, MOST):,}{'+' if more else ''} unfinished task{'' if n == 1 and not more else 's'}"

@@ -1,4 +1,4 @@
-"""The check of the embedded servers' versions. It asks pip in the background: only `wait` waits for that."""
+"""Check the embedded servers' versions. pip is called in the background; only `wait` waits for it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ RUNS = text("SELECT CAST(current_setting('server_version_num') AS integer)")
 
 
 def wait(stack: Any, seconds: float) -> None:
-    """Wait for what pip has to say about the wheels of the stack, if there is one, but no longer than that."""
+    """Wait for pip's answer about the wheels of the stack, if there is one, but no longer than that."""
     versions.wait_for(_wheels(stack), seconds)
 
 
@@ -37,7 +37,7 @@ def _wheels(stack: Any) -> list[str]:
 
 
 def _postgres(database: Database) -> tuple[str, str]:
-    """Return which runs, and what is said of it if Postgres' calendar has a newer minor."""
+    """Return the version that runs, and a note if Postgres' calendar has a newer minor release."""
     with database.statement() as connection:
         major, minor = divmod(connection.execute(RUNS).scalar_one(), 10_000)
     least = versions.least_minor(major, datetime.now(UTC).date())
@@ -51,7 +51,9 @@ def _valkey(publisher: Publisher) -> tuple[str, str]:
 
 
 def _of_wheel(wheel: str, server: str, behind: str) -> Seen:
-    """`behind`: said of the server; it is no trouble where no newer wheel could mend it."""
+    """Return the finding about a wheel. `behind`: the note about the server; it is no trouble unless a newer wheel
+    could mend it.
+    """
     installed, newest = versions.installed(wheel), versions.newest(wheel)
     if installed is None:
         return Seen(f"{server} (of which {wheel} is not known: nothing tells its version{behind})")

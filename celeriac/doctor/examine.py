@@ -1,4 +1,4 @@
-"""The checks in their order, for `celeriac doctor`, the page System and `/api/doctor`."""
+"""Run the checks in their order, for `celeriac doctor`, the page System and `/api/doctor`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from celeriac.doctor.findings import Seen, Trouble, error_text
 from celeriac.errors import ConfigurationError
 from celeriac.insights.history.alerts import damage
 
-#: The four questions of the crawl jobs' document, after the basis of them all.
+#: The subjects of the checks: the basis of everything, then the four questions of the crawl jobs' document.
 MACHINERY = "what all rests on"
 PROCESSING = "tasks are not processed"
 RETRYING = "failed tasks are not retried"
@@ -28,8 +28,9 @@ PRIORITY = "priorities do not count"
 
 @dataclass(frozen=True, slots=True)
 class SystemCheck:
-    """`needs`: the checks without which it cannot be asked. `about`: the question it belongs to. `rules`: those of the
-    judgement that it shows. `wait`: waits some seconds at most for what is asked about the embedded servers.
+    """A check. `needs`: the checks that have to succeed before this one can be made. `about`: the question it belongs
+    to. `rules`: the rules of alerts whose findings it shows. `wait`: waits at most some seconds for answers about the
+    embedded servers.
     """
 
     name: str
@@ -82,7 +83,7 @@ CHECKS = (
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A line of the doctor's answer. `runbook`: the page about it, where there is one."""
+    """A line of the doctor's answer. `runbook`: the page about it, if there is one."""
 
     check: str
     ok: bool
@@ -93,9 +94,8 @@ class Finding:
 
 
 def examine(app: Celeriac, patience: float = 0.0) -> list[Finding]:
-    """The worst first, then what is well; but for the checks that need what is not there.
-
-    `patience`: how long (seconds) a check may wait for the network; without it, it says what is known already.
+    """Return the findings, the worst first, then those that are well; without the checks of parts that are not there.
+    `patience`: how long (seconds) a check may wait for the network; without it, a check shows what is known already.
     """
     failed: set[str] = set()
     ranked: list[tuple[int, Finding]] = []
@@ -122,10 +122,11 @@ def examine(app: Celeriac, patience: float = 0.0) -> list[Finding]:
     return [finding for _, finding in sorted(ranked, key=lambda one: one[0])]
 
 
-#: What nothing goes on without; where checks that are no rules come among those that are; and what is well, last.
+#: Ranks of findings: of those without which nothing works; of checks that are not rules, among those that are; and of
+#: what is well, last.
 _FIRST, _OWN, _WELL = frozenset({"postgres", "revision", "schema"}), 150, 1_000
 
-#: Whose own question would wait for what is wrong; and what nobody can look behind.
+#: Findings after which further checks would wait for the same fault, and those that hide all others.
 _ASK_THE_SAME = frozenset({"redis", "revision"})
 _STOP_THE_REST = OF_THE_SCHEMA | {"locked_table"}
 
@@ -136,7 +137,7 @@ def _of_rule(check: SystemCheck, one: Above) -> tuple[int, Finding]:
 
 
 def _judged(app: Celeriac) -> Judgement | None:
-    """None where nothing can be read: the checks say why."""
+    """Return the rules' findings; None if nothing can be read, for which the checks give the reason."""
     try:
         with app.database.reading() as connection:
             return judge(connection, app)

@@ -7,16 +7,16 @@ from typing import Any
 
 from celeriac.insights import Count
 
-#: Most names in a line.
+#: The most names in a line.
 NAMES = 10
 
-#: Seconds by which something that happens each second or two may be late.
+#: How many seconds something that happens each second or two may be late.
 LATE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Something wrong. `cure`: what to do, a command or a statement where there is one."""
+    """A problem. `cure`: what to do, as a command or a statement if there is one."""
 
     text: str
     cure: str
@@ -24,7 +24,7 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A check's result: how things stand, and what is wrong."""
+    """A check's result: the state of things, and the problems."""
 
     text: str
     troubles: list[Trouble] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Checks of what work depends on: Postgres and its schema, Redis, clocks, workers, beat, tickets."""
+"""Check what work depends on: Postgres and its schema, Redis, clocks, workers, beat, tickets."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from celeriac.settle import release
 from celeriac.store.connections import Database
 from celeriac.store.drift import MIGRATE, drift
 from celeriac.store.failures import is_full
+from celeriac.store.messages import marked
 from celeriac.store.migrate import LEFT, unapplied
-from celeriac.store.quoted import marked
 from celeriac.store.states import GONE
 
-#: After so many seconds an unstarted ticket is in Redis, or a worker has taken it.
+#: The age (seconds) from which an unstarted ticket has to be in Redis, unless a worker has taken it.
 YOUNG = 5.0
 
-#: Seconds by which the clocks may differ.
+#: How many seconds the clocks may differ.
 SKEW = 5.0
 
 

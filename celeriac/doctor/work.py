@@ -1,4 +1,4 @@
-"""Checks of work that does not go on: pauses, long runs and failures, retries, schedules and priorities."""
+"""Check for work that does not go on: pauses, long runs and failures, retries, schedules and priorities."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from celeriac.insights.fleet import condition
 from celeriac.schedules.listed import entries
 from celeriac.schedules.timetable import Timetable
 from celeriac.settings import Settings
-from celeriac.store.lanes import parts_of_lane
+from celeriac.store.role_names import parts_of_lane
 from celeriac.store.shell import argument
 
 
@@ -49,7 +49,7 @@ def letters(_: Celeriac) -> Seen:
 
 
 def retries(app: Celeriac) -> Seen:
-    """Check that due tasks go on, and name those that have no retries left."""
+    """Check that due tasks go on, and list roles with tasks that have no retries left."""
     with app.database.reading() as connection:
         of_roles = condition.retries(connection, LATE)
     used_up = {one.role: one.used_up for one in of_roles if one.used_up}
@@ -75,7 +75,7 @@ def retries(app: Celeriac) -> Seen:
 
 
 def schedules(app: Celeriac) -> Seen:
-    """Which are off, and which comes next."""
+    """Check that schedules run; report which are off, and which comes next."""
     with app.database.reading() as connection:
         jobs = insights.schedules(connection)
     on = [job for job in jobs if job["enabled"]]
@@ -94,7 +94,7 @@ def _left_out(app: Celeriac, jobs: list[dict[str, Any]]) -> Iterator[Trouble]:
     known = {job["name"] for job in jobs}
     if any(job["owner"] == Timetable(app).owner for job in jobs):
         listed, own = entries(app).keys(), entries(app, celerys=False).keys()
-        left = listed - own if known.isdisjoint(listed - own) else set()  # to another scheduler, said by `-S`
+        left = listed - own if known.isdisjoint(listed - own) else set()  # to another scheduler, named by `-S`
         for name in sorted(listed - left - known):
             yield Trouble(
                 f"{name} stands in the beat config alone", "start beat anew; what refuses it stands in its log"
@@ -102,7 +102,7 @@ def _left_out(app: Celeriac, jobs: list[dict[str, Any]]) -> Iterator[Trouble]:
 
 
 def priorities(app: Celeriac) -> Seen:
-    """Report what waits at which priority, and check that long waits gain priority."""
+    """Report how many tasks wait at which priority, and check that long waits gain priority."""
     with app.database.statement() as connection:
         queued = insights.priorities_of(connection)
     with app.database.reading() as connection:

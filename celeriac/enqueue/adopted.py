@@ -42,7 +42,7 @@ ON CONFLICT (digest) DO NOTHING
 
 @dataclass(frozen=True, slots=True)
 class Letter:
-    """A message that becomes no task, with what is known of it; the arguments may be their sender's own `repr`."""
+    """A message that becomes no task, and what is known of it; its arguments may be the sender's own `repr` of them."""
 
     message: bytes
     reason: str
@@ -68,7 +68,7 @@ class Letter:
 
 
 def has_turn(connection: Connection) -> bool:
-    """Return whether no other transaction is adopting; if so, none can until this one ends."""
+    """Return whether no other transaction is adopting; then none can until this one ends."""
     return bool(connection.execute(TURN).scalar_one())
 
 

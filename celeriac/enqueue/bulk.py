@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from sqlalchemy import Connection
 
+from celeriac.enqueue import rests
 from celeriac.enqueue.insert import Callers, enqueue
 from celeriac.enqueue.ready import are_alike, enqueue_alike, enqueue_lone, is_lone
 from celeriac.enqueue.rows import NewTask, Receipt
@@ -24,6 +25,7 @@ def enqueue_bulk(connection: Connection, tasks: Sequence[NewTask], *, callers: C
 
     Unique keys are taken in one order across statements, as within each, so that two bulks never deadlock.
     """
+    rests.keep(connection, tasks)
     places: Sequence[int] = range(len(tasks))
     if any(task.unique_key is not None for task in tasks):
         places = sorted(places, key=lambda place: _key(tasks[place]))
@@ -37,7 +39,7 @@ def enqueue_bulk(connection: Connection, tasks: Sequence[NewTask], *, callers: C
 def enqueue_while_made(connection: Connection, batches: Iterable[Sequence[NewTask]]) -> Iterator[Receipt]:
     """Insert each batch while the next one is made, and yield receipts in the order of the tasks.
 
-    Only for tasks without unique keys, since these would have to be taken in one order across batches. The connection
+    It is for tasks without unique keys, since those would have to be taken in one order across batches. The connection
     belongs to another thread until the last receipt is there; an error in that thread is raised here.
     """
     beside = ThreadPoolExecutor(1, thread_name_prefix="celeriac-bulk")
@@ -84,9 +86,8 @@ def is_anothers(task: NewTask, receipt: Receipt) -> bool:
 
 
 def refuse_different(tasks: Sequence[NewTask], receipts: Sequence[Receipt | None]) -> None:
-    """Raise IdTaken where a task's id is another task's; the caller then rolls back.
-
-    Parts of a workflow that begins anew are exempt: they have the ids they had before.
+    """Raise IdTaken if another task has a task's id; the caller then rolls back. Parts of a workflow that begins anew
+    are exempt: they have the ids they had before.
     """
     for task, receipt in zip(tasks, receipts, strict=True):
         if receipt is not None and receipt.differs and not task.is_part and not task.again:
@@ -97,7 +98,7 @@ def refuse_different(tasks: Sequence[NewTask], receipts: Sequence[Receipt | None
 
 
 def tell_different(tasks: Sequence[NewTask], receipts: Sequence[Receipt] | None) -> None:
-    """Log where a task's id is another task's and it is too late to refuse: the call, or the handler, has returned."""
+    """Log a task whose id another task has, where it is too late to refuse: the call, or the handler, has returned."""
     for task, receipt in zip(tasks, receipts or (), strict=False):
         if receipt.differs and not task.is_part and not task.again:
             logger.error(

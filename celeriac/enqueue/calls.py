@@ -32,7 +32,7 @@ class OfAsyncpg(Protocol):
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession, async_scoped_session
 
-    #: An object that holds a caller's transaction. Those of an event loop are for `adelay` and its like.
+    #: An object that holds a caller's transaction. Those of an event loop are for `adelay` and the other `a…` calls.
     Transaction: TypeAlias = (
         Session | scoped_session[Any] | Connection | OfPsycopg | OfAsyncpg
         | AsyncSession | async_scoped_session[Any] | AsyncConnection
@@ -63,7 +63,7 @@ class CallOptions(BulkOptions, total=False):
 
 
 #: Celery's options that a call may give. Those in the first two lines take effect, or are refused where they cannot;
-#: the others are about how a message travels, which changes nothing for a row.
+#: the others are about how a message travels, and change nothing for a row.
 CELERYS = frozenset({
     "shadow", "time_limit", "soft_time_limit", "link", "link_error", "chain", "chord", "group_id", "group_index",
     "replaced_task_nesting", "exchange", "exchange_type", "routing_key",
@@ -112,7 +112,7 @@ def _refuse_unknown(role: str, options: Collection[str], ours: frozenset[str], k
 
 # -- what a message says of a call -------------------------------------------------------------------------------------
 
-#: Celery's own headers; any other header of a message was given by the call.
+#: Celery's own headers; any other header of a message is the call's.
 _CELERYS_HEADERS = frozenset({
     "lang", "task", "id", "shadow", "eta", "expires", "group", "group_index", "retries", "timelimit", "root_id",
     "parent_id", "argsrepr", "kwargsrepr", "origin", "ignore_result", "replaced_task_nesting", "stamped_headers",
@@ -123,8 +123,8 @@ _CELERYS_HEADERS = frozenset({
 def said_beside(
     headers: Mapping[str, Any], *, ignores: bool | None, hard: float | None, limit: float
 ) -> dict[str, Any]:
-    """Return what the row keeps of a call's options:
-    whether its result is ignored, its hard time limit, its own headers.
+    """Return the options that the row keeps in its headers: whether the result is ignored, the hard time limit, the
+    call's own headers.
 
     `ignores` and `hard`: the task's own values, None if not known here;
     the row keeps only what differs from them. Raises EnqueueRefused.
@@ -149,7 +149,9 @@ TIMES: Mapping[str, str] = {"countdown": _SECONDS, "eta": _TIME, "expires": f"{_
 
 
 def times(role: str, options: Mapping[str, Any]) -> dict[str, float | datetime]:
-    """Return those of TIMES that a call gives: seconds from the database's now, or an instant. Raises BadArguments."""
+    """Return the call's options among TIMES: each is seconds from the database's now, or an instant. Raises
+    BadArguments.
+    """
     return {option: _time(role, option, options[option]) for option in TIMES if options.get(option) is not None}
 
 
@@ -165,8 +167,8 @@ def _time(role: str, option: str, value: Any) -> float | datetime:
 
 
 def transaction_of(role: str, session: Any, connection: Any) -> Session | Connection | Bare | None:
-    """Return the caller's transaction, or None. A broker's connection, which Celery's option of that name gives,
-    has none.
+    """Return the caller's transaction, or None. A broker's connection, which Celery's option of that name may be, has
+    none.
 
     Raises BadArguments for anything else, and for a connection of an event loop, because nothing can be awaited here.
     """

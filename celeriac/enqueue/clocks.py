@@ -1,4 +1,4 @@
-"""Clocks: whether an instant that a call gives by its host's clock is what Postgres takes it for."""
+"""Compare this host's clock with the database's: a call's instants are computed by the one and read by the other."""
 
 from __future__ import annotations
 
@@ -14,14 +14,16 @@ from celeriac.store.connections import Database
 
 logger = logging.getLogger(__name__)
 
-#: Seconds the clocks may differ; and for how long (seconds) they are not compared again.
+#: How many seconds the clocks may differ, and how many seconds pass before they are compared again.
 APART, BELIEVED = 60.0, 600.0
 
 NOW = text("SELECT clock_timestamp()")
 
 
 class Clocks:
-    """This host's and the database's. `wait` runs what waits for Postgres beside a caller's event loop."""
+    """The clocks of this host and the database. `wait` runs a function that waits for Postgres beside a caller's event
+    loop.
+    """
 
     def __init__(self, database: Database, wait: Callable[[Callable[[], float]], float]) -> None:
         self.database = database
@@ -29,7 +31,7 @@ class Clocks:
         self._next = -math.inf
 
     def compare(self, role: str, instants: Iterable[object]) -> None:
-        """Warns where a call gives instants and the clocks differ, every ten minutes at most. Never raises."""
+        """Warn if a call gives instants and the clocks differ, every ten minutes at most. Never raises."""
         if time.monotonic() < self._next or not any(isinstance(one, datetime) for one in instants):
             return
         self._next = time.monotonic() + BELIEVED
@@ -46,7 +48,7 @@ class Clocks:
             )  # fmt: skip
 
     def _ahead(self) -> float:
-        """Seconds, less the way to Postgres and back."""
+        """Return how many seconds this host's clock is ahead, less the time to Postgres and back."""
         with self.database.statement(limited=True) as connection:
             before = datetime.now(UTC)
             theirs = connection.execute(NOW).scalar_one()

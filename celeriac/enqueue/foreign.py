@@ -1,7 +1,7 @@
 """Read plain Celery's messages strictly: bounded work, nothing trusted.
 
 Celery's message protocols 1 and 2, as JSON. Anything else in a queue (pickle, YAML, a part of a workflow) becomes a
-dead letter as it came, with its body unopened.
+dead letter as it came; its body is not opened.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from celeriac.store import sensitive
 from celeriac.store.encoding import Unfit, encoded, revived
 from celeriac.store.redact import Secrets
 
-#: The largest message that is read, and the most that a compressed body may unpack to (bytes).
+#: The largest message that is read, and the largest size of a compressed body once it is unpacked (bytes).
 MOST_BYTES = 1_000_000
 
 #: The largest arguments that a dead letter shows beside the message itself (bytes).
@@ -51,7 +51,9 @@ _WORKFLOW = ("callbacks", "errbacks", "chain", "chord")
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """What a message asks for. `priority`: from 0 to 9, by its sender's order. `queue`: where it was sent."""
+    """The call that a message stands for. `priority`: from 0 to 9, in its sender's order. `queue`: where it was
+    sent.
+    """
 
     name: str
     task_id: str
@@ -73,10 +75,10 @@ class Call:
 def judge(
     payload: bytes, role_named: RoleNamed, limit: float, priorities: Priorities, queue: str | None = None
 ) -> NewTask | Letter | None:
-    """Return the task that this message becomes, or the dead letter that says why it becomes none. `queue`: where it
-    lay, which is the task's own if its role lists it.
+    """Return the task that this message becomes, or a dead letter with the reason why it becomes none.
 
-    None: the message is a ticket, which has no row of its own and starts nothing here.
+    `queue`: where the message was; the task gets the same if its role lists it. None: the message is a ticket, which
+    has no row of its own and starts nothing here.
     """
     secrets = Secrets(())
     try:
@@ -91,7 +93,7 @@ def judge(
     except NotReady:
         raise  # the role is unknown because Postgres did not answer
     except EnqueueRefused as refused:
-        # A refusal may quote arguments, and the reason is shown in lists and in the log.
+        # A refusal may quote arguments, which lists and the log must not show.
         letter = letter_of(payload, secrets.without(str(refused)))
         return None if letter.name == TICKET else letter
 
@@ -122,7 +124,7 @@ def letter_of(payload: bytes, reason: str) -> Letter:
 
 
 def call_of(payload: bytes) -> Call:
-    """Return the call that the message asks for. Raises NotAdopted."""
+    """Return the call that the message stands for. Raises NotAdopted."""
     envelope = _envelope(payload)
     headers, properties = _object(envelope, "headers"), _object(envelope, "properties")
     content = (envelope.get("content-type"), str(envelope.get("content-encoding")).lower())
@@ -145,7 +147,7 @@ def call_of(payload: bytes) -> Call:
 def _by_protocol(
     headers: Mapping[str, Any], body: Any
 ) -> tuple[Mapping[str, Any], list[Any], dict[str, Any], Mapping[str, Any]]:
-    """Return the task's fields, its arguments and what follows it, from where protocol 2 or 1 has them."""
+    """Return the task's fields, its arguments and the tasks that follow it, from where protocol 2 or 1 has them."""
     match body:
         case [list(args), dict(kwargs), dict(embed)] if "task" in headers:
             return headers, args, kwargs, embed
@@ -277,7 +279,9 @@ def _masks(fields: Mapping[str, Any], args: list[Any], kwargs: dict[str, Any]) -
 
 
 def _fields_and_arguments(payload: bytes) -> tuple[Mapping[str, Any], Any, Any]:
-    """Return fields and arguments of any payload; where its body cannot be read, the sender's descriptions of them."""
+    """Return fields and arguments of any payload; if its body cannot be read, the sender's descriptions of the
+    arguments.
+    """
     try:
         envelope = _envelope(payload)
         headers = _object(envelope, "headers")

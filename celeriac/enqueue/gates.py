@@ -1,8 +1,8 @@
 """Gates: tasks that keep a chord's body waiting while members are still being enqueued.
 
-The header of a chord may be a slow generator. Its members start as they come, while a gate counts as an unfinished
-member. It is removed with the last members, in one transaction. If the enqueuing process dies before that, the gate
-expires and the body fails.
+The header of a chord may be a slow generator. Its members start as they come, while a gate counts as one more
+unfinished member. The gate is removed in the transaction that enqueues the last members. If the enqueuing process dies
+before that, the gate expires and the body fails.
 """
 
 from __future__ import annotations

@@ -13,10 +13,10 @@ from celeriac.errors import CeleriacError, SnapshotTooOld
 from celeriac.store import look
 from celeriac.store.plans import lookups
 
-# A row that is not returned met a row with its unique key or id, or its id is that of a finished task. The INSERT waits
-# for an uncommitted unique key: all bulks take keys in one order, by code points as Python sorts, so that no two
-# deadlock. It never waits for a lock key: the task goes to `behind`, whether or not the key has a holder, and the
-# post-commit check finds out.
+# A task is not returned if a row has its unique key or id, or a finished task has its id. The INSERT waits for an
+# uncommitted unique key: all bulks take keys in one order, by code points as Python sorts, so that no two deadlock. It
+# never waits for a lock key: the task goes to `behind`, whether or not the key has a holder, and the post-commit check
+# finds out.
 _INSERT = """
 WITH given AS (
     SELECT *, ordinality AS nth,

@@ -1,4 +1,6 @@
-"""Turn a call (`.delay()`, `send_task`, by name) into a row to be: derive keys and check arguments, write nothing."""
+"""Turn a call (`.delay()`, `send_task`, by name) into a `NewTask`: derive its keys and check its arguments, write
+nothing.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,7 @@ class ByName:
     """Roles that other code bases declared, read from the `roles` table."""
 
     def __init__(self, database: Database, wait: Callable[[LookUp], Registered | None] = lambda act: act()) -> None:
-        """`wait` runs what waits for Postgres, without blocking the event loop of a caller who has one."""
+        """`wait` runs a function that waits for Postgres, without blocking the event loop of a caller who has one."""
         self.database = database
         self.wait = wait
         self._known: dict[str, tuple[float, Role, Signature]] = {}
@@ -53,9 +55,10 @@ class ByName:
         return known[0], known[1]  # type: ignore[return-value]
 
     def ruled(self, role: Role, release: int) -> Role:
-        """One that this code declares, by the rules that SQL knows of: a declaration may say less than who serves it.
+        """Return a role that this code declares, with the rules registered in SQL: this declaration may have fewer of
+        them than that of the worker.
 
-        Those that were read last count where they cannot be read now. Raises NotReady, NoAnswer, and Contradiction for
+        If SQL cannot be read now, the rules that were read last apply. Raises NotReady, NoAnswer, and Contradiction for
         a declaration that contradicts one of its own release.
         """
         until, declared, known = self._ruled.get(role.name, (0.0, None, role))
@@ -103,7 +106,7 @@ class ByName:
 def from_definition(
     name: str, definition: Mapping[str, Any], parameters: list[dict[str, Any]]
 ) -> tuple[Role, Signature]:
-    """Return what enqueuing needs of a role that is declared elsewhere."""
+    """Return a role that is declared elsewhere, with all that enqueuing needs."""
     plain = ("queue", "priority", "max_retries", "max_rounds", "timeout", "prompt", "window", "enabled_by")
     if definition.get("window_by_measure"):
         definition = {**definition, "window": None}
@@ -155,16 +158,16 @@ _TEXTS = frozenset({"task_id", "account", "lock_key", "unique_key"})
 #: Fields that are stored as seconds.
 _SECONDS = frozenset({"timeout", "delay", "expires_in"})
 
-#: The field of the row that each of these options of the role sets.
+#: For each of these options of the role, the field of the row that it sets.
 GIVES = {"fair_by": "account", "lock_by": "lock_key", "unique_by": "unique_key"}
 
 
 class _NotYet(LookupError):
-    """The argument that a key is made of is not known yet."""
+    """A key depends on an argument that is not known yet."""
 
 
 class _Known(dict[str, Any]):
-    """A call's arguments, which raise _NotYet for the one of this name."""
+    """A call's arguments; reading the one named `unknown` raises _NotYet."""
 
     def __init__(self, arguments: Mapping[str, Any], unknown: str) -> None:
         super().__init__(arguments)
@@ -228,11 +231,11 @@ def new_task(
     enqueued_by: str | None = None, **options: Any,
 ) -> NewTask:  # fmt: skip
     """Return the row for a call; `options` are fields of NewTask that the call overrides. Raises EnqueueRefused.
-    `task_id` None: it gets one that is no other's.
+    `task_id` None: it gets a new one.
 
-    `lenient`: arguments that do not fit the handler are accepted, and the task fails as it starts, because a workflow
-    goes on by failing. `unknown`: the parameter whose argument comes later; no key is made of it. `may_be_instants`:
-    the task id may be one of a schedule's.
+    `lenient`: arguments that do not fit the handler are accepted, and the task fails as it starts, so that its workflow
+    goes on to the errbacks. `unknown`: the parameter whose argument comes later; no key is made of it.
+    `may_be_instants`: the task id may be one of a schedule's.
     """
     if task_id is None:
         said = _said(role, options) | {"task_id": fresh_id(), "is_named": False}
@@ -266,7 +269,7 @@ def new_tasks(
 
 
 def _said(role: Role, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row's fields that do not depend on the call's arguments: the call's own, else the role's."""
+    """Return the row's fields that do not depend on the call's arguments: the call's options, or else the role's."""
     usual = {"priority": role.priority, "max_retries": role.max_retries, "max_rounds": role.max_rounds}
     said = _checked(role.name, {k: v for k, v in options.items() if v is not None}) if options else {}
     if "priority" in said:
@@ -277,7 +280,7 @@ def _said(role: Role, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def other_queue(role: Role, queue: Any) -> str | None:
-    """Return the queue if it is another than the role's first. Raises BadArguments for one that it does not list."""
+    """Return the queue, or None if it is the role's first. Raises BadArguments for one that the role does not list."""
     name = getattr(queue, "name", queue)  # kombu's own queues have one
     if name == role.queue:
         return None
@@ -294,7 +297,7 @@ def _own(
     role: Role, signature: Signature, args: Any, kwargs: Any, said: Mapping[str, Any], limit: float,
     lenient: bool = False, unknown: str | None = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Return the row's fields that are made of the call's arguments. Raises EnqueueRefused."""
+    """Return the row's fields that depend on the call's arguments. Raises EnqueueRefused."""
     try:
         arguments = signature.bind(tuple(args), kwargs)
     except BadArguments:
@@ -323,7 +326,7 @@ def _own(
 
 
 def _planned(role: str, said: Mapping[str, Any]) -> str:
-    """Return what a planned task's unique key ends with; `celeriac.enqueue` writes an instant in the same way."""
+    """Return the end of a planned task's unique key, its time; `celeriac.enqueue` writes an instant in the same way."""
     if (delay := said.get("delay", 0)) > 0:
         return f" in {delay:g} s"
     if (at := said.get("at")) is None or (instant := moment(role, "at", at)) <= datetime.now(UTC):
@@ -349,7 +352,7 @@ def _checked(role: str, row: dict[str, Any]) -> dict[str, Any]:
         if (rule := CALL.get(option)) is not None and not rule.fits(row[option]):
             raise BadArguments(f"{role}: {option}={value!r:.100}: give {rule.right}; nothing was enqueued")
         if option in _SECONDS:
-            row[option] = float(value)  # of a subclass the driver would send the subclass's own notation
+            row[option] = float(value)  # for a subclass the driver would send the subclass's own notation
     return row
 
 

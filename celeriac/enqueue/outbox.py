@@ -17,13 +17,14 @@ from psycopg2.errors import LockNotAvailable
 from sqlalchemy import Connection, Row, text
 from sqlalchemy.exc import DBAPIError
 
+from celeriac.enqueue import rests
 from celeriac.enqueue.bulk import enqueue_bulk, tell_different
 from celeriac.enqueue.insert import enqueue
 from celeriac.enqueue.rows import NewTask, Receipt, as_json
 from celeriac.errors import SnapshotTooOld
 from celeriac.store.connections import Database
 from celeriac.store.failures import is_gone, log_error
-from celeriac.store.lanes import lane_of
+from celeriac.store.role_names import lane_of
 
 logger = logging.getLogger(__name__)
 
@@ -51,7 +52,7 @@ SELECT id, task FROM celeriac.intake WHERE id > :after ORDER BY id LIMIT 1 FOR U
 
 ADMITTED = text("DELETE FROM celeriac.intake WHERE id = :id")
 
-# Without an index: there are few rows, and this is rarely run.
+# It needs no index: there are few rows, and it is rarely run.
 DROP = text("""
 DELETE FROM celeriac.intake
 WHERE task ->> 'task_id' = ANY (CAST(:task_ids AS text[]))
@@ -59,7 +60,7 @@ WHERE task ->> 'task_id' = ANY (CAST(:task_ids AS text[]))
 """)
 
 
-# The old setting is returned before the new one is set, so that it can be restored.
+# Returns the old setting before the new one is set, so that it can be restored.
 BRIEFLY = """
 SAVEPOINT briefly;
 WITH was AS MATERIALIZED (SELECT current_setting('lock_timeout') AS was)
@@ -73,7 +74,7 @@ def put(connection: Connection, tasks: Sequence[NewTask]) -> None:
 
 
 def drop(connection: Connection, task_ids: Sequence[str], parents: Sequence[int]) -> None:
-    """Remove from the outbox those of these tasks that these parents put there: they are not accepted after all."""
+    """Remove these tasks from the outbox, as far as these parents put them there: they are not accepted after all."""
     connection.execute(DROP, {"task_ids": list(task_ids), "parents": list(parents)})
 
 
@@ -93,10 +94,12 @@ def enqueue_or_put(connection: Connection, tasks: Sequence[NewTask]) -> list[Rec
 def enqueue_briefly(connection: Connection, tasks: Sequence[NewTask]) -> list[Receipt] | None:
     """Enqueue within this transaction, or enqueue nothing and return None.
 
-    None means that an open transaction has a key or an id of theirs, or that a task's end may be unseen here.
+    None means that an open transaction has a key or an id of theirs, or that this transaction may not see the end of a
+    task.
     """
     try:
         with _briefly(connection, PATIENCE_MS):
+            rests.keep(connection, tasks)
             return enqueue(connection, tasks)
     except SnapshotTooOld:
         return None
@@ -115,9 +118,7 @@ class Admission:
         self.refused: set[int] = set()
 
     def look(self) -> set[str]:
-        """Admit for up to `BUDGET` seconds, from where the last call stopped,
-        and return the roles of what was admitted.
-        """
+        """Admit tasks for up to `BUDGET` seconds, from where the last call stopped, and return their roles."""
         roles: set[str] = set()
         ends = time.monotonic() + BUDGET
         while True:
@@ -130,7 +131,9 @@ class Admission:
                 return roles
 
     def _admit(self, connection: Connection, row: Row[Any]) -> bool:
-        """Return whether this task was admitted. One that cannot be is logged once and left, and holds up no other."""
+        """Return whether this task was admitted. A task that cannot be is logged once and left; it does not hold up the
+        others.
+        """
         try:
             with _briefly(connection, ADMISSION_PATIENCE_MS):
                 new = [_task(row.task)]
@@ -156,7 +159,9 @@ def _task(row: dict[str, Any]) -> NewTask:
 
 @contextmanager
 def _briefly(connection: Connection, patience_ms: int) -> Iterator[None]:
-    """Open a savepoint in which no lock is waited for any longer than this; what fails there undoes nothing else."""
+    """Open a savepoint whose statements wait for a lock no longer than this; an error in it undoes nothing
+    before it.
+    """
     was = connection.exec_driver_sql(BRIEFLY, {"patience": f"{patience_ms} ms"}).scalar_one()
     try:
         yield

@@ -1,4 +1,4 @@
-"""Explain a Postgres that is not ready: a line that says what to run, not a page of SQL."""
+"""Explain why Postgres is not ready, in a line that says what to run, not in a page of SQL."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ _UNMIGRATED = (
 
 
 def refuse_unready(error: Exception) -> None:
-    """Raise NotReady if this error, of whatever driver, shows that Postgres is not ready.
-
-    A connection lost on the way does not count, because the row may have been written.
+    """Raise NotReady if this error, of whatever driver, shows that Postgres is not ready. A connection that was lost
+    during the statement does not count, because the row may have been written.
     """
     if (why := why_unready(error)) is not None:
         raise NotReady(f"{why}; nothing was enqueued", error) from None

@@ -1,4 +1,4 @@
-"""Ready: insert new tasks that may start at once, which most may, by the shortest way to Postgres."""
+"""Ready: insert new tasks that may start at once, as most may, by the shortest way to Postgres."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def enqueue_ready(cursor: Any, task: NewTask) -> Receipt | None:
     return row and Receipt(row[0], task.task_id, True)
 
 
-# Takes half the time of the statement that inserts many, because no plan is made.
+# This takes half the time of the statement that inserts many, because no plan is made.
 INSERT_LONE = text("""
 SELECT celeriac.insert_ready(:task_id, :role, :account, :priority, CAST(:args AS jsonb), CAST(:kwargs AS jsonb),
     CAST(:headers AS jsonb), :max_retries, :max_rounds, :timeout, :parent_id, :enqueued_by)
@@ -134,7 +134,7 @@ SELECT array_agg(id ORDER BY task_id COLLATE "C") FROM fresh
 def are_alike(tasks: Sequence[NewTask]) -> bool:
     """Return whether each task is ready once inserted, and they differ in ids, accounts and arguments alone.
 
-    An id that was made for a task is no other's, so neither the database nor these tasks are searched for it.
+    An id that was made for a task is unique, so neither the database nor these tasks are searched for it.
     """
     first = tasks[0]
     if not is_ready(first) or any(getattr(first, name) is not None for name in _NEVER_ALIKE):

@@ -1,4 +1,4 @@
-"""Rows to be, and the receipts of what became of them."""
+"""New rows before they are inserted, and the receipts of their insert."""
 
 from __future__ import annotations
 
@@ -9,19 +9,32 @@ from datetime import datetime
 from operator import attrgetter
 from typing import Any
 
-from celeriac.store.lanes import lane_of
+from celeriac.store.role_names import lane_of
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """The links of a long chain behind those that its next task's row carries, as JSON in blocks, the next block first.
+
+    `chain`: its id (UUID), which the last entry that the row carries names.
+    """
+
+    chain: str
+    workflow: str
+    blocks: list[list[Any]]
 
 
 @dataclass(slots=True, kw_only=True)
 class NewTask:
-    """A row to be. Nobody changes one; it is not frozen only because that costs each a microsecond.
+    """A row before it is inserted. Nobody changes one; it is not frozen only because that costs each a microsecond.
 
-    `args`, `kwargs`: JSON, an array and an object. `queue` None: the role's first. `delay` (seconds from the
-    database's now) or `at` (ISO 8601), or neither: due at once. `retry_count`: retries it had before it became a
-    row. `is_named` False: its id was made for it just now, so nobody else can have it. `workflow`: the id of the
-    workflow's first task. `barrier`: what waits until this task, too, has finished; its result goes to `place`, if
-    there is one. `awaits`: the barrier this task waits at. `is_part`: somebody in its workflow waits for this very
-    task. `again`: a finished task with its id is deleted, because its workflow begins anew.
+    `args`, `kwargs`: JSON, an array and an object. `queue` None: the role's first. `delay` (seconds from the database's
+    now) or `at` (ISO 8601), or neither: due at once. `retry_count`: retries it had before it became a row. `is_named`
+    False: its id was made for it just now, so nobody else can have it. `workflow`: the id of the workflow's first task.
+    `barrier`: the id of the barrier that this task holds shut until it has finished; its result goes to `place`, if
+    there is one. `awaits`: the barrier this task waits at. `is_part`: another task of its workflow waits for this very
+    one. `again`: a finished task with its id is deleted, because its workflow begins anew. `rest`: the
+    links of its chain that its row does not carry.
     """
 
     task_id: str
@@ -51,6 +64,7 @@ class NewTask:
     awaits: str | None = None
     is_part: bool = False
     again: bool = False
+    rest: Rest | None = None
 
     @property
     def lane(self) -> str:
@@ -66,8 +80,8 @@ class NewTask:
 class Receipt:
     """The result of an enqueue: the new row, or the one that has its key or id. Nobody changes it, as with NewTask.
 
-    `waits_for`: time or lock; None if it may start now, or has. `due_at`: when a row that was there already is due, if
-    it waits for that. `differs`: that row has the id, but another role or other arguments.
+    `waits_for`: time or lock; None if it may start now, or has. `due_at`: when an existing row is due, if it waits for
+    a time. `differs`: that row has the id, but another role or other arguments.
     """
 
     id: int
@@ -78,8 +92,8 @@ class Receipt:
     differs: bool = False
 
 
-#: The fields of a row beside its arguments.
-FIELDS = tuple(name for name in NewTask.__slots__ if name not in ("args", "kwargs", "is_part", "again"))
+#: The fields of a row except its arguments.
+FIELDS = tuple(name for name in NewTask.__slots__ if name not in ("args", "kwargs", "is_part", "again", "rest"))
 
 _fields = attrgetter(*FIELDS)
 

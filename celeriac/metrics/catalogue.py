@@ -12,7 +12,7 @@ from celeriac.worker.limits import MEANS
 
 PREFIX = "celeriac_"
 
-#: The tasks of a state table are counted to here.
+#: The number to which the tasks of a state table are counted.
 COUNTED = 10_000
 
 #: The source of a figure: the database as a whole, or one process, which may be of either kind.
@@ -23,7 +23,8 @@ Source = Literal["sql", "worker", "beat", "process"]
 class Metric:
     """A figure. `name` has no prefix; a counter's ends in `_total`, a histogram has `bounds` of its buckets.
 
-    `values`: of its label that is neither a role nor a schedule. `is_counted`: in `celeriac.counters`, as it happens.
+    `values`: those of its label that is neither a role nor a schedule. `is_counted`: events are counted in
+    `celeriac.counters` as they happen.
     """
 
     name: str
@@ -53,7 +54,7 @@ LONG = histogram.BOUNDS
 
 _TO = f"counted to {COUNTED + 1:,}"
 
-#: For figures that are counted by the minute, afterwards (`celeriac.repair.minutes`).
+#: The suffix of figures that are counted by the minute, afterwards (`celeriac.repair.minutes`).
 _LATER = "; a minute late"
 _KEPT = f"{_LATER}, and not told of roles that keep no successes"
 

@@ -1,4 +1,4 @@
-"""The exporter: one reading for all who scrape, held for a few seconds, as Prometheus' text."""
+"""The exporter: one reading for all scrapes, reused for a few seconds, as Prometheus' text."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ logger = logging.getLogger(__name__)
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
-#: How long (seconds) a reading is held, and how long (milliseconds) one of its statements may take.
+#: How long (seconds) a reading is reused, and how long (milliseconds) one of its statements may take.
 HOLDS, PATIENCE_MS = 5.0, 2_000
 
-#: How long (seconds) what is compared with the past is held: alerts about it want it to last for as long anyway.
+#: How long (seconds) comparisons with the past are reused: alerts about these have to last for as long anyway.
 COMPARED_HOLDS = 30.0
 
 
 class Exporter:
-    """The figures of SQL, and how the reading went. Thread-safe; a scrape during a reading waits for that one."""
+    """The figures of SQL, and whether the reading succeeded. Thread-safe; a scrape during a reading waits for it."""
 
     def __init__(self, app: Celeriac) -> None:
         self.app = app
@@ -71,7 +71,9 @@ class Exporter:
         return samples
 
     def _ask(self, schema: Samples) -> Samples:
-        """Read all figures; those of the schema first, into `schema`: where a table is missing, the others fail."""
+        """Read all figures. Those of the schema come first, into `schema`, because the others fail if a table is
+        missing.
+        """
         with self.app.database.reading() as connection:
             connection.exec_driver_sql(f"SET LOCAL statement_timeout = '{PATIENCE_MS} ms'")
             standing = standing_of(connection, self.app.migrations)
@@ -110,7 +112,7 @@ def _families(samples: Samples) -> Iterator[Family]:
 def _add_histogram(
     family: Family, of: Sequence[float], labels: dict[str, str], counts: Sequence[int], seconds: float
 ) -> None:
-    """Add a histogram as Prometheus has it: each bucket includes those below."""
+    """Add a histogram in Prometheus' form: each bucket includes those below."""
     bounds = [*(floatToGoString(bound) for bound in of), "+Inf"]
     for bound, n in zip(bounds, cumulative(counts), strict=True):
         family.add_sample(f"{family.name}_bucket", labels | {"le": bound}, n)

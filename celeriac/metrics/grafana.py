@@ -36,7 +36,7 @@ SHARES = (("p50", 0.5), ("p95", 0.95), ("p99", 0.99))
 
 
 def _a_second(name: str) -> str:
-    """Return the rate of a figure that every server exports alike: the highest of several."""
+    """Return the rate of a figure that every server exports in the same way: the highest of several."""
     labels = "role, outcome" if name == "tasks_ended_total" else "role"
     return f"sum(max by ({labels}) (rate(celeriac_{name}{_OF_ROLE}{COUNTED})))"
 

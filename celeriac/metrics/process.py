@@ -1,8 +1,8 @@
 """A process's own figures, without a query to Postgres or Redis, on its own port: `CELERIAC_METRICS_ADDRESS`.
 
-A worker's parent and a beat have the port if it is set; else nothing listens and nothing is counted. `/livez`: a
-restart would not help; `/readyz`: it takes work. Both answer 200 or 503. A worker that waits for Redis is live, as all
-the others wait too.
+A worker's parent and a beat have the port if it is set; otherwise nothing listens and nothing is counted. `/livez`
+answers whether the process is live, `/readyz` whether it takes work, both with 200 or 503. A worker that waits for
+Redis is live, since a restart would not help.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: How long (seconds) a request may take, and how often it is checked whether the process ends.
+#: How long (seconds) a request may take, and how often (seconds) the thread checks whether the process ends.
 PATIENCE, LOOK_EVERY = 5.0, 0.5
 
 
@@ -150,13 +150,13 @@ def beat_figures(scheduler: Scheduler) -> Samples:
 
 
 def _named(scheduler: Scheduler) -> list[str]:
-    """Return schedules of the beat config, and those that ran here, no more than are exported from SQL."""
+    """Return the schedules of the beat config and those that ran here, at most as many as are exported from SQL."""
     ran = (key[1] for key in COUNTERS.known("schedule_ticks_total"))
     return sorted({*entries(scheduler.app), *ran})[:SCHEDULES_TOLD]
 
 
 def _counted(samples: Samples, sources: Iterable[Source], roles: Iterable[str], schedules: Iterable[str] = ()) -> None:
-    """Add what was counted as it happened: every possible set of labels, also at 0, and no other."""
+    """Add the counters: every possible set of labels, also at 0, and no other."""
     of_label = {"role": roles, "schedule": schedules}
     for metric in (metric for metric in METRICS if metric.is_counted and metric.source in sources):
         for labels in product(*(of_label.get(label, metric.values) for label in metric.labels)):

@@ -14,7 +14,7 @@ HEAD = """\
 # defaults of CELERIAC_ALERT_…; figures of several API servers are put together by max.
 """
 
-#: A rule for what can be seen only from outside.
+#: The rule for what only an outside observer can see.
 UNSEEN = Rule(
     name="figures_missing", of="Prometheus", measure="", threshold=0, severity="page", lasts=120,
     says="no API server tells figures: it is down, or Postgres does not answer it",

@@ -18,13 +18,13 @@ from celeriac.insights.fleet.slowness import no_room, slowness
 from celeriac.insights.tasks import counting
 from celeriac.insights.why.blockers import in_the_way
 from celeriac.metrics.catalogue import BY_NAME, COUNTED, OUTCOMES, STATES, TABLES
-from celeriac.store.built_in import is_built_in
+from celeriac.store.role_names import is_built_in
 
 #: Bounds: a role's last tasks that are read for outcomes, its accounts, pairs of account and priority read for the
 #: longest wait, and tasks in the outbox.
 RECENT_TASKS, ACCOUNTS, LEVELS, OUTBOX = 1_000, 100, 1_000, 1_000
 
-#: Users name schedules as they like, so at most so many are exported, by name.
+#: How many schedules are exported at most, by name: users name them as they like.
 SCHEDULES_TOLD = 200
 
 #: The column of `celeriac.backlog` for each word in a metric's name.
@@ -33,13 +33,13 @@ PLACES = {
     "claimed": "claimed", "running": "running", "stale": "stale",
 }  # fmt: skip
 
-#: Those of them that wait.
+#: Those among them whose tasks wait.
 WAIT = ("ready", "delayed", "locked", "parked", "awaiting", "claimed")
 
 
 @dataclass
 class Samples:
-    """Samples by metric: for each set of label values the value; for a histogram its counts, and their sum."""
+    """The samples by metric: for each set of label values its value; for a histogram its counts, and their sum."""
 
     values: dict[str, dict[tuple[str, ...], float]] = field(default_factory=dict)
     histograms: dict[str, dict[tuple[str, ...], tuple[Sequence[int], float]]] = field(default_factory=dict)
@@ -56,7 +56,7 @@ class Samples:
         self.histograms.setdefault(name, {})[labels] = (counts or [0] * (len(metric.bounds) + 1), seconds or 0.0)
 
     def zeros(self, name: str, labels: Iterable[str], *before: str) -> None:
-        """Put 0 where there is no value yet."""
+        """Put 0 for each set of labels without a value yet."""
         for label in labels:
             self.values.setdefault(name, {}).setdefault((*before, label), 0.0)
 
@@ -66,8 +66,8 @@ ByRole = Mapping[str, Mapping[str, float]]
 
 
 def compared(connection: Connection) -> ByRole:
-    """Read the figures that compare attempts and runs with the past: what they read follows the failures of an hour and
-    the number of roles. Within the same transaction.
+    """Read the figures that compare attempts and runs with the past. Their cost depends on the failures of an hour and
+    the number of roles. Call it in the same transaction.
     """
     return {
         "account_tasks_failing": {one.role: one.tasks for one in reversed(failing_accounts(connection))},
@@ -77,9 +77,7 @@ def compared(connection: Connection) -> ByRole:
 
 def read(connection: Connection, rules: Iterable[str], wait: float, beside: ByRole) -> Samples:
     """Read all figures. `rules`: names of those that may fire. `wait`: the objective (seconds) of roles without their
-    own. `beside`: what was `compared`, lately.
-
-    In a transaction that reads, by look-ups.
+    own. `beside`: the latest result of `compared`. Call it in a read transaction planned by look-ups.
     """
     samples = Samples()
     roles = _rooms(connection, samples)

@@ -15,7 +15,7 @@ from celeriac.roles.bounds import ANY_PRIORITY, NAME, SOME_TEXT, TEXT
 #: Most entries of a list.
 MOST = 1_000
 
-#: What an entry of each list may be; the empty account is that of tasks without one.
+#: The rule for entries of each list; the empty account is that of tasks without one.
 _ENTRIES = {"roles": NAME, "accounts": TEXT, "keys": SOME_TEXT}
 
 
@@ -66,7 +66,9 @@ class Allowed:
         return None
 
     def refusal(self, call: Call, task_id: str | None = None) -> str | None:
-        """Return what of the call is not allowed, and what would be, or None. `task_id`: if the caller chose it."""
+        """Return which part of the call is not allowed, and what would be allowed; None if all is. `task_id`: given if
+        the caller chose it.
+        """
         return self.of_role(call.role) or next(self._beyond(call, task_id), None)
 
     def of_role(self, role: str) -> str | None:

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 #: Most targets that a log line names.
 NAMED = 20
-#: The surface through which an operator acts, set where it is entered. By default the application's own code.
+#: The surface through which an operator acts; each surface sets it. The default is the application's own code.
 VIA: ContextVar[str] = ContextVar("celeriac_via", default="application")
 
 NOT_ALLOWED = (
@@ -35,7 +35,7 @@ SELECT :by, :action, :kind, target, before, after, :why, :via
 FROM jsonb_to_recordset(CAST(:changes AS jsonb)) AS c (target text, before jsonb, after jsonb)
 """)
 
-# The only way for a worker's login to write into the trail.
+# A routine, as the only way for a worker's login to write to the trail.
 NOTE = text("SELECT celeriac.note_remote_control(:command, :kind, CAST(:changes AS jsonb), :by)")
 
 
@@ -50,9 +50,10 @@ class Change:
 
 @dataclass(slots=True)
 class AuditedTogether:
-    """Tasks that share one row of the trail, which has what selects them instead of what each was before.
+    """Tasks that share one row of the trail: it has the filter that selects them instead of each one's former state.
 
-    `filter`: what selects them; `tasks`: how many they are, None if not counted. `is_written`: the row exists.
+    `filter`: that filter; `tasks`: how many they are, None if not counted. `is_written`: the row exists. The target
+    names the conditions alone: their values may be errors or arguments, which not all readers may see.
     """
 
     filter: Mapping[str, Any]
@@ -62,11 +63,17 @@ class AuditedTogether:
     @property
     def change(self) -> Change:
         counted = {} if self.tasks is None else {"tasks": self.tasks}
-        said = ", ".join(f"{name}={value}" for name, value in self.filter.items())
-        return Change(said[:LONGEST_TARGET], None, {"filter": dict(self.filter)} | counted)
+        names = ", ".join(_conditions(self.filter))
+        return Change(names[:LONGEST_TARGET], None, {"filter": dict(self.filter)} | counted)
 
 
-#: Most characters of the filter in a target.
+def _conditions(of: Mapping[str, Any]) -> Iterator[str]:
+    for name, value in of.items():
+        arguments = value if name == "arguments" and isinstance(value, Mapping) else {}
+        yield from (f"arg.{argument}" for argument in arguments) if arguments else (name,)
+
+
+#: Most characters of a target that names conditions.
 LONGEST_TARGET = 200
 
 _MANY: ContextVar[AuditedTogether | None] = ContextVar(
@@ -88,7 +95,7 @@ def write(
     connection: Connection, action: str, kind: str, changes: Iterable[Change], *, by: str, why: str | None = None
 ) -> None:
     """Write an audit row for each change. Raises NotAllowed. `kind` is what was changed: task, role, account, schedule,
-    token, worker, bulk or view; tasks, where many share a row.
+    token, worker, bulk or view; `tasks` if many share a row.
     """
     many = _MANY.get() if kind == "task" else None
     if many is not None:

@@ -1,7 +1,7 @@
 """Bulk actions: one move of all tasks that a filter selected at one instant, a bounded transaction at a time.
 
 A bulk is a row. Its tasks are gathered page by page, then moved batch by batch. Each step is one transaction that also
-updates the row: a process that is killed has done the step or not, and no task is moved twice.
+updates the row: if a process is killed, its step is done or undone as a whole, and no task is moved twice.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from celeriac.operate import audit, steer
 from celeriac.operate.audit import AuditedTogether, Change
 from celeriac.operate.steer import Move, Steered
 from celeriac.roles.bounds import PRIORITY
-from celeriac.store.alike import pattern_of
+from celeriac.store.messages import pattern_of
 from celeriac.store.plans import lookups
 
 GATHERING: Final = "gathering"
 MOVING: Final = "moving"
 OPEN: Final = (GATHERING, MOVING)
 
-#: So many refusals are kept with their reasons; the rest is counted.
+#: How many refusals are kept with their reasons; the others are counted.
 KEPT_REFUSALS = 100
 
-#: So many different reasons are counted each by itself; further ones together under this name.
+#: How many different reasons are counted separately; the others are counted together under this name.
 REASONS, OTHERS = 50, "another reason"
 
 ASK = text("""
@@ -99,7 +99,9 @@ def ask(
 
 
 def stop(connection: Connection, bulk: int, *, by: str, why: str = "") -> Change:
-    """Stop a bulk after its current batch; what was moved stays. Raises Unknown, or IllegalMove if it has ended."""
+    """Stop a bulk after its current batch; tasks that were moved stay so. Raises Unknown, or IllegalMove if it has
+    ended.
+    """
     row = connection.execute(STATE, {"bulk": bulk}).one_or_none()
     if row is None:
         raise Unknown(f"there is no bulk {bulk}")

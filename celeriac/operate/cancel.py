@@ -1,4 +1,4 @@
-"""Cancel: at once if the task does not run; otherwise its worker is asked to stop it."""
+"""Cancel a task: at once if it does not run; otherwise by a request to its worker to stop it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Cancelled = Literal["cancelled", "asked"]
 
 
 def cancel(connection: Connection, task_id: str, *, by: str, why: str) -> Cancelled | None:
-    """Cancel the task or ask its worker to stop it, and return which; None if there is no such unfinished task."""
+    """Cancel the task or request its worker to stop it, and return which; None if there is no such unfinished task."""
     return cancel_all(connection, [task_id], by=by, why=why).get(task_id)
 
 
 def cancel_all(
     connection: Connection, task_ids: Sequence[str], *, by: str, why: str, parents: Sequence[int] | None = None
 ) -> dict[str, Cancelled]:
-    """Cancel many tasks; the answer omits finished and unknown ones. `parents`: only tasks enqueued by these."""
+    """Cancel many tasks; the result omits finished and unknown ones. `parents`: cancel only tasks enqueued by these."""
     asked = {"task_ids": list(task_ids), "by": by, "why": why, "parents": None if parents is None else list(parents)}
     with lookups(connection):
         rows = connection.execute(CANCEL, asked).all()

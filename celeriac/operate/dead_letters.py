@@ -1,4 +1,4 @@
-"""Dead letters: plain Celery's messages that became no task, and how they are disposed of."""
+"""Dead letters: dispose of plain Celery's messages that became no task."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def take(connection: Connection, letter: int) -> Row[Any]:
 
 
 def ended(connection: Connection, action: str, letter: int, row: Row[Any], after: Any, *, by: str, why: str) -> Change:
-    """Write the audit row of a letter that was dealt with."""
+    """Write the audit row of a letter that was replayed or discarded."""
     before = {"name": row.name, "task_id": row.task_id, "sender": row.sender, "reason": row.reason}
     change = Change(str(letter), before, after)
     audit.write(connection, action, "dead_letter", [change], by=by, why=why)

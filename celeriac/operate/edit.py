@@ -34,7 +34,7 @@ CALL = text("SELECT args, kwargs FROM celeriac.tasks WHERE id = :id")
 
 
 def call_of(connection: Connection, task: int) -> tuple[Any, Any] | None:
-    """Return the task's arguments; None if it has ended. For the edit alone: nobody is to see them."""
+    """Return the task's arguments, for an edit alone: never show them. None if it has ended."""
     row = connection.execute(CALL, {"id": task}).one_or_none()
     return None if row is None else (row.args, row.kwargs)
 
@@ -42,8 +42,8 @@ def call_of(connection: Connection, task: int) -> tuple[Any, Any] | None:
 def edit(
     connection: Connection, ids: Sequence[int], was: Mapping[str, Any], kwargs: str, *, by: str, why: str = ""
 ) -> Steered:  # fmt: skip
-    """Replace the keyword arguments (JSON) of waiting tasks; keys stay. A task is refused if `was` is not what it has.
-    Events and the audit trail name the changed arguments, not their values.
+    """Replace the keyword arguments (JSON) of waiting tasks; keys stay. A task is refused if its arguments are not
+    `was`. Events and the audit trail name the changed arguments, not their values.
     """
     rows, result = lock_allowed(connection, ids, "edit")
     parameters, changes = {"was": json.dumps(was), "kwargs": kwargs, "by": by, "why": why}, []

@@ -1,6 +1,5 @@
-"""Logins of Postgres that may enqueue certain calls only, through `celeriac.enqueue`.
-
-A login's other rights are Postgres's own grants: one that may write the tables themselves is not limited by this.
+"""Limit logins of Postgres to certain calls of `celeriac.enqueue`. A login's other rights are Postgres' own grants:
+this does not limit a login that may write the tables themselves.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ class SqlEnqueuer:
 
 
 def limit(connection: Connection, login: str, allowed: Allowed, *, by: str) -> None:
-    """Limit the login to these calls from now on; none of the roles need exist yet. Raises BadValue."""
+    """Limit the login to these calls from now on; the roles need not exist yet. Raises BadValue."""
     if not login.strip() or not login.isprintable():
         raise BadValue(f"login={login!r:.120}: give the name of a login of Postgres")
     if not allowed.limits():

@@ -1,4 +1,4 @@
-"""Move: what waits of a role that was renamed waits as a task of its new role."""
+"""Move: let waiting tasks of a renamed role wait as tasks of the new role."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from celeriac.operate.steer import Steered, audited, lock_allowed
 from celeriac.roles.signature import Signature
 from celeriac.store.plans import lookups
 
-# What holds a workflow's place and runs no handler has no arguments. BETWEEN: an order by the key is its index's alone;
-# any index of the role would do for equality where statistics are old.
+# Rows that only hold a place in a workflow and run no handler have no arguments. BETWEEN: only the key's own index has
+# its order; with equality Postgres could choose any index of the role if statistics are old.
 CALLS = text("""
 SELECT i.id, jsonb_array_length(t.args) AS positional, ARRAY(SELECT jsonb_object_keys(t.kwargs) ORDER BY 1) AS names,
     t.headers -> 'canvas' ?| '{gate,fall_out}' IS TRUE AS is_called_with_nothing,
@@ -25,7 +25,7 @@ FROM unnest(CAST(:ids AS bigint[])) AS i (id), LATERAL (SELECT * FROM celeriac.t
 ORDER BY i.id
 """)
 
-# INVARIANT: held by this transaction, so each entry is where the task's row says.
+# INVARIANT: the rows are locked by this transaction, so each entry is in the table that the task's row names.
 MOVE = text("""
 WITH wanted AS MATERIALIZED (
     SELECT t.*, celeriac.lane(:role, t.kept) AS lane FROM unnest(CAST(:ids AS bigint[])) AS i (id), LATERAL (
@@ -74,9 +74,8 @@ FROM changed
 def move(
     connection: Connection, ids: Sequence[int], role: str, signature: Signature, *, by: str, why: str = ""
 ) -> Steered:
-    """What waits is a task of this role from now on, whose handler's `signature` it is; its keys and counters stay.
-
-    Refused where its arguments do not fit, or where an unfinished task of the role has its unique key.
+    """Make waiting tasks those of this role, whose handler has this `signature`; their keys and counters stay. A task
+    is refused if its arguments do not fit, or if an unfinished task of the role has its unique key.
     """
     rows, result = lock_allowed(connection, ids, "move")
     with lookups(connection):
@@ -105,7 +104,7 @@ def _why_not(call: Row[Any], signature: Signature) -> str | None:
 def _moved(
     connection: Connection, rows: Sequence[Row[Any]], result: Steered, parameters: dict[str, Any]
 ) -> Sequence[Row[Any]]:
-    """Those moved. Somebody may have taken a unique key since it was looked for: then each is tried alone."""
+    """Move tasks and return them. If somebody has taken a unique key since it was checked, each task is tried alone."""
     if not rows:
         return []
     try:

@@ -15,15 +15,15 @@ from celeriac.roles import bounds
 from celeriac.roles.limits import AS_DECLARED
 from celeriac.roles.rates import rate
 from celeriac.roles.rules import RULES
-from celeriac.store.lanes import parts_of_lane
 from celeriac.store.plans import lookups
+from celeriac.store.role_names import parts_of_lane
 
 logger = logging.getLogger(__name__)
 
 _NO_ROLE = "no role {role!r}: start a worker of the code that declares it, or check the spelling"
 
-# A role, its former names and the lanes of all of these are one: the same handler runs what waits there. A lane that is
-# named is one by itself.
+# A role, its former names and the lanes of all of these count as one: the same handler runs their tasks. A lane that is
+# named counts alone.
 ROLE = text("""
 SELECT r.role, r.paused FROM celeriac.roles r
 JOIN (
@@ -70,7 +70,7 @@ UPDATE celeriac.role_limits
 SET is_told = true, timeout = :timeout, hard_timeout = :hard_timeout, updated_at = clock_timestamp() WHERE role = :role
 """)
 
-# Of finished tasks only each role's last are read. An account that is not found has to be created explicitly.
+# Only each role's last finished tasks are read. An account that is not among them has to be created explicitly.
 KNOWN = text("""
 SELECT EXISTS (SELECT FROM celeriac.account_policies WHERE account = :account)
     OR EXISTS (SELECT FROM celeriac.parked WHERE account = :account)
@@ -85,7 +85,7 @@ SELECT EXISTS (SELECT FROM celeriac.account_policies WHERE account = :account)
             ) AS h WHERE h.account = :account LIMIT 1))
 """)
 
-#: So many of each role's last tasks are read for their accounts.
+#: How many of each role's last tasks are read for their accounts.
 LOOKS_AT = 1_000
 
 # Creates the row, so that there is one to lock.
@@ -143,8 +143,8 @@ def resume_role(connection: Connection, role: str, *, by: str, why: str = "") ->
 
 
 def set_limits(connection: Connection, role: str, *, by: str, why: str = "", **changes: Unpack[RoleLimits]) -> Change:
-    """Set limits until they are set again, or the code declares others; those not given stay. Workers learn of it
-    within a second. Raises Unknown and BadValue.
+    """Set limits until they are set again or the code declares others; those not given stay. Workers apply them within
+    a second. Raises Unknown and BadValue.
     """
     if error_text := bounds.wrong(RULES, changes):
         raise BadValue(f"{error_text}; nothing was changed")
@@ -168,7 +168,7 @@ def set_limits(connection: Connection, role: str, *, by: str, why: str = "", **c
 
 
 def reset_limits(connection: Connection, role: str, *, by: str, why: str = "") -> Change:
-    """Put the limits that the code declares into force again. Raises Unknown, BadValue."""
+    """Restore the limits that the code declares. Raises Unknown, BadValue."""
     _refuse_lane(role)
     connection.execute(DECLARED, {"role": role})
     before = connection.execute(LIMITS, {"role": role}).mappings().one_or_none()

@@ -18,7 +18,7 @@ SELECT id FROM held
 
 HELD = text("SELECT id, role, priority FROM celeriac.tasks WHERE id = :id")
 
-# INVARIANT: the tasks are locked by this transaction, so each entry is where the task's row says.
+# INVARIANT: the tasks are locked by this transaction, so each entry is in the table that the task's row names.
 PRIORITISE = text("""
 WITH wanted AS MATERIALIZED (
     SELECT t.id, celeriac.lane(t.role, t.queue) AS role, t.account, t.lock_key, t.priority AS was, t.scheduled_for,
@@ -64,7 +64,7 @@ FROM changed c, LATERAL (
 def hold(connection: Connection, task_id: str, *, only_waiting: bool = False) -> Row[Any] | None:
     """Lock an unfinished task until the transaction ends and return its `id`, `role` and `priority`.
 
-    `only_waiting`: return None for one that is claimed or runs, as its worker would wait that long.
+    `only_waiting`: return None for a task that is claimed or runs, because its worker would wait for this transaction.
     """
     task = connection.execute(HOLD, {"task_id": task_id, "only_waiting": only_waiting}).scalar_one_or_none()
     return None if task is None else connection.execute(HELD, {"id": task}).one_or_none()

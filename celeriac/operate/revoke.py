@@ -55,10 +55,8 @@ def revoke(
     database: Database, task_ids: Sequence[str], *, by: str, terminate: bool, why: str = "revoked",
     note: Note | None = None,
 ) -> dict[str, Cancelled]:  # fmt: skip
-    """Revoke tasks and return which were cancelled, and which asked to stop. Left out: those that are over, or may run
-    on.
-
-    `note`: records the requester in the same transaction.
+    """Revoke tasks and return which were cancelled, and which were requested to stop. Tasks that are over, or may run
+    on, are omitted. `note`: records the requester in the same transaction.
     """
     done: dict[str, Cancelled] = {}
     for some in _batches(task_ids):

@@ -26,10 +26,15 @@ def seal(key: str, command: str, arguments: Mapping[str, Any], destination: Coll
 
 
 class Seals:
-    """The check of signatures; each is accepted once in this worker."""
+    """The check of signatures; each is accepted once in this worker, and none that is older than the worker.
+
+    What the worker before it accepted is in no memory. The check is as good as the clocks: a sender whose clock is
+    ahead signs for a time in which there may be another worker.
+    """
 
     def __init__(self, key: str, hostname: str) -> None:
         self.key, self.hostname = key, hostname
+        self.began = time.time()
         self.seen: dict[str, float] = {}
 
     def wrong(self, command: str, arguments: Mapping[str, Any], signature: Any) -> str | None:
@@ -45,6 +50,8 @@ class Seals:
         self.seen = {one: at for one, at in self.seen.items() if at > now - 2 * FRESH}
         if abs(now - float(stamp["at"] or 0)) > FRESH or mac in self.seen:
             return f"{command}: refused, its signature is not of the last {FRESH:g} s, or was used"
+        if float(stamp["at"] or 0) < self.began:
+            return f"{command}: refused, its signature is from before this worker began"
         self.seen[mac] = now
         return None
 

@@ -1,7 +1,7 @@
-"""Sessions of the dashboard: the browser has a random id, Postgres its hash. The token stays with whoever signed in.
+"""Sessions of the dashboard: the browser has a random id, Postgres its hash.
 
-A code begins one session, once: `celeriac up` prints it as a link. It is kept beside the sessions, hashed otherwise, so
-that neither is taken for the other.
+The token stays with the user. A code begins one session, once: `celeriac up` prints it as a link. Codes are kept with
+the sessions, but hashed in another way, so that neither is taken for the other.
 
 A session ends when its user signs out, with its token (revoked, expired), or after `LONGEST` seconds.
 """
@@ -34,12 +34,12 @@ VALUES (:hash, :token, statement_timestamp() + CAST(:seconds AS double precision
 
 END = text("DELETE FROM celeriac.dashboard_sessions WHERE hash = :hash")
 
-# Of two who present it at once, one finds its row.
+# If two present the code at once, only one of them gets its row.
 USE = text("""
 DELETE FROM celeriac.dashboard_sessions WHERE hash = :hash AND expires_at > statement_timestamp() RETURNING token
 """)
 
-# A session that has ended has no row, like one that never existed, and costs no more to check.
+# A session that has ended has no row, like one that never existed, so checking either takes as long.
 FIND = text("""
 SELECT t.id, t.name, t.hash, t.scopes, t.roles, t.accounts, t.keys, t.priorities,
     t.last_used_at IS NULL OR t.last_used_at < statement_timestamp() - interval '1 minute' AS rested
@@ -50,7 +50,7 @@ WHERE s.hash = :hash AND s.expires_at > statement_timestamp() AND t.revoked_at I
 
 
 def begin(connection: Connection, token: str) -> str:
-    """Begin a session of the token with this id. Return its own id, which is stored nowhere. Deletes what is over."""
+    """Begin a session of the token with this id. Return its own id, which is stored nowhere. Deletes ended sessions."""
     session = secrets.token_urlsafe(32)
     connection.execute(BEGIN, {"hash": _hash(session), "token": token, "seconds": LONGEST})
     return session
@@ -64,7 +64,7 @@ def make_code(connection: Connection, token: str) -> str:
 
 
 def use_code(connection: Connection, code: str) -> str | None:
-    """Return the id of the token whose session the code begins; None if it was used, has expired or never was."""
+    """Return the id of the token whose session the code begins; None if it was used, has expired or never existed."""
     token: str | None = connection.execute(USE, {"hash": _hash_of_code(code)}).scalar_one_or_none()
     return token
 

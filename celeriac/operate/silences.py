@@ -36,7 +36,7 @@ def silence(
 ) -> Change:  # fmt: skip
     """Silence an alert until then, or for so many seconds. An empty subject means every subject. Raises BadValue."""
     if (until is None) == (seconds is None):
-        raise BadValue("give until or seconds, one of both; nothing was changed")
+        raise BadValue("give either until or seconds; nothing was changed")
     if seconds is not None and not 0 < seconds <= LONGEST_DELAY:
         raise BadValue(f"seconds={seconds:g}: give a number above 0, at most 100 years; nothing was changed")
     for field, value in (("name", name), ("subject", subject)):

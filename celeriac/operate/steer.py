@@ -1,7 +1,7 @@
-"""Steer: operators' moves of tasks, only where the life of a task allows them, in the caller's transaction.
+"""Steer: operators' moves of tasks, as far as a task's state allows them, in the caller's transaction.
 
 Every function takes the row ids of one task or many, locks them in one order, and returns the result of each. A caller
-with one task calls `.one()`, which raises what was refused. Each change writes an audit row and an event.
+with one task calls `.one()`, which raises a refusal. Each change writes an audit row and an event.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ BATCH = 200
 
 HOLD = text("SELECT count(*) FROM celeriac.hold(CAST(:ids AS bigint[]), false)")
 
-# Runs once the tasks are locked: none of them moves any more.
+# Runs once the tasks are locked, so that none of them moves any more.
 HELD = text("""
 SELECT t.id, t.task_id, t.role, t.status, t.priority, t.unique_key, t.retry_count, t.tries, t.losses, t.error_message,
     t.scheduled_for,
@@ -102,7 +102,7 @@ class Steered:
 
     @property
     def asked(self) -> int:
-        """The number of tasks that run: their workers are asked to stop them."""
+        """The number of running tasks, whose workers are requested to stop them."""
         return sum("asked" in (change.after or {}) for change in self.changed)
 
     def __add__(self, other: Steered) -> Steered:
@@ -113,7 +113,7 @@ Move = Callable[[Connection, Sequence[int]], Steered]
 
 
 def set_priority(connection: Connection, ids: Sequence[int], priority: int, *, by: str, why: str = "") -> Steered:
-    """Set a priority. Waiting tasks are claimed in the new order at once; a running one when it waits again."""
+    """Set a priority. It applies to waiting tasks at once, to a running one when it waits again."""
     _refuse_priority(priority)
     return _prioritise(connection, ids, lambda _: priority, action="priority", by=by, why=why)
 
@@ -130,7 +130,7 @@ def boost(connection: Connection, ids: Sequence[int], boost: int, *, by: str, wh
 
 
 def hasten(connection: Connection, ids: Sequence[int], *, by: str, why: str = "") -> Steered:
-    """Make tasks due now that wait for their time, planned or between two attempts."""
+    """Make tasks due now that wait for their time, whether planned or between two attempts."""
     rows, result = lock_allowed(connection, ids, "hasten")
     changes = []
     for row in rows:
@@ -148,8 +148,8 @@ def retry(
     """Make failed or cancelled tasks wait again, with all attempts; behind the lock holder of their key, if there is
     one.
 
-    `goes_on`: continue where it stopped. Progress stays, and attempts count on: if they are used up, the next failure
-    is final. A task is refused if another unfinished task has taken its unique key.
+    `goes_on`: continue where the task stopped. Progress stays, and attempts are counted on: if they are used up, the
+    next failure is final. A task is refused if another unfinished task has taken its unique key.
     """
     rows, result = lock_allowed(connection, ids, "retry")
     for row in rows:
@@ -167,7 +167,7 @@ def retry(
 
 
 def cancel(connection: Connection, ids: Sequence[int], *, by: str, why: str = "") -> Steered:
-    """Cancel tasks: at once, or for a running one by asking its worker to stop it; `after` then says `asked`."""
+    """Cancel tasks: at once, or, for a running one, by a request to its worker; `after` then has `asked`."""
     rows, result = lock_allowed(connection, ids, "cancel")
     done = cancel_all(connection, [row.task_id for row in rows], by=by, why=why or "cancelled")
     changes = [
@@ -180,7 +180,7 @@ def cancel(connection: Connection, ids: Sequence[int], *, by: str, why: str = ""
 def set_status(connection: Connection, ids: Sequence[int], status: str, *, by: str, why: str = "") -> Steered:
     """Move to a status: `pending` retries, `failed` and `cancelled` cancel; only the task's worker sets others.
 
-    One that waits, or is claimed, is `pending` already: it stays as it is, without a trace.
+    A task that waits or is claimed is `pending` already: it stays as it is, without an event.
     """
     if status not in ALL:
         raise BadValue(f"status={status!r}: give one of {', '.join(ALL)}")
@@ -204,7 +204,7 @@ def in_batches(
     patience: float | None = None,
     many: AuditedTogether | None = None,
 ) -> Iterator[Steered]:
-    """Apply the move to many tasks, a bounded transaction at a time; it stops when the caller takes no further result.
+    """Apply the move to many tasks, a bounded transaction at a time; it stops when the caller stops iterating.
 
     `patience`: as for `Database.transaction`. `many`: they share a row of the audit trail.
     """
@@ -261,7 +261,7 @@ def _refuse_priority(priority: int) -> None:
 
 
 def _first_of_each_key(rows: Sequence[Row[Any]], result: Steered) -> list[Row[Any]]:
-    """Keep one task per unique key: the newest, as it followed the others. The others are refused."""
+    """Keep one task per unique key: the newest. The others are refused."""
     newest = {(row.role, row.unique_key): row for row in rows if row.unique_key is not None}
     for row in rows:
         if row.unique_key is not None and newest[row.role, row.unique_key] is not row:

@@ -33,7 +33,7 @@ ADMIN: Final = "admin"
 #: Not a scope of tokens: the right to see tasks' arguments, results and the text of errors.
 CALLS: Final = "calls"
 
-#: The rights of each scope. `view` sees what `read` sees, without the calls; `submit` sees nothing.
+#: The rights of each scope. `view` sees what `read` sees, but no calls; `submit` sees nothing.
 IMPLIED: Final = {
     VIEW: {READ},
     READ: {READ, CALLS},
@@ -67,6 +67,12 @@ LIST = text("""
 SELECT id, name, scopes, roles, accounts, keys, priorities, created_by, created_at, expires_at, last_used_at,
     revoked_at, revoked_at IS NULL AND (expires_at IS NULL OR expires_at > statement_timestamp()) AS valid
 FROM celeriac.api_tokens ORDER BY name
+""")
+
+# As the audit trail's trigger compares them.
+IN_TRAIL = text("""
+SELECT jsonb_strip_nulls(to_jsonb(t)) FROM (
+    SELECT scopes, roles, accounts, keys, priorities, expires_at FROM celeriac.api_tokens WHERE name = :name) AS t
 """)
 
 # `valid` is a column, not a condition, so that an expired token costs the same as one that never existed.
@@ -104,9 +110,8 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class Bearer:
-    """The bearer of a valid token. `may`: its scopes, implied ones included.
-
-    `key`: the token's hash, which is shown to nobody and turns Idempotency-Keys into task ids.
+    """The bearer of a valid token. `may`: its scopes, implied ones included. `key`: the token's hash, which is never
+    shown; it turns Idempotency-Keys into task ids.
     """
 
     id: str
@@ -116,19 +121,21 @@ class Bearer:
     key: bytes = field(default=b"", repr=False)
 
     def id_of(self, key: str) -> str:
-        """Return the task's id for an Idempotency-Key. Only the token's bearer can guess it: nobody takes it first."""
+        """Return the task's id for an Idempotency-Key. Only the token's bearer can compute it, so nobody else can take
+        it first.
+        """
         return str(UUID(bytes=hmac.digest(self.key, key.encode(errors="replace"), "sha256")[:16], version=5))
 
     def refuse_role(self, role: str) -> None:
-        """Raise TokenLimited if it may not enqueue that role at all."""
+        """Raise TokenLimited if the token may not enqueue that role at all."""
         self._refuse(self.allowed.of_role(role))
 
     def refuse(self, call: Call, task_id: str | None = None) -> None:
-        """Raise TokenLimited if it may not enqueue that call. `task_id`: if the caller chose it."""
+        """Raise TokenLimited if the token may not enqueue that call. `task_id`: given if the caller chose it."""
         self._refuse(self.allowed.refusal(call, task_id))
 
     def refuse_if_limited(self) -> None:
-        """Raise TokenLimited if it may enqueue some calls only."""
+        """Raise TokenLimited if the token may enqueue only some calls."""
         if limits := self.allowed.limits():
             self._refuse(f"is limited to certain {', '.join(limits)}, and this chooses its calls itself")
 
@@ -154,6 +161,11 @@ def create(
             f"there is or was a token named {name!r}: choose another name, the audit trail keeps this one"
         )
     return f"{_PREFIX}{token_id}_{secret}"
+
+
+def in_trail(connection: Connection, name: str) -> dict[str, Any]:
+    """Return what the audit trail has to have of a new token: its scopes, what limits it, and when it expires."""
+    return dict(connection.execute(IN_TRAIL, {"name": name}).scalar_one())
 
 
 def id_of(token: str) -> str:

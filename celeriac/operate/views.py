@@ -1,6 +1,6 @@
 """Saved views: named filters of the list of tasks, for one owner or shared by all.
 
-Only shared views are audited: an owner's own change nothing for anybody else, and every viewer may save some.
+Only shared views are audited: an owner's own views change nothing for others, and every viewer may save some.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ ALL: Final = ""
 #: Most views of one owner.
 MOST = 100
 
-# INVARIANT: two saves at the same time exceed the bound by one at most.
+# INVARIANT: two saves at the same time exceed the bound by at most one.
 SAVE = text("""
 INSERT INTO celeriac.saved_views (owner, name, filter)
 SELECT :owner, :name, CAST(:filter AS json)

@@ -19,8 +19,8 @@ SELECT status FROM found
 """)
 
 
-# INVARIANT: a worker that has reported since the request knows of it, and ends; one that reports over HTTP is told each
-# time.
+# INVARIANT: a worker that has reported since the request knows of it and ends; one that reports over HTTP gets the
+# request in each answer.
 RESUME = text("""
 WITH found AS (
     SELECT worker_id, status, status = 'draining' AND drain_asked_at IS NOT NULL
@@ -35,7 +35,7 @@ SELECT status, may FROM found
 
 
 def decommission(connection: Connection, worker_id: str, *, by: str, why: str = "") -> Change:
-    """Ask a worker to finish what it has and end; its next heartbeat reads the request. Raises Unknown, IllegalMove."""
+    """Request a worker to finish its tasks and end; its next heartbeat reads that. Raises Unknown, IllegalMove."""
     was: str | None = connection.execute(DECOMMISSION, {"worker_id": worker_id}).scalar_one_or_none()
     if was is None:
         raise Unknown(f"there is no worker {worker_id!r}")

@@ -1,10 +1,10 @@
 """Aging: tasks that have waited long gain priority, a step at a time, up to a ceiling.
 
 A task's gain is a function of how long it has waited since it was due (`scheduled_for`): however often the sweep runs,
-nobody is raised twice for the same wait. `aged` is the part of its priority gained in this way.
-Within each account and priority the longest waiting are raised first, some at a time, and the same levels are read
-again until none of them has more: all that have waited long enough gain, and no new task passes them. A transaction and
-a sweep are bounded; the next sweep goes on where the last one had to stop.
+no task is raised twice for the same wait. `aged` is the part of its priority gained in this way. Within each account
+and priority the longest waiting are raised first, some at a time, and the same levels are read again until none of them
+has more: all that have waited long enough gain, and no new task passes them. A transaction and a sweep are bounded; the
+next sweep goes on where the last one had to stop.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from sqlalchemy import Connection, text
 from celeriac.repair.app import RepairApp
 from celeriac.repair.batch import Walk
 
-#: Levels (account and priority) that a transaction reads, tasks of each, and levels that a sweep reads.
+#: How many levels (account and priority) a transaction reads, how many tasks of each, and how many levels a sweep
+#: reads.
 LEVELS, FEW, MOST_LEVELS = 25, 60, 20_000
 
 
@@ -39,7 +40,7 @@ class Level:
     priority: int
 
 
-#: Before all levels: no role has an empty name.
+#: A position before all levels: no role has an empty name.
 FIRST = Level("", "", 0)
 
 _NEXT = """

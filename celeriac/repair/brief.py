@@ -1,4 +1,4 @@
-"""Short waits for strong locks: while one waits for such a lock, everybody else waits behind it."""
+"""Short waits for strong locks: while a statement waits for such a lock, all others on the table wait behind it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from sqlalchemy.exc import DBAPIError
 
 from celeriac.store.connections import Database
 
-#: How long (milliseconds) it waits for readers and writers.
+#: How long (milliseconds) it waits for readers and writers of the table.
 PATIENCE_MS = 100
 
 
 def briefly(database: Database, act: Callable[[Connection], int], *, patience_ms: int = PATIENCE_MS) -> int:
-    """Return what `act` returns, in a transaction of its own; 0 if it met a lock: the next sweep tries again."""
+    """Run `act` in a transaction of its own and return its result; 0 if it met a lock, and the next sweep has to try
+    again.
+    """
     try:
         with database.transaction() as connection:
             connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{patience_ms} ms'")

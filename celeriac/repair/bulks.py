@@ -1,7 +1,7 @@
 """Work on bulk actions, a bounded transaction at a time.
 
-This is no sweep of beat's, whose login may not write the audit trail: API servers and the command line do it. Several
-at once share the work; if one is killed, the next goes on from there.
+API servers and the command line do this, not beat, whose login may not write the audit trail. Several at once share the
+work; if one is killed, the next goes on from there.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from celeriac.store.states import MOVES
 
 logger = logging.getLogger(__name__)
 
-#: How long (seconds) a step waits for somebody's lock: for less time than an operator, who waits for the step to stop
-#: its bulk, and longer than Postgres takes to detect a deadlock.
+#: How long (seconds) a step waits for somebody's lock: longer than Postgres takes to detect a deadlock, and less than
+#: an operator waits who stops the bulk, since that waits for the step.
 PATIENCE = 0.75 * operate.PATIENCE
 
-#: Tasks that one gathering transaction looks up.
+#: How many tasks a gathering transaction looks up.
 PAGE = MOST_ROWS
 
 #: A filter by kind of failure, instead of by a list's conditions.
@@ -41,7 +41,7 @@ FINGERPRINT = "fingerprint"
 
 
 def meant(move: str, wanted: Filter) -> Filter | None:
-    """Narrow a filter to the statuses that allow the move; None if none does."""
+    """Narrow a filter to the statuses that allow the move; None if there are none."""
     statuses = [status for status in MOVES[move] if wanted.statuses is None or status in wanted.statuses]
     return replace(wanted, statuses=statuses) if statuses else None
 
@@ -141,7 +141,7 @@ def _tell(database: Database, bulk: int, error: Exception) -> None:
     if is_locked(error):
         trouble = "somebody's open transaction has what the next tasks need; it is tried again"
     else:
-        trouble = "a step failed, and the log of who worked on it says why; it is tried again"
+        trouble = "a step failed, and the log of the process that worked on it has the reason; it is tried again"
         log_error(logger, error, "A step of bulk %d failed", bulk)
     try:
         with database.transaction(patience=PATIENCE) as connection:
@@ -155,7 +155,7 @@ _asked, _working = threading.Event(), threading.Lock()
 
 
 def start(database: Database) -> threading.Thread | None:
-    """Work in a thread; None if this process already has one, which checks once more before it ends."""
+    """Work in a thread and return it; None if this process already has one, which checks once more before it ends."""
     _asked.set()
     if not _working.acquire(blocking=False):
         return None

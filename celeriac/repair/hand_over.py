@@ -1,4 +1,6 @@
-"""Lock keys whose holder is missing or held back while others could run, and barriers whose members have finished."""
+"""Mend lock keys whose holder is missing, or held back while others could run, and barriers whose members have
+finished.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from celeriac.store import look
 from celeriac.store.connections import Database
 from celeriac.store.plans import lookups
 
-#: Keys, and barriers, that a sweep walks over; the next sweep goes on from there.
+#: How many keys, and barriers, a sweep walks over; the next sweep goes on from there.
 MOST_KEYS = 5_000
 
 # INVARIANT of `keys`: a loose walk over the distinct keys that are waited for, one descent each. `missing`: no lock
@@ -78,7 +80,9 @@ RETURNING l.lock_key
 
 
 def give_heads(connection: Connection, first: str, batch: int) -> tuple[list[str], str | None]:
-    """Free those of `batch` keys from `first` on that may get another holder; return them, and where to go on."""
+    """Walk over `batch` keys from `first` on, free those that may get another holder, and return these and the next
+    place.
+    """
     with lookups(connection):
         rows = connection.execute(HEADS, {"first": first, "batch": batch + 1}).all()
     following = rows[batch].lock_key if len(rows) > batch else None

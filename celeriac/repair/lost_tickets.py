@@ -15,10 +15,10 @@ if TYPE_CHECKING:
 
 
 def lost_tickets(app: Celeriac) -> int:
-    """Release claimed tasks whose ticket is in no queue; tickets that still queue are left alone.
+    """Release claimed tasks whose ticket is in no queue; tickets that are still queued are left alone.
 
-    One in the memory of a busy worker is released as well: the next free worker gets the tasks, and the late ticket
-    starts nothing. If Redis does not answer, no ticket counts as lost. The comparison is kept as a sample.
+    A ticket in the memory of a busy worker is released as well: the next free worker gets the tasks, and the late
+    ticket starts nothing. If Redis does not answer, no ticket counts as lost. The comparison is kept as a sample.
     """
     ticket_samples.sample(app)
     with app.database.statement() as connection:

@@ -1,7 +1,8 @@
 """Minutes: counts of what happened to each role's tasks in every minute, taken afterwards from the remaining rows.
 
 No statement on a task's way writes a counter for this. The sweep follows behind a watermark, `minutes_until`, which
-moves in the same transaction as the counts before it: a minute is counted once, whoever dies when. The counts:
+moves in the same transaction as the counts before it: a minute is counted once, whichever process dies at whatever
+time. The counts:
 
 enqueued    tasks by their time of creation, found by their ids, if their transaction commits within `LAG` seconds.
             Missed are those whose role keeps them so briefly that they are pruned first, a minute or so later.
@@ -37,7 +38,7 @@ from celeriac.store.states import CANCELLED
 #: Seconds after which open writes are taken to be committed.
 LAG = 15.0
 
-#: Most minutes, and batches of task ids, that a sweep counts; and ids of a batch.
+#: How many minutes, and batches of task ids, a sweep counts at most; and how many ids a batch has.
 MINUTES, BATCHES, BATCH = 120, 100, 50_000
 
 MINUTE = timedelta(minutes=1)
@@ -211,7 +212,7 @@ class Minute:
     run_seconds: float = 0.0
 
     def add(self, status: str, n: int, *, again: bool) -> None:
-        """Add so many tasks that ended with this status; `again`: they had been tried before."""
+        """Add so many tasks that ended with this status; `again`: they had an earlier attempt."""
         for name in (status, f"{status}_again") if again and status != CANCELLED else (status,):
             setattr(self, name, getattr(self, name) + n)
 
@@ -226,7 +227,9 @@ def count_minutes(app: RepairApp) -> int:
 
 
 def _while(database: Database, times: int, count: Callable[[Connection, Row[Any]], int | None]) -> int:
-    """Count in one transaction each, until nothing is left or somebody else counts; return the rows written."""
+    """Call `count` in one transaction each, until nothing is left or somebody else counts; return the number of rows
+    written.
+    """
     written = 0
     for _ in range(times):
         with database.transaction() as connection, lookups(connection):
@@ -262,7 +265,9 @@ def _count_minute(connection: Connection, taken: Row[Any]) -> int | None:
 
 
 def minute(connection: Connection, since: datetime) -> tuple[dict[str, Minute], Began]:
-    """Return the counts by role of the minute from then, of rows still left; and when what ended in it had begun."""
+    """Return the counts by role of the minute that begins then, from the remaining rows, and when the tasks that ended
+    in it had begun.
+    """
     figures: dict[str, Minute] = defaultdict(Minute)
     began = Began()
     span = {"since": since, "until": since + MINUTE}

@@ -16,10 +16,10 @@ from celeriac.repair.app import RepairApp
 from celeriac.repair.batch import BATCH
 from celeriac.repair.brief import briefly
 from celeriac.settings import Settings
-from celeriac.store.built_in import is_built_in
 from celeriac.store.connections import Database
 from celeriac.store.plans import in_order
-from celeriac.store.ticks import STRIP
+from celeriac.store.role_names import is_built_in
+from celeriac.store.states import STRIP
 
 #: A place after those of all members.
 NO_PLACE = 2**31 - 1
@@ -43,16 +43,16 @@ SELECT role, CASE WHEN for_ < interval '1 day' THEN statement_timestamp() - for_
 FROM kept ORDER BY role
 """)
 
-# Those of these names that are not roles.
+# Selects the names among these that are not roles.
 UNDECLARED = text("""
 SELECT name FROM unnest(CAST(:names AS text[])) AS name
 WHERE NOT EXISTS (SELECT FROM celeriac.roles r WHERE r.role = name) ORDER BY name
 """)
 
-# Each batch of a deletion returns `n`, the rows deleted, and `until`, which the next batch gets as `after`.
-# INVARIANT of all of them: a batch begins where the last one ended, so that nobody walks over the dead entries of
-# earlier ones, which an old transaction keeps in the index.
-# INVARIANT: each batch is of one day, whose times the planner knows: it locks that partition alone.
+# Each batch of a deletion returns `n`, the rows deleted, and `until`, which the next batch gets as `after`. INVARIANT
+# of all of them: a batch begins where the last one ended, so that it does not walk over the dead entries of earlier
+# ones, which an old transaction keeps in the index. INVARIANT: each batch is of one day, whose times the planner knows:
+# it locks that partition alone.
 _DAY = "completed_at >= CAST(:began AS timestamptz) AND completed_at < CAST(:ended AS timestamptz)"
 
 TASKS = text(f"""
@@ -108,7 +108,7 @@ SELECT (SELECT count(*) FROM gone) AS n,
         ORDER BY barrier DESC, place DESC LIMIT 1) AS until
 """)
 
-# The past days of history, with when each began and ended.
+# The past days of history, with the begin and end of each.
 DAYS = text("""
 SELECT day, day::timestamp AT TIME ZONE 'UTC' AS began, (day + 1)::timestamp AT TIME ZONE 'UTC' AS ended
 FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid, LATERAL to_date(substr(c.relname, 9), 'YYYYMMDD') AS day
@@ -147,7 +147,7 @@ SELECT role, (
 FROM names
 """)
 
-# The rows of a past day stay as they are, until somebody prunes or writes there.
+# A past day's rows do not change until somebody prunes or writes there.
 RECORD = text("""
 INSERT INTO celeriac.history_days (day, roles, members) VALUES (:day, :roles, :members) ON CONFLICT (day) DO NOTHING
 """)
@@ -202,7 +202,7 @@ LOGS = _past("task_logs", "at")
 PASSES = _past("passes", "last_at")
 WORKERS = _past("workers", "last_heartbeat_at")
 BEATS = _past("beats", "last_tick_at")
-# Adopted messages: one is delivered again within minutes, if at all.
+# Adopted messages: a message is delivered again within minutes, if at all.
 ADOPTED = _past("adopted", "at")
 DEAD_LETTERS = _past("dead_letters", "at")
 GROUPS = _past("group_results", "saved_at")
@@ -225,6 +225,33 @@ WITH taken AS MATERIALIZED (
 )
 SELECT (SELECT count(*) FROM gone) AS n,
     (SELECT ARRAY[bulk, id] FROM taken ORDER BY bulk DESC, id DESC LIMIT 1) AS until
+""")
+
+# INVARIANT: the rest of a chain stays while its workflow has a task, unfinished or in history, whose row may name it: a
+# failed link that is retried goes on to the end. Each is checked once a day; its first block is the last to go.
+RESTS = text("""
+WITH due AS MATERIALIZED (
+    SELECT chain, workflow, checked_at FROM celeriac.chain_rests
+    WHERE place = 0 AND checked_at < statement_timestamp() - interval '1 day'
+    ORDER BY checked_at LIMIT 100 FOR UPDATE SKIP LOCKED
+), needed AS MATERIALIZED (
+    SELECT chain FROM due WHERE EXISTS (SELECT FROM celeriac.unlisted)
+        OR (SELECT true FROM celeriac.tasks t WHERE t.workflow BETWEEN due.workflow AND due.workflow
+            ORDER BY t.workflow LIMIT 1) IS NOT NULL
+        OR (SELECT true FROM celeriac.ended e WHERE e.workflow BETWEEN due.workflow AND due.workflow
+            ORDER BY e.workflow LIMIT 1) IS NOT NULL
+), checked AS (
+    UPDATE celeriac.chain_rests SET checked_at = statement_timestamp()
+    WHERE ctid = ANY (ARRAY(SELECT r.ctid FROM needed n, LATERAL (
+        SELECT ctid FROM celeriac.chain_rests WHERE chain = n.chain AND place = 0 OFFSET 0) AS r))
+), gone AS (
+    DELETE FROM celeriac.chain_rests WHERE ctid = ANY (ARRAY(
+        SELECT r.ctid FROM due d, LATERAL (
+            SELECT ctid FROM celeriac.chain_rests WHERE chain = d.chain ORDER BY chain DESC, place DESC LIMIT :batch
+            ) AS r
+        WHERE d.chain NOT IN (SELECT chain FROM needed) LIMIT :batch)) RETURNING 1
+)
+SELECT (SELECT count(*) FROM gone) AS n, NULL AS until
 """)
 
 # INVARIANT: the newest :kept ticks of each schedule stay, however old. A deleted schedule's ticks go with it.
@@ -261,7 +288,7 @@ MINUTES_KEPT = 8.0
 KNOWN = 7.0
 
 
-#: Tables pruned by age, and after how many days; None: never. Another table is one line here.
+#: Tables pruned by age, and after how many days; None: never. To prune another table, add a line.
 AGED: tuple[tuple[TextClause, Callable[[RepairApp], float | None]], ...] = (
     (EVENTS, lambda app: app.settings.event_days),
     (LOGS, lambda app: app.settings.event_days),
@@ -285,7 +312,8 @@ def prune_finished(app: RepairApp) -> int:
 
     What `GroupResult.save` keeps stays for Celery's `result_expires`, which may be never.
     """
-    left = _prune(app.database, LEFT_OF_BULKS) + _prune(app.database, TICKS, days=TICKS_KEPT, kept=STRIP)
+    left = _prune(app.database, LEFT_OF_BULKS) + _prune(app.database, RESTS)
+    left += _prune(app.database, TICKS, days=TICKS_KEPT, kept=STRIP)
     aged = ((delete, days(app)) for delete, days in AGED)
     return (
         prune_tasks(app.database, app.settings)

@@ -20,9 +20,8 @@ TICKETS = 20
 
 
 def rescue(app: Celeriac, *, minutes: float | None = None, operator: str | None = None) -> int:
-    """Release running tasks whose worker fell silent; they wait out their backoff (or fail, if lost too often).
-
-    Silent for so many minutes, or for their role's `stale_after`. `operator`: who requested it, for the audit trail.
+    """Release running tasks whose worker has been silent for so many minutes, or for their role's `stale_after`. They
+    wait out their backoff, or fail if they were lost too often. `operator`: who requested it, for the audit trail.
     """
     return rescue_by_role(app.database, app.process_name, minutes=minutes, operator=operator).total()
 
@@ -30,7 +29,9 @@ def rescue(app: Celeriac, *, minutes: float | None = None, operator: str | None 
 def rescue_by_role(
     database: Database, process: str, *, minutes: float | None = None, operator: str | None = None
 ) -> Counter[str]:
-    """Release them and return how many of each role. `process`: named in their histories, if no operator asked."""
+    """Release them and return how many of each role. `process`: named in their histories, if no operator requested
+    this.
+    """
     spare_neighbours(database)
     rescued: Counter[str] = Counter()
     while True:

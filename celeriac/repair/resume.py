@@ -19,7 +19,7 @@ RETURNING role
 
 
 def resume_due(app: Celeriac) -> int:
-    """Resume roles whose pause is over. The audit trail has who paused each, and until when."""
+    """Resume roles whose pause is over. The audit trail shows who paused each, and until when."""
     with app.database.transaction() as connection:
         roles = list(connection.execute(RESUME).scalars())
     app.kick(roles)

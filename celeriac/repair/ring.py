@@ -1,8 +1,8 @@
 """The ring: a fresh segment takes over where dead entries of `ready` pile up that vacuum may not remove.
 
 An old transaction keeps every dead entry in place, and each claim would walk over them. So the current segment is
-sealed, its live entries move to the next one, and the sealed one is truncated, which needs no vacuum. A turn without
-need would only move entries about: it takes many dead entries (more if there are more live ones), and an empty next
+sealed, its live entries move to the next one, and the sealed one is truncated, which needs no vacuum. A needless turn
+would only move entries, so a turn requires many dead entries (more if there are more live ones) and an empty next
 segment.
 """
 
@@ -23,14 +23,15 @@ if TYPE_CHECKING:
 
 #: A segment is sealed when it has more dead entries than this, and the square of their number is more than `WORTH`
 #: times that of live ones. By then walking over the dead ones has taken about as long as moving the live ones does, 4.6
-#: us each: a pass from the front walks three times, 0.1 us an entry, in a tenth of the time (`dispatch/resuming.py`).
-#: With many accounts every pass starts at the front, for which 12,000 would be right: the value lies between the two.
+#: us each: a pass from the front walks over them three times, at 0.1 us an entry, and every tenth pass does that
+#: (`dispatch/resuming.py`). With many accounts every pass starts at the front, for which 12,000 would be right: the
+#: value lies between the two.
 MANY = MANY_DEAD
 WORTH = 100_000
 
 SEGMENTS = 3
 
-#: Pages that a transaction moves, and how long (milliseconds) a truncation waits for readers and writers of the
+#: How many pages a transaction moves, and how long (milliseconds) a truncation waits for readers and writers of the
 #: segment.
 PAGES, PATIENCE_MS = 32, 50
 
@@ -55,7 +56,7 @@ FROM celeriac.ring, to_regclass('celeriac.ready_' || ring.seg) AS current
 #: ones have been held for so long (seconds), a few times what vacuum takes to come.
 FEW_LIVE, KEPT = 100_000, 180.0
 
-# INVARIANT: of several that read one state, one seals.
+# INVARIANT: if several processes read the same state, one of them seals.
 SEAL = text("UPDATE celeriac.ring SET seg = :next WHERE seg = :seg")
 
 # INVARIANT: an entry is in one segment at a time; one that is being claimed is skipped. If the segment is the current
@@ -83,8 +84,8 @@ IN_USE = """
 SELECT {seg} = (SELECT seg FROM celeriac.ring) OR EXISTS (SELECT FROM celeriac.ready_{seg})
 """
 
-# INVARIANT: the worker that writes the row has the turn, for a second. The row is read first: a conflict locks it even
-# where nothing is changed.
+# INVARIANT: the worker that writes the row has the turn, for a second. The row is read first, because a conflict locks
+# it even if nothing is changed.
 TAKE = text("""
 INSERT INTO celeriac.repairs (name, at)
 SELECT 'ring', clock_timestamp()
@@ -131,7 +132,7 @@ def turn(app: Celeriac) -> int:
 
 
 def turn_by_worker(database: Database, kick: Kick) -> int:
-    """Turn the ring by one of the workers, at most once a second. A ring at rest costs each worker one statement."""
+    """Turn the ring, as the one worker that does in this second. A ring at rest costs each worker one statement."""
     state = _state(database)
     return _turn(database, kick, state) if (state.is_worn or state.sealed) and _has_turn(database) else 0
 
@@ -159,7 +160,8 @@ def empty(database: Database, kick: Kick, seg: int) -> int:
     """Move the live entries of a sealed segment and truncate it; locked ones stay for the next sweep."""
     with database.statement() as connection:
         pages = connection.exec_driver_sql(SIZE.format(seg=seg)).scalar_one()
-    # The last page first: what is moved leaves a dead entry, and passes walk over those before the first live one.
+    # The last page comes first: each moved entry leaves a dead one, and passes walk over all dead entries before the
+    # first live one.
     moved = sum(_move(database, kick, seg, page) for page in reversed(range(0, pages, PAGES)))
     briefly(database, lambda connection: _truncate(connection, seg), patience_ms=PATIENCE_MS)
     return moved
@@ -169,7 +171,7 @@ def _move(database: Database, kick: Kick, seg: int, page: int) -> int:
     with database.transaction() as connection:
         done = connection.exec_driver_sql(MOVE.format(seg=seg, page=page, end=page + PAGES)).one()
     if done.n:
-        kick(done.roles)  # a pass in the meantime may have found nothing
+        kick(done.roles)  # a pass may have found nothing meanwhile
     return int(done.n)
 
 

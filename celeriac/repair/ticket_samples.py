@@ -1,4 +1,4 @@
-"""Samples of tickets: how many SQL had handed out and how many lay in Redis, a row for each queue and minute."""
+"""Samples of tickets: how many were claimed in SQL and how many were in Redis, a row for each queue and minute."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Vital repairs, without which tasks stay stuck: workers run them too where no beat does, and a review as they start.
+"""Vital repairs, without which tasks stay stuck: workers run them if no beat does, and a review as they start.
 
-Single-flight: one of all workers runs a sweep that is due, and none while a beat's schedule of it is in time. The ring,
-which wears out within seconds, has its own turns (`ring.turn_by_worker`).
+Single-flight: one of all workers runs a sweep that is due, and none does while a beat's schedule for it is in time. The
+ring, which wears out within seconds, has its own turns (`ring.turn_by_worker`).
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ logger = logging.getLogger(__name__)
 
 VITAL = ("rescue", "lost_tickets", "hand_over", "promote", "resume", "history")
 
-#: The sweep that the Queue Master's document has a process run as it starts, where there is no master.
+#: The sweep that a process runs as it starts if there is no master, as the Queue Master's document requires.
 AT_START = ("review",)
 
 #: A schedule overdue by so many intervals has no beat.
 MISSED = 3
 
-# INVARIANT: the worker that writes the row has the sweep, until another interval is over. What an operator switched off
-# stays off, except for the sweep at a process's start, which is for those without a master.
+# INVARIANT: the worker that writes the row has the sweep, until another interval is over. A sweep that an operator
+# switched off stays off, except the one at a process's start, which is for systems without a master.
 TAKE = text("""
 INSERT INTO celeriac.repairs (name, at)
 SELECT wanted.name, clock_timestamp() FROM unnest(CAST(:names AS text[])) AS wanted (name)
@@ -45,7 +45,7 @@ RETURNING name
 
 
 def due(connection: Connection, every: float, names: Sequence[str] = VITAL, *, if_off: bool = False) -> list[str]:
-    """Claim those of these sweeps that this process is to run now, each once every so many seconds."""
+    """Claim the sweeps that this process has to run now, each once every so many seconds, and return them."""
     wanted = {"names": list(names), "every": every, "missed": MISSED * every, "if_off": if_off}
     return list(connection.execute(TAKE, wanted).scalars())
 

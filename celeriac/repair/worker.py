@@ -1,4 +1,4 @@
-"""Releasing a dead worker's tasks now: the rescue sweep does so only once their role's `stale_after` is over."""
+"""Release a dead worker's tasks now; the rescue sweep does so only after their role's `stale_after`."""
 
 from __future__ import annotations
 

@@ -1,6 +1,4 @@
-"""A role's options as attributes of a task's class:
-class tasks and base classes give them so, in place of a decorator.
-"""
+"""Read a role's options from attributes of a task's class: class tasks and base classes have no decorator."""
 
 from __future__ import annotations
 
@@ -19,7 +17,7 @@ def said_by(task_class: type) -> dict[str, Any]:
     """Return the options that a class and its bases give, the nearest first.
     Raises ConfigurationError for a misspelt one.
 
-    Methods and properties are the class's own business, whatever their names; only a key may be a function.
+    Methods and properties are never options, whatever their names, except that a key may be a function.
     """
     options: dict[str, Any] = {}
     for name, value in _attributes(task_class):
@@ -32,7 +30,7 @@ def said_by(task_class: type) -> dict[str, Any]:
 
 
 def checks_arguments(task: CeleryTask) -> bool:
-    """Return whether calls have to fit the handler, as its class, a base or its app says (Celery's `typing`)."""
+    """Return whether calls have to fit the handler: its class, a base or its app sets that (Celery's `typing`)."""
     said = (vars(each)["typing"] for each in type(task).__mro__ if not _is_an_engines(each) and "typing" in vars(each))
     return bool(next(said, task.app.strict_typing))
 

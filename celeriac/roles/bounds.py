@@ -1,4 +1,4 @@
-"""Bounds: the values that are allowed, and the texts that say so. They apply to roles, calls, accounts and the API.
+"""Bounds: the allowed values, and the texts that describe them. They apply to roles, calls, accounts and the API.
 
 `celeriac.enqueue` has the same in SQL; `tests/postgres/test_enqueue_in_sql.py` compares the two.
 """
@@ -10,19 +10,19 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, NamedTuple
 
-#: The most characters of what people name: a role, a queue, a schedule, a worker, a view.
+#: The most characters of a name that people give: of a role, a queue, a schedule, a worker, a view.
 LONGEST_NAME = 200
 
-#: What clients take out of an address.
+#: Names that clients remove from an address.
 FOLDERS = (".", "..")
 
-#: The most bytes of a key or a task's id: Postgres indexes no more than 2,700 in a row, and a role's name is in there.
+#: The most bytes of a key or a task's id: Postgres indexes no more than 2,700 bytes, and the role's name is among them.
 LONGEST_KEY = 1000
 
 #: The longest delay (seconds, 100 years): Postgres cannot add a longer one to a date.
 LONGEST_DELAY = 100 * 365 * 86_400.0
 
-#: The maximum of whatever is counted: retries, rounds, losses, tasks at once.
+#: The maximum of all counts: retries, rounds, losses, tasks at once.
 MOST = 1_000_000
 
 ANY_PRIORITY = (-1_000_000, 1_000_000)
@@ -68,7 +68,9 @@ def is_text(value: Any) -> bool:
 
 
 def name(most: int = LONGEST_NAME) -> Rule:
-    """Return the rule for what people name: an address, a command and a log line can have it, and all show it."""
+    """Return the rule for names that people give: an address, a command and a log line have to be able to contain and
+    show them.
+    """
 
     def fits(value: Any) -> bool:
         if not isinstance(value, str) or value in FOLDERS:
@@ -87,13 +89,13 @@ def whole(low: int, high: int, unit: str = "") -> Rule:
 
 
 def outside(priorities: tuple[int, int], priority: int) -> str | None:
-    """Return what would be right if this priority is not; else None."""
+    """Return what would be right if this priority is out of range; None if it is in range."""
     low, high = priorities
     return None if low <= priority <= high else f"a whole number from {low:,} to {high:,}"
 
 
 def wrong(rules: Mapping[str, Rule], values: Mapping[str, Any]) -> str | None:
-    """Return which of these values does not fit, and what would be right; a value without a rule is wrong."""
+    """Return which of these values is wrong, and what would be right; a value without a rule is wrong."""
     for name, value in values.items():
         rule = rules.get(name)
         if rule is None:

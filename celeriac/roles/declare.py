@@ -30,15 +30,14 @@ from celeriac.roles.rules import TICKET
 from celeriac.roles.signature import Signature
 from celeriac.settings import is_on
 from celeriac.store import sensitive
-from celeriac.store.lanes import parts_of_lane
+from celeriac.store.role_names import parts_of_lane
 from celeriac.store.sensitive import Sensitive
 
 
 @dataclass(frozen=True)
 class Declared:
-    """A role with its handler's signature.
-
-    `is_empty`: the handler does nothing, as a stub's. `successor`: the role that this one's name is an alias of.
+    """A role with its handler's signature. `is_empty`: the handler does nothing, like a stub's. `successor`: the role
+    of which this one's name is an alias.
     """
 
     role: Role
@@ -58,7 +57,7 @@ class Declared:
 
     @cached_property
     def lanes(self) -> list[Role]:
-        """The role, and within each of its queues."""
+        """The role, and the role within each of its queues."""
         return self.role.lanes
 
     @cached_property
@@ -75,12 +74,16 @@ class Declared:
         }  # fmt: skip
 
     def rows(self) -> list[dict[str, Any]]:
-        """Return it as rows of `roles`: its own, and one for each further queue, which says whose lane it is."""
+        """Return it as rows of `roles`: its own, and one for each further queue, with the name of the role whose lane
+        it is.
+        """
         lanes = [replace(self, role=self.role.within(queue)).row() for queue in self.role.queues[1:]]
         return [self.row()] + [row | {"definition": row["definition"] | {"lane_of": self.role.name}} for row in lanes]
 
     def under(self, alias: str) -> Declared:
-        """What waits under a former name, and is run by the same handler from the same queue."""
+        """Return this role under a former name: tasks that wait under that name are run by the same handler from the
+        same queue.
+        """
         return replace(self, role=replace(self.role, name=alias, lane=alias, aliases=()), successor=self.role.name)
 
 
@@ -100,8 +103,8 @@ def _does_nothing(handler: Callable[..., Any]) -> bool:
 
 
 class Roles:
-    """The roles this code declares, by name. `tasks()`: those of Celery's app, all declared once it is asked;
-    `former()`: the role that each alias is one of.
+    """The roles this code declares, by name. `tasks()` returns the tasks of Celery's app, which are all declared by
+    then; `former()` returns the role of each alias.
     """
 
     def __init__(
@@ -130,7 +133,7 @@ class Roles:
         return known
 
     def of_lane(self, lane: str) -> Declared | None:
-        """As `get`, for the name that a ticket has: the role within one of its queues."""
+        """Return the role as `get` does, by the name that a ticket has: that of a lane."""
         if (known := self._known.get(lane)) is not None:
             return known
         name, queue = parts_of_lane(lane)
@@ -142,21 +145,21 @@ class Roles:
         return self._lanes.get(lane)
 
     def current(self, name: str) -> Declared | None:
-        """As `get`; under its name of today."""
+        """Return the role as `get` does, under its current name."""
         declared = self._known.get(name) or self.get(name)
         return declared if declared is None or declared.successor is None else self.get(declared.successor)
 
     def all(self) -> list[Declared]:
-        """Those of former names, too."""
+        """Return all roles, also under their former names."""
         known = [self.get(name) for name in sorted({*self._tasks(), *self._former()})]
         return [declared for declared in known if declared is not None]
 
     def own(self) -> list[Declared]:
-        """Without those of former names."""
+        """Return the roles under their current names."""
         return [declared for declared in self.all() if declared.successor is None]
 
     def of_queues(self, queues: Collection[str]) -> list[Role]:
-        """Return the roles that wait in one of these queues; of a role with several, its lanes there."""
+        """Return the roles whose tickets wait in these queues; for a role with several queues, its lanes there."""
         return [lane for declared in self.all() for lane in declared.lanes if lane.queue in queues]
 
     def _declared(self, task: CeleryTask) -> Declared:
@@ -179,9 +182,8 @@ def declare(
     options: Mapping[str, Any], default_name: str = "unnamed", handler: Callable[..., Any] | None = None,
     base: Any = None,
 ) -> dict[str, Any]:  # fmt: skip
-    """Splits the decorator's options into Celery's and ours (`role_options`). Raises ConfigurationError.
-
-    `base`: the task's class, whose own attributes are no options misspelt.
+    """Split the decorator's options into Celery's and ours (`role_options`). Raises ConfigurationError. `base`: the
+    task's class; its own attributes are not taken for misspelt options.
     """
     ours = {k: v for k, v in options.items() if k in OPTIONS | RETRY_OPTIONS}
     celerys = {k: v for k, v in options.items() if k not in ours and k != "role"}
@@ -248,7 +250,9 @@ def role_of(name: str, options: Mapping[str, Any], task: CeleryTask | None) -> R
 
 
 def _refuse_usual(role: str, usual: str, queues: tuple[str, ...]) -> None:
-    """Raises ConfigurationError if a route's answer could not be told from the queue of calls that have none."""
+    """Raise ConfigurationError if the app's default queue is one of the role's, but not the first: routers also answer
+    with it for calls they leave alone.
+    """
     if usual in queues[1:]:
         raise ConfigurationError(
             f"role {role!r}: queues={queues!r}: what task_routes leaves alone is sent to {usual!r} "
@@ -257,7 +261,7 @@ def _refuse_usual(role: str, usual: str, queues: tuple[str, ...]) -> None:
 
 
 def _refuse_strategy(role: str, task: CeleryTask) -> None:
-    """Raises ConfigurationError for one that takes messages in a way of its own, as celery-batches does."""
+    """Raise ConfigurationError for a `Strategy` that consumes messages itself, as celery-batches does."""
     if task.Strategy != CeleryTask.Strategy and getattr(task.Strategy, "__func__", None) is not CeleryTask.Strategy:
         raise ConfigurationError(
             f"role {role!r}: Strategy of {type(task).__mro__[1].__name__}: a worker gets no message of a task that it "
@@ -274,7 +278,7 @@ def _in_rows_order(options: dict[str, Any], priorities: Priorities) -> dict[str,
 
 
 def _limits(soft: Any, hard: Any, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return Celery's time limits, if there are any, where our own options are not given. In Celery 0 means none."""
+    """Return Celery's time limits, if there are any, for our own options that are not given. In Celery 0 means none."""
     if soft is None and hard is None:
         return {}
     limits = {"timeout": soft or None, "hard_timeout": hard or None}
@@ -282,7 +286,9 @@ def _limits(soft: Any, hard: Any, options: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _retry_limit(role: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Celery's other way of saying `max_retries`, of `autoretry_for` alone; where both are said it takes this one."""
+    """Return the limit in `retry_kwargs`, Celery's other way to set `max_retries`, for `autoretry_for` alone; it wins
+    if both are set.
+    """
     retry_kwargs = options.get("retry_kwargs")
     if retry_kwargs is not None and not isinstance(retry_kwargs, Mapping):
         raise ConfigurationError(f"role {role!r}: retry_kwargs={retry_kwargs!r}: give a dict of options of `retry()`")

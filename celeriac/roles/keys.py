@@ -11,7 +11,8 @@ from typing import Any, Literal
 
 from celeriac.errors import BadArguments
 
-#: The name of a handler's parameter, a format of several ("{platform}:{store_id}"), or a function of the arguments.
+#: A key: the name of a handler's parameter, a format of several ("{platform}:{store_id}"), or a function of the
+#: arguments.
 Key = str | Callable[[Mapping[str, Any]], object]
 
 #: Types of values that are, or may contain, a mapping or a set.
@@ -23,10 +24,10 @@ ONE: Literal["{{one}}"] = "{{one}}"
 
 @dataclass(frozen=True)
 class Hashed:
-    """A key that no surface shows: `unique_by=Hashed("card")`. Its text is the HMAC-SHA-256 of what `key` gives.
+    """A key that no surface shows: `unique_by=Hashed("card")`. Its text is the HMAC-SHA-256 of the key that `key`
+    derives.
 
-    `salt` has to be the same wherever the role is enqueued;
-    without one, a value that can be guessed is found by trying.
+    `salt` has to be the same wherever the role is enqueued; without one, somebody can find a guessable value by trying.
     """
 
     key: Key
@@ -55,7 +56,7 @@ def names_in(key: str) -> list[str]:
 
 
 def parts_of(key: str) -> set[str]:
-    """Return all that the key names: parameters, and keys and attributes within their values."""
+    """Return all names in the key: parameters, and keys and attributes within their values."""
     return {part for field in _whole_fields(key) for part in re.split(r"[.\[\]]", field)} if "{" in key else {key}
 
 
@@ -73,7 +74,7 @@ def _whole_fields(text: str) -> Iterator[str]:
 
 
 def key_of(key: Key | None, arguments: Mapping[str, Any], role: str) -> str | None:
-    """Return the key's text for these arguments, or None if there is none; the order of a mapping changes nothing."""
+    """Return the key's text for these arguments, or None if there is none; the order of a mapping does not matter."""
     if key is None:
         return None
     if any(isinstance(value, _NESTED) for value in arguments.values()):

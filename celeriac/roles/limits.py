@@ -40,7 +40,7 @@ SELECT coalesce(nullif(hashtextextended(
 FROM celeriac.role_limits
 """)
 
-# INVARIANT: the row's lock orders those who take tokens; whoever waited for it sees what the one before has left.
+# INVARIANT: the row's lock puts those that take tokens in order; each one sees what the one before has left.
 TAKE = text("""
 WITH bucket AS MATERIALIZED (
     SELECT role, celeriac.tokens(l) AS has FROM celeriac.role_limits l
@@ -55,7 +55,9 @@ SELECT CAST(least(:n, floor(has)) AS integer) FROM bucket
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits in force for a role now. `rate_limit` None: no limit. `time_limits`: in place of the declared ones."""
+    """The limits that apply to a role now. `rate_limit` None: no limit. `time_limits`: those that replace the declared
+    ones.
+    """
 
     rate_limit: str | None = None
     time_limits: tuple[float | None, float | None] | None = None
@@ -68,12 +70,12 @@ class Limits:
 
 
 def register(connection: Connection, roles: Sequence[str]) -> None:
-    """Write declared limits that are new, once the roles' definitions are written."""
+    """Write new declared limits; call it after the roles' definitions are written."""
     connection.execute(REGISTER, {"roles": list(roles)})
 
 
 def known(connection: Connection) -> dict[str, Limits]:
-    """Return the limits of the roles that have any."""
+    """Return the limits of each role that has some."""
     return {
         row.role: Limits(row.rate_limit, (row.timeout, row.hard_timeout) if row.is_told else None)
         for row in connection.execute(KNOWN)

@@ -33,13 +33,13 @@ CELERY_OPTIONS = frozenset({
 #: Options that may be functions.
 KEYS = ("fair_by", "lock_by", "unique_by")
 
-#: Matches names of secrets by their end. Not `tokens`, which are mostly counted.
+#: Matches names of secrets by their end, but not `tokens`, which is usually a count.
 _SECRET = re.compile(
     r"(^|_)(password|passwd|passphrase|pwd|secret|token|credentials?|(api|access|private|secret)_?key)$", re.IGNORECASE
 )
 
 #: How similar an option has to be to one of ours or of Celery's, and an attribute to one of ours, to count as misspelt.
-#: Any other is the task's own business, as with Celery.
+#: Any other one is kept as an attribute of the task, as with Celery.
 _OURS, _CELERYS, _ATTRIBUTE = 0.7, 0.85, 0.8
 
 
@@ -51,8 +51,8 @@ def refuse_misspelt(option: str, role: str) -> None:
 
 
 def misspelt_attribute(name: str, task_class: str) -> None:
-    """Raise ConfigurationError for a class's misspelt attribute.
-    Plain words (`prompts`, `timeouts`) are no misspelt options.
+    """Raise ConfigurationError for a class's misspelt attribute. Ordinary words (`prompts`, `timeouts`) do not count as
+    misspelt.
     """
     if close := _close(name, {each for each in OPTIONS | RETRY_OPTIONS if "_" in each}, _ATTRIBUTE):
         raise ConfigurationError(f"task class {task_class}: there is no option {name!r}; did you mean {close!r}?")
@@ -63,18 +63,20 @@ def _close(name: str, known: Collection[str], cutoff: float) -> str | None:
 
 
 def nearest(name: str, known: list[str], *, listed: list[str] | None = None) -> str:
-    """Return the right spelling, or what there is: `listed`, if not all that is known is worth listing."""
+    """Return a hint: the most similar known name, or else the list of names; `listed`: list these, not all known
+    ones.
+    """
     close = difflib.get_close_matches(name, known, n=1)
     return f"did you mean {close[0]!r}?" if close else f"known are: {', '.join(listed or known)}"
 
 
 def secrets_in(parameters: Collection[str]) -> list[str]:
-    """Return the parameters whose names say that they are secrets."""
+    """Return the parameters whose names are those of secrets."""
     return [name for name in parameters if _SECRET.search(name)]
 
 
 def refuse_sensitive_keys(role: Role) -> None:
-    """Raise ConfigurationError if a key, which every surface shows, is made of what is sensitive."""
+    """Raise ConfigurationError if a key depends on a sensitive argument: every surface shows keys."""
     for option in KEYS:
         key = getattr(role, option)
         if shown := (parts_of(key) if isinstance(key, str) else set()) & set(role.sensitive or ()):
@@ -85,7 +87,7 @@ def refuse_sensitive_keys(role: Role) -> None:
 
 
 def refuse_unknown_parameters(role: Role, signature: Signature) -> None:
-    """Raise ConfigurationError if a key is made of what the handler does not take."""
+    """Raise ConfigurationError if a key names a parameter that the handler does not have."""
     for option in KEYS:
         key = getattr(role, option)
         key = key.key if isinstance(key, Hashed) else key

@@ -1,8 +1,8 @@
-"""Which way an application's `priority=` means: rows keep the engine's order, in which the highest goes first.
+"""Translate an application's priorities: rows keep the engine's order, in which the highest goes first.
 
-On Redis Celery's lowest goes first, on RabbitMQ the highest. What is said of a priority in Celery's words (options of
-calls and tasks, `task_default_priority`, routes, annotations, entries of `beat_schedule`, messages that are adopted) is
-translated here alone; what is the engine's own (HTTP, command line, SQL, `app.prioritise`) speaks of rows.
+With Celery on Redis the lowest goes first, on RabbitMQ the highest. Priorities in Celery's options (of calls and tasks,
+`task_default_priority`, routes, annotations, entries of `beat_schedule`, adopted messages) are translated here and
+nowhere else. The engine's own surfaces (HTTP, command line, SQL, `app.prioritise`) use those of rows.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ Order = Literal["celeriac", "rabbitmq", "redis"]
 
 ORDERS: tuple[Order, ...] = get_args(Order)
 
-#: How an app says which it means.
+#: The advice to an app that has not set its order.
 TO_SAY = "say priority_order='redis' (the lowest first), 'rabbitmq' or 'celeriac' (the highest) where the app is made"
 
 
 class Priorities:
-    """Priorities by an app's `order`; None: nobody has said which, and the highest goes first."""
+    """Priorities in an app's `order`; None: the app sets none, and the highest goes first."""
 
     def __init__(self, order: Order | None = None) -> None:
         if order is not None and order not in ORDERS:
@@ -38,18 +38,17 @@ class Priorities:
         return self.order is None
 
     def turned(self, priority: Any) -> Any:
-        """As rows have it, from as it is said; and the other way round. Anything but a whole number stays as it is."""
+        """Translate a priority to a row's, or back. Anything but a whole number stays as it is."""
         return -priority if self.order == "redis" and type(priority) is int else priority
 
     def turned_range(self, bounds: Any) -> Any:
-        """The same of a role's `priority_range`."""
+        """Translate a role's `priority_range` in the same way."""
         is_pair = isinstance(bounds, tuple) and len(bounds) == 2
         return tuple(map(self.turned, bounds[::-1])) if is_pair and self.order == "redis" else bounds
 
     def of_call(self, role: Role, priority: Any) -> Any:
-        """What a call says. Warns once where nobody has said which way it means.
-
-        Raises BadArguments, in the caller's own numbers, for one outside the role's range.
+        """Return the row's priority for a call's. Warns once if the app has not set its order. Raises BadArguments, in
+        the caller's own numbers, for a priority outside the role's range.
         """
         if priority is None:
             return None
@@ -62,10 +61,11 @@ class Priorities:
         return stored
 
     def of_message(self, role: Role, said: int) -> int:
-        """What a plain app's message says, within the role's range. 0 is in every message whose call says none.
+        """Return the row's priority for a plain app's message, within the role's range. A message whose call sets none
+        has 0.
 
-        Where nobody has said which way it means, it comes from Redis, where 0 is the most urgent: what is said then is
-        how far below its role's own.
+        If this app has not set its order, the message is from Celery on Redis, where 0 is the most urgent: its priority
+        is then how far the row's is below the role's own.
         """
         if not said:
             return role.priority

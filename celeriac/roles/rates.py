@@ -40,7 +40,7 @@ def per_second(limit: str) -> float:
 
 
 def burst(limit: str) -> float:
-    """Return how many may begin at once after a rest: one period's."""
+    """Return how many may begin at once after a pause: those of one period."""
     return max(1.0, float(limit.partition("/")[0]))
 
 

@@ -10,15 +10,15 @@ from sqlalchemy import Connection, text
 
 from celeriac.roles.role import KEYS
 
-#: A definition, the handler's parameters, and the release that declared them.
+#: A role's definition, its handler's parameters, and the release that declared them.
 Registered = tuple[dict[str, Any], list[dict[str, Any]], int]
 
 #: How long (seconds) writing a changed role waits for somebody's open transaction that has locked its row.
 PATIENCE = 0.5
 
-# INVARIANT: an older release never overwrites a newer one's definition, and a stub's release counts for nothing: who
-# serves the role overwrites it. What is as declared is not written, and not locked: a conflict locks its row even where
-# it changes nothing. A name or a lane that is new is paused as the role is under its other names.
+# INVARIANT: an older release never overwrites a newer one's definition. A stub's release does not count: the code that
+# serves the role overwrites it. An unchanged definition is neither written nor locked, because a conflict locks its row
+# even if it changes nothing. A new name or lane of a role is paused if the role is paused under its other names.
 REGISTER = text("""
 WITH declared AS (
     SELECT * FROM jsonb_to_recordset(CAST(:roles AS jsonb))
@@ -74,10 +74,10 @@ INSERT INTO celeriac.batchers (role, seconds_per_task) VALUES (:role, :seconds) 
 
 
 def register(connection: Connection, roles: Sequence[Mapping[str, Any]], release: int) -> int:
-    """Writes role definitions (`role`, `definition`, `parameters`); how many rows changed.
+    """Write role definitions (`role`, `definition`, `parameters`) and return how many rows changed.
 
-    `is_stub`: by who does not serve the role, and may declare less of it: what is known stays, of whatever release.
-    `is_empty`: its handler does nothing here, so that a key it does not name is left out, not given up.
+    `is_stub`: this code does not serve the role and may declare less of it, so what is registered stays, whatever its
+    release. `is_empty`: the handler does nothing here, so a key that it does not declare is unknown, not removed.
     """
     parameters = {"roles": json.dumps(list(roles)), "release": release}
     connection.execute(OTHERWISE, parameters)
@@ -91,7 +91,7 @@ def look_up(connection: Connection, role: str) -> Registered | None:
 
 
 def observe(connection: Connection, role: str, seconds: float) -> None:
-    """Write a recent mean run time, which sizes the tickets of `chunk="auto"`; called seldom, not per task."""
+    """Write a recent mean run time, which sizes the tickets of `chunk="auto"`. Call it rarely, not for each task."""
     observed = {"role": role, "seconds": seconds}
     if connection.execute(OBSERVE, observed).first() is None:
         connection.execute(OBSERVE_FIRST, observed)

@@ -15,9 +15,9 @@ from celeriac.roles.keys import Key
 from celeriac.roles.rates import burst, per_second, rate
 from celeriac.roles.rules import DURATIONS, RULES
 from celeriac.settings import SWITCH
-from celeriac.store.lanes import lane_of
+from celeriac.store.role_names import lane_of
 
-#: The widest window by measure, however short its tasks are; an older release takes it for the role's window.
+#: The widest window by measure, however short the tasks are; an older release takes it for the role's window.
 WIDEST = 2000
 
 
@@ -36,25 +36,23 @@ class Role:
     time alone, none from a task that may start now. `window` bounds how many tasks are claimed or running at once;
     None: what the live slots run and will begin within about a second, by measured seconds a task
     (celeriac/dispatch/window.py). `every` is how often beat's pass runs; `prompt` dispatches after each enqueue and
-    settle, too.
-    `chunk` is the rows per ticket: a number, or "auto" (measured: about `chunk_target` seconds of work a ticket).
-    `max_rounds` rounds of `max_retries` + 1 attempts, `round_delay` apart; what `dont_autoretry_for` names ends
-    them all. `keep` is how long a finished row stays: a timedelta (0: gone at once, however it ended), `FOREVER`, or
-    None (gone with its success; one that failed or was cancelled stays as long as events).
-    At `timeout` a run gets SoftTimeLimitExceeded, at `hard_timeout` its process is stopped: without one,
-    `CELERIAC_TIME_LIMIT_GRACE_MS` after `timeout`.
-    `stale_after` is the lease: a running task whose worker is silent for so long is rescued (at least a second); after
-    `max_losses` of them it fails. `queue` is where its tickets wait in Redis: without one, that of the role's name.
-    `queues` are those that a call may name; a call that names none waits in the first. Each has its own window, passes
-    and turns of accounts: it is a *lane*, the name that state tables, tickets and passes have in place of the role's.
-    `wait_objective` is how long a task that could start may wait: then an alert fires; None: `CELERIAC_ALERT_WAIT_MS`.
-    `memory_per_task` (megabytes) caps how many run at once in a worker, by the memory it has; None caps nothing.
-    `rate_limit` ("10/m", or a number a second) bounds how many begin, over all workers, with a burst of one period.
-    `adopt` takes messages of plain Celery apps for this role: whoever may write to Redis then enqueues.
-    `by_name` stores positional arguments under their parameters' names, so that SQL can ask for them.
-    `sensitive` names parameters, or keys within their values, that no surface shows; () says that none is.
-    `aliases` are names that the role had before: calls, links, schedules and messages by one of them become tasks of
-    this role, and those that wait under one are run by its handler, from its queue.
+    settle, too. `chunk` is the rows per ticket: a number, or "auto" (measured: about `chunk_target` seconds of work a
+    ticket). `max_rounds` rounds of `max_retries` + 1 attempts, `round_delay` apart; an error of a class in
+    `dont_autoretry_for` ends them all. `keep` is how long a finished row stays: a timedelta (0: gone at once, however
+    it ended), `FOREVER`, or None (gone with its success; one that failed or was cancelled stays as long as events). At
+    `timeout` a run gets SoftTimeLimitExceeded, at `hard_timeout` its process is stopped; without a `hard_timeout`,
+    `CELERIAC_TIME_LIMIT_GRACE_MS` after `timeout`. `stale_after` is the lease: a running task whose worker is silent
+    for so long is rescued (at least a second); after `max_losses` of them it fails. `queue` is where its tickets wait
+    in Redis; the default is the role's name. `queues` are those that a call may name; a call that names none waits in
+    the first. Each has its own window, passes and turns of accounts: it is a *lane*, the name that state tables,
+    tickets and passes have in place of the role's. `wait_objective` is how long a task that could start may wait before
+    an alert fires; None: `CELERIAC_ALERT_WAIT_MS`. `memory_per_task` (megabytes) caps how many run at once in a worker,
+    by the memory it has; None caps nothing. `rate_limit` ("10/m", or a number a second) bounds how many begin, over all
+    workers, with a burst of one period. `adopt` accepts messages of plain Celery apps for this role: then everybody who
+    may write to Redis can enqueue. `by_name` stores positional arguments under their parameters' names, so that SQL can
+    select by them. `sensitive` names parameters, or keys within their values, that no surface shows; () means that none
+    is. `aliases` are names that the role had before: calls, links, schedules and messages by one of them become tasks
+    of this role, and those that wait under one are run by its handler, from its queue.
     """
 
     name: str
@@ -122,9 +120,8 @@ class Role:
 
     @property
     def lanes(self) -> list[Role]:
-        """The role as it is, and within each of its queues.
-
-        Within the first, too: there may be tasks that named it when it was not the first.
+        """The role itself, and the role within each of its queues, also the first: tasks may have named that one when
+        it was not the first.
         """
         return [self, *map(self.within, self.queues[1:] + self.queues[:1])]
 
@@ -140,7 +137,7 @@ class Role:
 
     @property
     def is_asked_for_keys(self) -> bool:
-        """True if any key comes from a function of the role's own, which may take its time."""
+        """True if a key comes from a function of the role's own, which may be slow."""
         return any(map(callable, (self.fair_by, self.lock_by, self.unique_by)))
 
     @property
@@ -150,7 +147,7 @@ class Role:
 
     @property
     def keeps_successes(self) -> bool:
-        """True if a success leaves a row; else its workers count how its tasks ended."""
+        """True if a success leaves a row; if not, its workers count how its tasks ended."""
         return bool(self.keep)
 
     @property
@@ -186,15 +183,16 @@ class Role:
         }  # fmt: skip
 
 
-#: The options that say how a call's arguments give a row's keys.
+#: The options that derive a row's keys from a call's arguments.
 KEYS = ("fair_by", "lock_by", "unique_by")
 
 
 def ruled(role: Role, definition: Mapping[str, Any], taken: Callable[[str], Key | None], *, newer: int) -> Role:
-    """The role with the keys that SQL knows of, `taken` by their option, where this declaration says none.
+    """Return the role with the keys that are registered in SQL, `taken` by their option, in place of those it does not
+    declare.
 
-    `newer`: by how many releases SQL's is newer. A newer one's are taken whatever is declared here, an older one's
-    never instead of what is; of the same release, raises Contradiction for one that says another.
+    `newer`: by how many releases SQL's declaration is newer. A newer one's keys win over those declared here; an older
+    one's never do. Raises Contradiction if one of the same release differs.
     """
     changes: dict[str, Any] = {}
     for option in KEYS:

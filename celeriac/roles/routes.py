@@ -1,4 +1,4 @@
-"""Which queue and priority Celery's `task_routes` gives to a role that names none."""
+"""Find the queue and priority that Celery's `task_routes` gives to a role that names none."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kombu.transport.virtual.exchange import TopicExchange
 from celeriac.errors import ConfigurationError
 from celeriac.roles.rules import RULES
 
-#: How kombu reads the keys that topics are bound by.
+#: kombu's reading of the keys by which topics are bound.
 TOPICS = TopicExchange(None)
 
 
@@ -24,8 +24,8 @@ class Route(NamedTuple):
 
 
 def routed(task: Task, *, by_call: bool = False) -> Route:
-    """What its route says, if it has one. Raises ConfigurationError if that cannot be told without a call, unless its
-    calls are routed one by one (`by_call`).
+    """Return the task's route, empty if it has none. Raises ConfigurationError if the route depends on the call, unless
+    its calls are routed one by one (`by_call`).
     """
     routes = task.app.conf.task_routes
     if not routes:
@@ -48,7 +48,7 @@ def queue_of_key(conf: Any, key: Any, exchange: Any = None) -> str:
     """Return the queue of `task_queues` that a routing key leads to; nothing if it leads to none of them.
 
     Raises ConfigurationError if it leads to several. On Celery each of them gets the message if they have one exchange;
-    if they have different ones, the exchange says which is meant.
+    if they have different ones, the exchange decides.
     """
     queues = Queues(conf.task_queues).values() if key else ()
     names = {str(queue.name) for queue in queues if any(_leads(bound, key, exchange) for bound in _bindings(queue))}
@@ -75,7 +75,7 @@ def _leads(bound: tuple[Any, str], key: str, exchange: Any) -> bool:
 
 
 def refuse_broadcast(role: str, conf: Any, queues: Iterable[str]) -> None:
-    """Raises ConfigurationError for a queue that is each worker's own, as those of `kombu.common.Broadcast` are."""
+    """Raise ConfigurationError for a queue of which each worker has its own, as those of `kombu.common.Broadcast`."""
     named = {queue.alias or queue.name: queue for queue in Queues(conf.task_queues).values()}
     for name in queues:
         if name in named and getattr(named[name].exchange, "type", None) == "fanout":

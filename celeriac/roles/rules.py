@@ -1,4 +1,4 @@
-"""The rules for a role's options, and the texts that say what would be right."""
+"""The rules for a role's options, and the texts that describe a right value."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from celeriac.roles.rates import is_rate
 
 FOREVER: Literal["forever"] = "forever"
 
-#: The one task that is no role.
+#: The name of the tickets' own Celery task, the only one that is no role.
 TICKET = "celeriac.ticket"
 
 #: The prefix of the engine's own keys in Redis.
@@ -51,7 +51,7 @@ def _is_range(value: Any) -> bool:
 
 
 def _is_name(value: Any) -> bool:
-    """Check a queue's name: its plain messages are under it in Redis, so it must be none of the engine's keys."""
+    """Check a queue's name: it is also the key of plain messages in Redis, so it must be none of the engine's keys."""
     return bool(NAME.fits(value)) and "," not in value and not value.startswith(OURS)
 
 

@@ -1,4 +1,4 @@
-"""A handler's parameters: calls are bound to them before anything is written, by whatever code base."""
+"""A handler's parameters: calls of any code base are bound to them before anything is written."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from celeriac.errors import BadArguments
 class Signature:
     """A handler's parameters without `self`: binds positional arguments to their names.
 
-    `lenient`: a call that does not fit is accepted, and fails as it runs.
+    `lenient`: a call that does not fit is accepted and fails when it runs.
     """
 
     lenient = False

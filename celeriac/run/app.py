@@ -15,8 +15,8 @@ from celeriac.run.run import Run
 from celeriac.run.settler import Settler
 from celeriac.run.tally import Tally
 from celeriac.settings import Settings
+from celeriac.settle.outcome import Started
 from celeriac.store.connections import Database
-from celeriac.store.started import Started
 
 
 class Backend(Protocol):

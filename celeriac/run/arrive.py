@@ -23,10 +23,10 @@ from celeriac.run.places import places
 from celeriac.run.shared import closed, worker_id
 from celeriac.run.start import FEW
 from celeriac.run.ticket import TicketRun, hand_back, look_after_stray
+from celeriac.settle.outcome import Started
 from celeriac.store.connections import Database
 from celeriac.store.failures import is_locked
 from celeriac.store.patience import patient
-from celeriac.store.started import Started
 
 logger = logging.getLogger(__name__)
 
@@ -52,7 +52,9 @@ def run_ticket(app: RunApp, role_name: str, ids: list[int], token: str) -> dict[
     except DBAPIError as error:
         if token or not is_locked(error):
             raise
-        logger.warning("%s: somebody's lock kept a kick from being heard; the next look makes up for it", role_name)
+        logger.warning(
+            "%s: a wake-up was not handled because of somebody's lock; the next poll makes up for it", role_name
+        )
         return {"ran": 0}
     return done | {"ran": _go_on(app, declared.role, done, until)} | COUNTERS.taken()
 
@@ -77,17 +79,20 @@ def _run_asked(app: RunApp, role: Role, ids: list[int]) -> dict[str, Any]:
 
 
 def _run_unheard(app: RunApp, role: Role) -> dict[str, Any]:
-    """What was claimed, and waits in a Redis that nobody hears: it fills the window of the role."""
+    """Run tickets that were claimed and wait in a Redis nobody can reach: until they run, they fill the role's
+    window.
+    """
     with app.database.statement() as connection:
         left = start.unheard(connection, role.lane)
     return _run_claimed(app, role, *random.choice(left)) if left else {"ran": 0}
 
 
 def _go_on(app: RunApp, role: Role, done: dict[str, Any], until: float) -> int:
-    """Look for more tasks and run them here: a few without a pass, or a pass and the first of its tickets. A ticket's
-    way through Redis would take longer than tasks this quick. Returns how many tasks ran in all.
+    """Look for more tasks, run them here and return how many ran in all: a few without a pass, or the first ticket of a
+    pass.
 
-    It stops soon, because tickets of other roles wait, too: a wake-up is queued behind them.
+    A ticket's way through Redis would take longer than tasks this quick. It stops soon, because tickets of other roles
+    wait, too: a wake-up is queued behind them.
     """
     over, total = _over(done), done["ran"]
     while over and role.prompt and not closed() and _has_more(app.dispatcher, role):
@@ -135,7 +140,7 @@ def _excused(role: Role) -> Iterator[None]:
         with patient(PASS):
             yield
     except DBAPIError as error:
-        logger.warning("%s: the look after a ticket failed: %s", role.name, error)
+        logger.warning("%s: the check after a ticket failed: %s", role.name, error)
 
 
 def _run_few(app: RunApp, role: Role) -> dict[str, Any] | None:
@@ -169,7 +174,7 @@ def _run_pass(app: RunApp, role: Role) -> dict[str, Any]:
     def read(connection: Connection, ticket: Held) -> list[Started]:
         return start.own(connection, role.lane, ticket.ids, ticket.token)
 
-    is_alone = shared.alone() or not app.publisher.is_open  # Redis took no message when this was asked for
+    is_alone = shared.alone() or not app.publisher.is_open  # Redis took no message when the pass was requested
     own = Own(Holder(worker_id(), os.getpid()), fresh_token(), read, is_whole=is_alone, is_single=is_alone)
 
     def ask(again: bool) -> list[Started]:
@@ -186,10 +191,11 @@ def _run_pass(app: RunApp, role: Role) -> dict[str, Any]:
 
 
 def _dispatch_what_came(app: RunApp, role: Role) -> None:
-    """Dispatch once more after a pass, before its first ticket runs: dispatchers that met the pass rely on that.
+    """Dispatch once more after a pass, before its first ticket runs: a dispatcher that found the role locked relies on
+    this, and no free slot has to wait for that ticket to end.
 
-    No slot waits for that ticket to end. Where a rate bounds what begins, the next token requests a pass instead: the
-    tokens for the ticket are not taken yet.
+    If the role has a rate, the next token requests a pass instead, because the tokens for this ticket are not taken
+    yet.
     """
     with _excused(role):
         if not shared.alone() and app.limited.of(role.name).rate_limit is None:
@@ -197,10 +203,8 @@ def _dispatch_what_came(app: RunApp, role: Role) -> None:
 
 
 def _asked_before(database: Database, role: Role, token: str) -> list[Started]:
-    """Return what a statement without an answer started under this process's token.
-    The pass's other tickets are found as lost ones.
-
-    If it started nothing so far, its ticket is handed back as soon as it appears.
+    """Return the tasks that a statement without an answer has started under this process's token. The sweep for lost
+    tickets finds the pass's others. If it has started nothing yet, its ticket is handed back as soon as it appears.
     """
     with database.statement() as connection:
         mine = start.start(connection, role.lane, [], token, worker_id=worker_id(), pid=os.getpid(), again=True)

@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class AwaitedSession(HandlersSession):
-    """What is behind the handler's `AsyncSession`. The settle uses it from without the handler's coroutine."""
+    """The session behind the handler's `AsyncSession`. The settle uses it outside the handler's coroutine."""
 
     enters = "async with"
 
@@ -33,9 +33,8 @@ class AwaitedSession(HandlersSession):
 
 
 def session(run: Run) -> AsyncSession:
-    """Opened at first use; commits with the task's outcome or not at all.
-
-    Raises CeleriacError once the outcome is known, and ConfigurationError without psycopg.
+    """The handler's session, opened at first use; it commits with the task's outcome or not at all. Raises
+    CeleriacError once the outcome is known, and ConfigurationError without psycopg.
     """
     run.refuse_session()
     if run.opened is None:
@@ -46,13 +45,13 @@ def session(run: Run) -> AsyncSession:
         opened = run.opened = run.session_of_coroutine.sync_session
         opened.task = run.task.id
         if not run.on_loop:
-            opened.loop = None  # it runs for one handler at a time, and stands still in between
+            opened.loop = None  # it runs for one handler at a time, and is paused in between
     return run.session_of_coroutine
 
 
 @asynccontextmanager
 async def early_commit(run: Run) -> AsyncIterator[AsyncSession]:
-    """A transaction of its own. Raises LeaseLost, and nothing is written, if the row is no longer this run's."""
+    """Open a transaction of its own. Raises LeaseLost, and writes nothing, if the row is no longer this run's."""
     engine = run.database.for_coroutines(on_loop=run.on_loop)
     from sqlalchemy.ext.asyncio import AsyncSession
 

@@ -1,7 +1,7 @@
-"""Contain a handler: an exception that leaves it belongs to its run, and a process that it forks does not.
+"""Contain a handler: an exception that leaves it belongs to its run; a process that it forks does not.
 
-A process that a handler forks is a caller of its own, not its parent. It calls tasks like any other program, with its
-own connections. It does not return into the engine: where its copy of the handler ends, the process ends.
+A forked process is a caller of its own: it calls tasks like any other program, with its own connections. It does not
+return into the engine: where its copy of the handler ends, the process ends.
 """
 
 from __future__ import annotations
@@ -24,15 +24,21 @@ from celeriac.store import forks
 #: Signals that Celery's worker or its pool handles.
 SIGNALS = ("SIGTERM", "SIGQUIT", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
 
+#: Those that Celery's pool has its processes ignore: SIGTERM where `REMAP_SIGTERM=SIGQUIT` is set.
+IGNORED = ("SIGINT", "SIGTERM")
+
 _mask = threading.local()
 _is_registered = False
 
+#: Those that a pool has its processes ignore, in one of them.
+_pools: frozenset[signal.Signals] = frozenset()
+
 
 def contained(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a handler so that a process it forks, and that returns or raises here, ends here.
+    """Wrap a handler: a forked process that returns from it or raises ends here.
 
-    What the handler raises is kept with its run, before Celery turns it into something that can be pickled. Exceptions
-    that are no `Exception` (`asyncio.CancelledError`, `GeneratorExit`, a `SystemExit` of its own) become
+    An exception of the handler is kept with its run before Celery turns it into something that can be pickled.
+    Exceptions that are no `Exception` (`asyncio.CancelledError`, `GeneratorExit`, a `SystemExit` of its own) become
     `HandlerEnded`: they are this attempt's error, and end neither the ticket nor the process.
     """
 
@@ -69,21 +75,31 @@ def end(error: BaseException | None) -> None:
     if not isinstance(code, int):
         print(code, file=sys.stderr)
         code = 1
+    _flush()
+    if isinstance(error, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit(code & 0xFF)
+
+
+def _flush() -> None:
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except (OSError, ValueError, AttributeError):
             continue
     outlets.finish()
-    os._exit(code & 0xFF)
 
 
-def hear_signals_as_programs() -> None:
+def hear_signals_as_programs(*, in_pool: bool) -> None:
     """Make processes that this one forks handle signals as any program does, instead of by the worker's handlers.
 
-    A signal that comes before the child is ready is held back: the worker's handler would take it.
+    A signal that comes before the child is ready is held back: the worker's handler would take it. `in_pool`: this is a
+    process of a pool, which ignores what its parent hears for it (Ctrl-C); its children do not.
     """
-    global _is_registered
+    global _is_registered, _pools
+    if in_pool:
+        _pools = frozenset(number for number in map(_number, IGNORED) if signal.getsignal(number) is signal.SIG_IGN)
     if not _is_registered:
         _is_registered = True  # also true in forked processes: they inherit the hooks
         os.register_at_fork(before=_hold, after_in_parent=_let, after_in_child=_hear)
@@ -98,10 +114,26 @@ def _let() -> None:
 
 
 def _hear() -> None:
+    """Let the child hear signals as a program does.
+
+    INVARIANT: a Ctrl-C that has come meanwhile ends it. KeyboardInterrupt may not be raised here: Python drops what a
+    hook of a fork raises, and the child would have heard nothing.
+    """
+    global _pools
+    interrupts = _is_the_parents(signal.SIGINT) or signal.getsignal(signal.SIGINT) is signal.default_int_handler
     for number in map(_number, SIGNALS):
-        if is_the_workers(signal.getsignal(number)):
-            signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+        if _is_the_parents(number) or (number == signal.SIGINT and interrupts):
+            signal.signal(number, signal.SIG_DFL)
+    _pools = frozenset()
     _let()
+    if interrupts:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _is_the_parents(number: signal.Signals) -> bool:
+    """Return whether a signal's handling is the worker's or its pool's, and none that the application has set."""
+    handler = signal.getsignal(number)
+    return is_the_workers(handler) or (handler is signal.SIG_IGN and number in _pools)
 
 
 def _number(name: str) -> signal.Signals:

@@ -30,10 +30,10 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-#: How long (seconds) until a coroutine that goes on although it was cancelled is cancelled again.
+#: How long (seconds) after a cancel a coroutine that still runs is cancelled again.
 AGAIN = 5.0
 
-#: Types of results which show that a handler's work was not done, or not all of it.
+#: Types of results that only stand for work which the handler has not done yet.
 UNFINISHED = (CoroutineType, GeneratorType, AsyncGeneratorType, asyncio.Future)
 
 
@@ -145,7 +145,9 @@ def owner_here() -> object:
 
 
 def begin_stack(stack: Any, owner: object, entry: Any) -> None:
-    """Push onto a stack that is empty for this owner: `push` first looks for what is not there, which costs more."""
+    """Push onto a stack that is empty for this owner; `push` would first look for the owner's entries, which costs
+    more.
+    """
     local = getattr(stack, "_local", None)
     if local is None:  # Celery's fast stacks
         stack.push(entry)
@@ -181,7 +183,7 @@ class Awaited:
         self.asked = 0.0
 
     def stop(self, run: Run, error: BaseException) -> bool:
-        """Cancel the coroutine; return whether it goes on although it was cancelled for this before."""
+        """Cancel the coroutine; return whether it still runs after an earlier cancel for the same reason."""
         again = type(run.stopping) is type(error)
         if again and time.monotonic() - self.asked < AGAIN:
             return False
@@ -194,9 +196,11 @@ class Awaited:
 
 
 def why_cancelled(run: Run | None, error: asyncio.CancelledError) -> BaseException:
-    """Return the error that a CancelledError leaving a handler stands for: itself, if the worker cancelled nothing.
+    """Return the error behind a CancelledError that left a handler: the reason why the worker cancelled it, or the
+    error itself.
 
-    Without a run it is an error: to a caller's own loop CancelledError would say that the caller is cancelled.
+    Outside a run it is turned into another error, because a caller's own loop would take a CancelledError for a cancel
+    of the caller.
     """
     why = "the handler's coroutine was cancelled, and not by the worker"
     if run is None:
@@ -211,11 +215,13 @@ def why_cancelled(run: Run | None, error: asyncio.CancelledError) -> BaseExcepti
 
 
 class _Kept:
-    """A thread's event loop, which is closed with the thread."""
+    """A thread's event loop, which is closed with the thread. It is made in an empty context, as it keeps that: the
+    run that happens to be its first, and the run's app, would live as long as the thread.
+    """
 
     def __init__(self) -> None:
         self.pid = os.getpid()
-        self.loop = asyncio.new_event_loop()
+        self.loop = Context().run(asyncio.new_event_loop)
 
     def __del__(self) -> None:
         if self.pid == os.getpid() and not self.loop.is_closed():
@@ -225,7 +231,7 @@ class _Kept:
 
 _of_thread = threading.local()
 
-#: In a forked process, the parent's loops: closing one would remove its files from the parent's epoll.
+#: In a forked process, keeps the parent's loops open: closing one would remove its files from the parent's epoll.
 _parents: list[_Kept] = []
 
 
@@ -257,7 +263,9 @@ def _here(awaitable: Awaitable[Any], run: Run | None) -> Any:
 
 
 def _end(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
-    """Let the coroutine end before its thread goes on, after an exception in the loop itself, such as a signal's."""
+    """Wait for the coroutine's end after an exception in the loop itself, such as a signal's; then the thread goes
+    on.
+    """
     if not task.done():
         task.cancel()
         with suppress(asyncio.CancelledError, Exception):
@@ -283,7 +291,7 @@ def _in_thread(awaitable: Awaitable[Any], run: Run | None) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class _Ended:
-    """What a flying greenlet switches back with once its task is through; `error`: what was raised."""
+    """The value a flying greenlet returns once its task has ended; `error`: the exception it raised."""
 
     error: BaseException | None = None
 
@@ -294,13 +302,15 @@ _RETURNED = _Ended()
 class Flying(greenlet):
     """A greenlet for synchronous code around a coroutine. It serves one task after another.
 
-    `is_dropped`: its loop has let go of it while it waited; GeneratorExit and GreenletExit are then no handler's.
+    `is_dropped`: its loop has dropped it while it waited; a GeneratorExit or GreenletExit is then not a handler's.
     """
 
     is_dropped = False
 
     def run(self, job: list[Callable[[], object]]) -> None:
-        """Serve jobs, lists of one function each, which is taken out: one that waits keeps nothing of the last."""
+        """Serve jobs. Each is a list of one function, which is taken out, so that a waiting greenlet keeps nothing of
+        the last job alive.
+        """
         while True:
             job = self.parent.switch(_served(job))
 
@@ -320,11 +330,11 @@ def in_flight() -> bool:
 
 
 class GreenletPool:
-    """The flying greenlets of one loop. They are used again: a new one takes ten times as long as a task needs of it,
+    """The flying greenlets of one loop. They are reused: making a new one takes ten times as long as a small task,
     since Python maps memory for its frames.
     """
 
-    #: How many are kept for the next tasks.
+    #: How many idle greenlets are kept for the next tasks.
     KEPT = 1_000
 
     def __init__(self) -> None:
@@ -359,7 +369,9 @@ def _await_here(awaitable: Awaitable[Any], run: Run | None) -> Any:
 
 
 def aside(act: Callable[[], T]) -> T:
-    """Call `act`, which may wait for Postgres; in another thread where it would block an asyncio pool's loop."""
+    """Call `act`, which may wait for Postgres, here or, where it would block an asyncio pool's loop, in another
+    thread.
+    """
     if not in_flight():
         return act()
     return _uncancelled(asyncio.get_running_loop().run_in_executor(None, copy_context().run, act))
@@ -373,7 +385,7 @@ def _uncancelled(future: asyncio.Future[T]) -> T:
 
 
 def finish(coroutine: Coroutine[Any, Any, T], begun_on: asyncio.AbstractEventLoop | None) -> T:
-    """Runs a coroutine of the engine's own to its end, from wherever; on that loop where it still runs."""
+    """Run one of the engine's own coroutines to its end, from any thread, on this loop if the loop still runs."""
     if in_flight():
         return _uncancelled(asyncio.get_running_loop().create_task(coroutine))
     if begun_on is not None and begun_on.is_running() and begun_on is not asyncio._get_running_loop():
@@ -423,7 +435,9 @@ def _in_native_thread(awaitable: Awaitable[Any], run: Run | None) -> Any:
 
 
 def _caught(act: Callable[[], T]) -> tuple[T | None, BaseException | None]:
-    """Return the result, and what was raised: gevent ends the process for a SystemExit that leaves a native thread."""
+    """Return the result and the exception, if any: gevent ends the process for a SystemExit that leaves a native
+    thread.
+    """
     try:
         return act(), None
     except BaseException as error:

@@ -7,18 +7,18 @@ import os
 import resource
 from contextlib import suppress
 
-#: How many have to be left for a task, and for a process to report and to end: a share of what its tasks can have, and
-#: at most so many.
+#: How many descriptors have to be left for a task, and for the process to report and end: this share of those its tasks
+#: can have, and at most so many.
 SHARE, MOST = 1 / 8, 64
 
-#: How many this process had before its first task: its own connections, and a parent's pipes to its children.
+#: How many descriptors this process had before its first task: its own connections, and a parent's pipes to its
+#: children.
 _own = 0
 
 
 def allow(needed: int) -> tuple[int, int] | None:
-    """Raise a soft limit below what is needed, as far as the hard one allows, and return both if that was to be done.
-
-    No further: `select()` takes no descriptor above 1,023, and programs that a handler starts inherit the limit.
+    """Raise the soft limit to what is needed, as far as the hard one allows; return both if it was too low. It is
+    raised no further: `select()` takes no descriptor above 1,023, and programs that a handler starts inherit the limit.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     enough = needed if hard == resource.RLIM_INFINITY else min(hard, needed)
@@ -32,7 +32,7 @@ def allow(needed: int) -> tuple[int, int] | None:
 
 
 def note_own() -> None:
-    """Note what this process has before it runs tasks: only what is left after that can be used up."""
+    """Note how many descriptors this process has before it runs tasks: only the others can be used up."""
     global _own
     with suppress(OSError):
         os.close(_own := os.dup(0))

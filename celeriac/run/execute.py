@@ -1,8 +1,9 @@
-"""Execute: one task's handler, with Celery's own outcomes.
+"""Execute one task's handler, with Celery's own outcomes.
 
-Through Celery's tracer, where somebody could tell the difference: a hook is overridden, a signal has receivers, the
-task is called in a way of its own, or the tracer or the loader is not Celery's. Else by a cheaper, direct call:
-what it raises goes through Celery's error handling all the same, and its success is logged in Celery's words.
+It runs through Celery's tracer wherever somebody could tell the difference: a hook is overridden, a signal has
+receivers, the task has a `__call__` of its own, or the tracer or the loader is not Celery's. Otherwise it is called
+directly, which is cheaper: its errors still go through Celery's error handling, and its success is logged in Celery's
+words.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import lru_cache
 from operator import attrgetter
 from types import FunctionType
 from typing import Any, TypeVar
+from weakref import WeakKeyDictionary
 
 from celery import signals, states
 from celery._state import _task_stack
@@ -30,7 +31,7 @@ from kombu.exceptions import EncodeError
 from kombu.utils.encoding import safe_repr
 from sqlalchemy.exc import DBAPIError
 
-from celeriac.canvas import join
+from celeriac.canvas import join, rests
 from celeriac.canvas.parts import stored_body
 from celeriac.errors import CeleriacError, HandlerEnded, LeaseLost, Snooze, TaskCancelled
 from celeriac.roles.priorities import Priorities
@@ -47,7 +48,7 @@ from celeriac.store import states as row_states
 from celeriac.store.connections import Database
 from celeriac.store.encoding import legible, revived
 from celeriac.store.failures import is_gone, log_error, retry_while_away
-from celeriac.store.started import without_masks
+from celeriac.store.sensitive import without_masks
 
 logger = logging.getLogger(__name__)
 
@@ -64,8 +65,8 @@ HOOKS = ("before_start", "on_success", "after_return")
 
 
 def is_plain(task: Any) -> bool:
-    """Return whether nobody could tell a direct call of the task from one through Celery's tracer, which Sentry and
-    similar tools replace with their own.
+    """Return whether nobody could tell a direct call of the task from one through Celery's tracer. Sentry and similar
+    tools replace that tracer with their own.
     """
     prerun, postrun, success = SIGNALS
     tracer: Any = trace.build_tracer
@@ -90,11 +91,24 @@ def _call_is_celerys() -> bool:
     return is_protection and _CALL in map(attrgetter("cell_contents"), call.__closure__ or ())
 
 
-@lru_cache(maxsize=1024)
+#: The answers of `_overrides_nothing`, by the task's class and the loader's. A task's class has its app: it is no more
+#: alive for having an answer here.
+_answers: WeakKeyDictionary[type, WeakKeyDictionary[type, bool]] = WeakKeyDictionary()
+
+
 def _overrides_nothing(kind: type, loader: type) -> bool:
-    """Return whether tasks of this class, with a loader of that one, have no hook and no `__call__` of their own, as
-    the classes are when the first of them runs: Celery builds its tracer no later.
+    """Return whether tasks of this class, with a loader of that one, have no hook and no `__call__` of their own. The
+    answer is that of the first run, because Celery builds its tracer then.
     """
+    answers = _answers.get(kind)
+    if answers is None:
+        answers = _answers[kind] = WeakKeyDictionary()
+    if (answer := answers.get(loader)) is None:
+        answer = answers[loader] = _has_nothing_of_its_own(kind, loader)
+    return answer
+
+
+def _has_nothing_of_its_own(kind: type, loader: type) -> bool:
     task: Any = object.__new__(kind)
     own_call = trace.task_has_custom(task, "__call__")
     return (
@@ -126,8 +140,8 @@ def logs_successes() -> bool:
 
 @contextmanager
 def directly(app: HandlerApp, role: str, *, together: bool = False) -> Iterator[Direct | None]:
-    """Set up Celery's stacks (`self.request`, `current_task`) for one ticket's direct calls.
-    None: trace the tasks instead. `together`: their lines are written with others.
+    """Set up Celery's stacks (`self.request`, `current_task`) for one ticket's direct calls; None if the tasks have to
+    be traced. `together`: log lines are written in batches.
     """
     task = app.tasks[role]
     if not is_plain(task):
@@ -166,9 +180,8 @@ def execute(app: HandlerApp, run: Run, direct: Direct | None = None) -> None:
 
 
 def _end_attempt(backend: Backend, run: Run, error: BaseException) -> None:
-    """End an attempt that this has left. A process that a hook has forked ends here.
-
-    Raises it if it means more than the attempt. An interrupt may come at any time, also while another error is judged.
+    """End an attempt that this exception has left; raise it again if it came from outside the handler. A process that a
+    hook has forked ends here. An interrupt may come at any time, also while another error is judged.
     """
     if run.generation != forks.generation:
         children.end(error)
@@ -187,9 +200,8 @@ def _end_attempt(backend: Backend, run: Run, error: BaseException) -> None:
 
 
 def _end_for(backend: Backend, run: Run, error: BaseException) -> None:
-    """End the attempt, if it has not ended, for what a hook, a signal's receiver or an error's own method raised.
-
-    A success whose session is open has not ended: to settle it without its writes would break what it means.
+    """End the attempt, if it has not ended, with an exception that a hook, a signal's receiver or an error's own method
+    raised. A success with an open session has not ended: without the session's writes it would be no success.
     """
     outcome = run.outcome
     if outcome is not None and outcome.status == row_states.COMPLETED and not run.settled and run.opened is not None:
@@ -220,8 +232,8 @@ def _traceback(run: Run, error: BaseException) -> str:
 
 
 def _attempt(app: HandlerApp, run: Run, direct: Direct | None) -> Any:
-    """Run one attempt. A task whose arguments cannot be read fails without its handler,
-    and no other of its ticket does.
+    """Run one attempt. A task whose arguments cannot be read fails without its handler; the ticket's other tasks
+    run.
     """
     if run.task.headers is not None and "fall_out" in run.canvas:
         return _spread(app, run, **run.canvas["fall_out"])
@@ -247,6 +259,8 @@ def _arguments(app: HandlerApp, run: Run) -> tuple[Any, Any]:
     Raises ChordError, LeaseLost, or whatever reading them raises.
     """
     args, kwargs = revived(run.task.args), revived(run.task.kwargs)
+    if rests.is_used_up(run.canvas.get("chain")):
+        _continue_chain(app.database, run)
     if "awaits" not in run.canvas:
         return args, kwargs
     results, joins = _members(app.database, app.backend, run), run.canvas.get("joins")
@@ -257,8 +271,24 @@ def _arguments(app: HandlerApp, run: Run) -> tuple[Any, Any]:
     return args, kwargs
 
 
+def _continue_chain(database: Database, run: Run) -> None:
+    """Read the links that are to come behind those that the task's row carries. Raises LinksGone:
+    then no other attempt would help.
+    """
+
+    def read() -> list[Any]:
+        with database.reading() as connection:
+            return rests.continued(connection, run.canvas["chain"])
+
+    try:
+        run.canvas["chain"] = _patiently(read, "read the links to come")
+    except rests.LinksGone:
+        run.is_hopeless = True
+        raise
+
+
 def _members(database: Database, backend: Backend, run: Run) -> list[Any]:
-    """Return the members' results. Raises ChordError if not all of them completed: then no other attempt would help."""
+    """Return the members' results. Raises ChordError if not all of them completed: another attempt would not help."""
 
     def read() -> join.Joined | join.Missing:
         with database.reading() as connection:
@@ -297,7 +327,7 @@ def _patiently(act: Callable[[], T], what: str) -> T:
 
 
 def _spread(app: HandlerApp, run: Run, task_id: str, status: str, error: str | None) -> None:
-    """Tell the workflow of a task that ended without a worker that it is over: see `celeriac.fall_out`."""
+    """Release the successors, in its workflow, of a task that ended without a worker: see `celeriac.fall_out`."""
     context = Context(request_of(app, run, legible) | {"id": task_id})
     kind = TaskRevokedError if status == row_states.CANCELLED else CeleriacError
 
@@ -318,7 +348,7 @@ def _spread(app: HandlerApp, run: Run, task_id: str, status: str, error: str | N
 
 
 def _fail(app: HandlerApp, run: Run, error: Exception) -> None:
-    """Fail the task without its handler, with whatever Celery does about a task that failed."""
+    """Fail the task without its handler, and do all that Celery does about a failed task."""
     task, context = app.tasks[run.role.name], Context(request_of(app, run, legible))
     context.args, context.kwargs = legible(run.task.args), legible(run.task.kwargs)
     _task_stack.push(task)
@@ -365,7 +395,7 @@ def _call(direct: Direct, run: Run, args: Any, kwargs: Any, request: dict[str, A
 
 
 def _log_success(task: Any, request: dict[str, Any], result: Any, seconds: float, *, together: bool) -> None:
-    """Log Celery's own line."""
+    """Log Celery's own line about a success."""
     if together and trace.LOG_SUCCESS == _LOG_SUCCESS:
         shown = repr(result) if result is None or type(result) is int else saferepr(result, task.resultrepr_maxsize)
         LINES.add(f"Task {request.get('shadow') or task.name}[{request['id']}] succeeded in {seconds}s: {shown}")
@@ -378,7 +408,7 @@ def _log_success(task: Any, request: dict[str, Any], result: Any, seconds: float
     })  # fmt: skip
 
 
-#: Celery's words, as they are written together with other lines; an application may have others.
+#: Celery's line about a success, used where lines are written in batches; an application may configure another.
 _LOG_SUCCESS = "Task %(name)s[%(id)s] succeeded in %(runtime)ss: %(return_value)s"
 
 
@@ -425,14 +455,14 @@ class Requests:
 
 
 def request_of(app: TaskApp, run: Run, read: Callable[[Any], Any] = revived) -> dict[str, Any]:
-    """Return a request with what Celery's own say about a task.
-    Raises what `read` raises about its workflow's links.
-    """
+    """Return a request with the fields that Celery's own have. Raises what `read` raises about its workflow's links."""
     return _request_of(app.roles.priorities, run, _common(app.conf.enable_utc, run.role), read)
 
 
 def _common(utc: bool, role: Role) -> dict[str, Any]:
-    """Return a request with all that a role's tasks have in common. To copy it costs a fourth of making one."""
+    """Return a request with all that a role's tasks have in common. Copying it takes a quarter of the time of making
+    one.
+    """
     return {
         "id": None, "task": role.name, "retries": 0, "root_id": None, "parent_id": None,
         "hostname": node() or worker_id(), "is_eager": False, "ignore_result": None,  # the task's own setting applies

@@ -1,4 +1,4 @@
-"""The filler: gives work to a process's free slots, by passes of its own and by tickets from Redis."""
+"""Fill a process's free slots, by passes of its own and by tickets from Redis."""
 
 from __future__ import annotations
 
@@ -30,23 +30,24 @@ from celeriac.run.seen import SEEN
 from celeriac.run.ticket import hand_back, look_after_stray
 from celeriac.run.traces import traces
 from celeriac.run.watch import LOOK_EVERY
+from celeriac.settle.outcome import Started
 from celeriac.store.failures import RETRY_EVERY, Away, in_a_line, is_gone, is_locked, log_error
 from celeriac.store.patience import patient
-from celeriac.store.started import Started
 
 logger = logging.getLogger(__name__)
 
 #: The most tasks of a ticket. A ticket that is settled in pieces is rewritten with each piece.
 PIECE = 250
 
-#: Slots are filled once one of `SHARE` is free, or after `PATIENCE` seconds.
+#: Slots are filled once one in `SHARE` is free, or after `PATIENCE` seconds.
 SHARE, PATIENCE = 8, 0.1
 
-#: Tasks are claimed ahead of their slots that will be free within this time (seconds) as tasks end now: some times what
-#: a pass and a settle take, so that the next pass is over before they have begun. At most as many as there are slots.
+#: Tasks are also claimed for slots that will probably be free within this time (seconds), at the current pace; at most
+#: as many as there are slots. It is a few times what a pass and a settle take, so that the next pass is over before
+#: these have begun.
 AHEAD = 0.08
 
-#: Over how long (seconds) it is measured how many tasks end.
+#: The time (seconds) over which the rate of ending tasks is measured.
 OF_LATE = 0.25
 
 #: How long (seconds) a start and a pass wait for somebody else's lock before the next one gets its turn.
@@ -57,7 +58,7 @@ SOON = 0.01
 
 
 class Throughput:
-    """How many tasks end a second, of late; `now`: any clock of seconds that never goes back."""
+    """The recent rate at which tasks end, per second; `now`: any clock of seconds that never goes back."""
 
     def __init__(self) -> None:
         self._decayed, self._as_of = 0.0, 0.0
@@ -125,8 +126,8 @@ class Filler:
         return self._fill()
 
     def room(self) -> int:
-        """Return how many more tasks the process may have: those that wait for a slot to be free in a moment as well.
-        What has ended and is not settled needs no slot; there may be as many of them as there are slots.
+        """Return how many more tasks the process may have, counting slots that will be free in a moment. A task that
+        has ended and is not settled needs no slot; there may be as many of those as there are slots.
         """
         with self.flights.lock:
             under_way, down = len(self.flights.flights), self.flights.down
@@ -136,7 +137,7 @@ class Filler:
         return int(min(self.throughput.rate(time.monotonic()) * AHEAD, self.flights.limit))
 
     def is_worth_it(self) -> bool:
-        """Return whether so many more tasks fit that a pass is not too dear."""
+        """Return whether enough tasks fit to be worth a pass."""
         return self.room() >= max(1, self.flights.limit // SHARE, self._ahead() // 2)
 
     def _may_fill(self) -> bool:
@@ -150,7 +151,7 @@ class Filler:
         return True
 
     def _look(self) -> None:
-        """Poll for work of which no wake-up came, because Redis is away or the wake-up was lost."""
+        """Poll for work without a wake-up: Redis is away, or the wake-up was lost."""
         with_work, now = SEEN.take(), time.monotonic()
         if not with_work and now < self.next_look:
             return
@@ -211,8 +212,8 @@ class Filler:
         return len(done.started), done.busy
 
     def _few(self, role: Role, token: str, most: int) -> list[Started] | None:
-        """Start all that is ready of an idle role, usually a lone task; None: that takes a pass. What comes later
-        brings a wake-up.
+        """Start all ready tasks of an idle role, usually a lone one; None: that takes a pass. A later task brings a
+        wake-up of its own.
         """
         most = min(most, start.most_without_pass(role))
         if most <= 0 or len(self.flights.flights) >= start.FEW or not role.enabled():
@@ -224,7 +225,9 @@ class Filler:
             return start.start_few(connection, role.lane, most, token, worker_id=me, pid=pid)
 
     def _begin_unless_locked(self, ask: Ask) -> None:
-        """Begin this ticket. One whose rows somebody has locked stays in doubt, and does not delay the others."""
+        """Begin this ticket. If somebody has locked its rows, it stays in doubt and is tried again; the others go
+        on.
+        """
         try:
             with patient(LOCKED):
                 self._begin(ask)
@@ -234,7 +237,7 @@ class Filler:
             self.held_up.say(in_a_line(error))
 
     def _begin(self, ask: Ask) -> None:
-        """Start what a ticket holds, or read what an earlier statement without an answer has started."""
+        """Start a ticket's tasks, or read which of them an earlier statement without an answer has started."""
         self._limits(ask.role)
         again, ask.asked = ask.asked, True
         if not again:
@@ -255,7 +258,7 @@ class Filler:
         self._take(ask, started)
 
     def _take(self, ask: Ask, started: Sequence[Started]) -> None:
-        """Take over these tasks. From here on each one lands, whatever happens."""
+        """Take over these tasks. From here on each of them is settled or released, whatever happens."""
         limits = self.heeded[ask.role.lane]
         task, role = self.app.tasks[ask.role.name], limits.role
         on_loop = self.flights.shares_loop(ask.role.name)

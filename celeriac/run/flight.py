@@ -29,14 +29,13 @@ from celeriac.store.failures import log_error
 
 
 def _nothing(_: int) -> None:
-    """Do nothing: the default of a ticket whose tasks nobody notes."""
+    """Do nothing: the default where no trace of a ticket's tasks is kept."""
 
 
 @dataclass(eq=False, slots=True)
 class Ask:
-    """A ticket that may be this process's: it is in doubt from the first statement to the first answer.
-
-    `ended` is called with what became of a ticket from Redis. `begin` notes each of its tasks as it begins.
+    """A request for a ticket: from its first statement to the first answer it is in doubt whether this process has the
+    ticket. `ended` is called with what became of a ticket from Redis. `begin` notes each of its tasks as it begins.
     """
 
     role: Role
@@ -69,16 +68,18 @@ class SharedTicket:
         return time.monotonic() - max(shared.renewed(), self.started_at) > self.role.stale_after * LEASE_USED
 
     def give_up_waiting(self) -> None:
-        """Do nothing: its tasks run beside each other, and those that wait for a slot are looked after all the time."""
+        """Do nothing: its tasks run side by side, and `look_at_waiting` hands back those that wait for a slot too
+        long.
+        """
 
 
 @dataclass(eq=False, slots=True)
 class Flight:
-    """One task in flight. `broke`: an error of the engine's own, or one that ends a process.
-    `why_back`: it never began. `is_down`: it needs no slot, for it has ended, or goes
-    back. `in_line`: its place in the line for a thread.
+    """One task in flight.
 
-    `is_late`: a thread writes its outcome, with what its handler wrote, once somebody's lock is gone.
+    `broke`: an error of the engine's own, or one that ends a process. `why_back`: it never began and is handed back.
+    `is_down`: it has ended or is handed back, and needs no slot. `in_line`: its place in the queue for a thread.
+    `is_late`: a thread writes its outcome, and its handler's writes, once somebody's lock is gone.
     """
 
     run: Run
@@ -189,7 +190,7 @@ class FlightWatch:
             self.lag = time.monotonic() - asked
 
     def _where(self) -> str:
-        """Return which task runs on the loop now, and at which line."""
+        """Return which task runs on the loop now, and at which line of code."""
         current = asyncio.current_task(self.flights.loop)
         with self.flights.lock:
             flights = [f for f in self.flights.flights.values() if f.task is not None and f.task is current]

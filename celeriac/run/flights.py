@@ -58,7 +58,7 @@ THREADS = 32
 
 class Flights:
     """The flights of one process, of which at most `limit` run at once; others wait for a slot or to be settled.
-    `served()`: the roles it takes; `ran(role, n)` gets run counts.
+    `served()`: the roles it takes; `ran(role, n)` is called with counts of tasks that have run.
 
     `on_loop`: coroutines share an event loop, and other handlers a few threads;
     otherwise each slot has a thread, or a greenlet under gevent. `down`: how many are to be settled or handed back;
@@ -171,7 +171,9 @@ class Flights:
             self._launch_in_threads(flights)
 
     def _launch_in_threads(self, flights: Sequence[Flight]) -> None:
-        """Where no thread can be begun they wait for one that there is; without any, they are handed back."""
+        """Launch tasks in threads. If no thread can be started, they wait for an existing one; without any, they are
+        handed back.
+        """
         errors: list[RuntimeError] = []
         for flight in flights:
             try:
@@ -198,13 +200,13 @@ class Flights:
                 self._turn_back([flight])
                 continue
             self.in_air += 1
-            # What one handler sets in its context is nothing to the next, whose slot it leaves.
+            # A context of its own, so that the next handler in this slot does not see what this one sets.
             flight.task = self.loop.create_task(self._fly_on_loop(flight), context=contextvars.Context())
         while self.waiting and self._waits_in_vain(self.waiting[0]):
             self._turn_back([self.waiting.popleft()])
 
     def look_at_waiting(self) -> None:
-        """Have what waits for a slot begin, as there may be more of them, or come back where it waits in vain."""
+        """Begin tasks that wait for a slot, as there may be more slots by now; hand back those that wait in vain."""
         if self.waiting:
             self.loop.call_soon_threadsafe(self.take_off)
         with self.lock:
@@ -216,7 +218,7 @@ class Flights:
         return self.is_short or shared.closed()
 
     def _waits_in_vain(self, flight: Flight) -> bool:
-        """Return whether the slot that was to be free in a moment is not, or nothing begins here any more."""
+        """Return whether the expected slot has not become free, or nothing begins here any more."""
         return self._is_shut() or time.monotonic() - flight.ticket.started_at > PATIENCE
 
     def _turn_back(self, flights: Collection[Flight]) -> None:
@@ -242,14 +244,14 @@ class Flights:
                 self.take_off()
 
     def pick_up(self, flight: Flight) -> None:
-        """Hand back a task whose asyncio task somebody has cancelled before its first step: then nothing of it runs."""
+        """Hand back a task whose asyncio task was cancelled before its first step: its handler never runs."""
         if not flight.is_down:
             self.in_air -= 1
             self._turn_back([flight])
             self.take_off()
 
     def _fly_in_thread(self, flight: Flight) -> None:
-        """Run the task in this thread, unless it must not begin any more since it was launched."""
+        """Run the task in this thread, unless the process has stopped beginning tasks since it was launched."""
         flight.in_line = None
         if self._is_shut() or flight.ticket.lease_ends_soon():
             self._turn_back([flight])
@@ -275,17 +277,17 @@ class Flights:
             ticket.reporter.started(run.task)
 
     def _end_flight(self, flight: Flight) -> None:
-        """Land the flight, whatever its handler did."""
+        """End the flight, whatever its handler did, and leave it to be settled or released."""
         flight.seconds = time.monotonic() - flight.began
         self.land((flight,))
 
     def _execute(self, flight: Flight, owner: object) -> None:
-        """Run the handler; `owner`: whose its entries on Celery's stacks are."""
+        """Run the handler; `owner`: the owner of its entries on Celery's stacks."""
         ticket, run = flight.ticket, flight.run
         if not ticket.direct:
             ticket.execute(self.app, run, None)
             return
-        task, context = ticket.task, Context.__new__(Context)  # what `__init__` sets comes with the request
+        task, context = ticket.task, Context.__new__(Context)  # the request brings what `__init__` sets
         coroutines.begin_stack(_task_stack, owner, task)
         coroutines.begin_stack(task.request_stack, owner, context)
         try:
@@ -303,7 +305,7 @@ class Flights:
                 if not flight.is_down:
                     flight.is_down = True
                     self.down += 1
-        if not self.landing.is_set():  # to set it takes its lock
+        if not self.landing.is_set():  # setting it takes its lock
             self.landing.set()
 
     # -- settle ----------------------------------------------------------------------------------------------------
@@ -328,7 +330,9 @@ class Flights:
                 self.landing.set()
 
     def settle(self) -> None:
-        """Settle or release what has landed. INVARIANT: what Postgres did not acknowledge is still in `landed`."""
+        """Settle or release flights that have ended. INVARIANT: what Postgres did not acknowledge is still in
+        `landed`.
+        """
         with self.lock:
             flights, self.landed = self.landed, []
         try:
@@ -342,8 +346,8 @@ class Flights:
                 self.land(rest)
 
     def _each(self, act: Callable[[T], None], parts: Iterable[T]) -> None:
-        """Call `act` for each part. A part that meets somebody's lock delays no other;
-        its error is raised at the end.
+        """Call `act` for each part. A part that meets somebody's lock does not delay the others; its error is raised at
+        the end.
         """
         locked: DBAPIError | None = None
         for part in parts:
@@ -357,8 +361,8 @@ class Flights:
             raise locked
 
     def _settle(self, flights: Sequence[Flight]) -> None:
-        """Settle these. Those that Postgres refuses for good are released as broken off;
-        locked ones are tried by themselves.
+        """Settle these. Outcomes that Postgres refuses for good are released as broken off; locked ones are tried one
+        by one.
         """
         try:
             self.app.settler.settle([f.run for f in flights])
@@ -376,7 +380,7 @@ class Flights:
             self._end([f for f in flights if f.run.settled])
 
     def _settle_later(self, flights: Iterable[Flight]) -> None:
-        """Leave these outcomes, and what their handlers wrote, to a thread that waits for somebody's lock."""
+        """Leave these outcomes, and their handlers' writes, to a thread that waits for somebody's lock."""
         for flight in flights:
             flight.is_late = True
             what = f"the outcome of task {flight.run.task.id} of {flight.ticket.role.name}"
@@ -413,7 +417,7 @@ class Flights:
             self._end([flight])
 
     def _end(self, flights: Sequence[Flight]) -> None:
-        """Remove those of these flights that are still there: their tasks are no longer this process's."""
+        """Remove these flights, as far as they are still listed: their tasks are no longer this process's."""
         with self.lock:
             flights = [f for f in flights if self.flights.get(f.run.task.id) is f]
             for flight in flights:

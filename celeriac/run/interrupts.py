@@ -21,8 +21,8 @@ _raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
 
 class Thread(SharedPlace):
-    """A thread as a place. CPython raises an interrupt at its next bytecode:
-    after a call into C only once that returns.
+    """A thread in which a handler can be interrupted. CPython raises an interrupt at the thread's next bytecode; during
+    a call into C, only once that returns.
     """
 
     def __init__(self, number: int) -> None:
@@ -64,8 +64,8 @@ class Thread(SharedPlace):
 
 
 def _is_delicate(ident: int) -> bool:
-    """Return whether the thread is in a delicate module. An exception is raised where the thread is seen here: there it
-    waits for the interpreter's lock, or for its call to return.
+    """Return whether the thread is in a delicate module. An exception would be raised where it is seen now, because it
+    waits there for the interpreter's lock or for its call to return.
     """
     frame = sys._current_frames().get(ident)
     return frame is not None and str(frame.f_globals.get("__name__")).startswith(DELICATE)
@@ -88,7 +88,9 @@ def _carrying(error: BaseException) -> type[BaseException]:
 
 
 class Greenlet(SharedPlace):
-    """A greenlet as a place. gevent raises where it waits; one that computes without waiting is not interrupted."""
+    """A greenlet in which a handler can be interrupted. gevent raises where it waits; one that computes without waiting
+    is not interrupted.
+    """
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -118,7 +120,7 @@ class Greenlet(SharedPlace):
 
 
 def guard(task: Any) -> None:
-    """Make the task's handler interruptible, wherever it is called from."""
+    """Make the task's handler interruptible, whether it is called directly or by Celery's tracer."""
     handler = task.run
 
     @wraps(handler)

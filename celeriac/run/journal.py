@@ -1,4 +1,4 @@
-"""The journal: Celery's events about rows, sent by the process that knows of them.
+"""The journal: Celery's events about rows, sent by the process in which they happen.
 
 Flower and every other reader of events sees rows by their own ids. There are no events about tickets.
 """
@@ -22,12 +22,11 @@ from celery.utils.time import utcoffset
 
 from celeriac.run import shared
 from celeriac.run.run import Run
-from celeriac.settle.outcome import LOST, Outcome
+from celeriac.settle.outcome import LOST, Outcome, Started, masked
 from celeriac.store.encoding import legible
 from celeriac.store.forks import after_fork
 from celeriac.store.redact import HIDDEN, without
-from celeriac.store.sensitive import Sensitive
-from celeriac.store.started import Started, masked, without_masks
+from celeriac.store.sensitive import Sensitive, without_masks
 from celeriac.store.states import CANCELLED, COMPLETED, FAILED, PENDING
 
 logger = logging.getLogger(__name__)
@@ -37,7 +36,7 @@ Event = dict[str, Any]
 #: How many events are kept, the latest ones, while Redis is away.
 MOST = 10_000
 
-#: How often (seconds) a process logs that it leaves tasks out.
+#: How often (seconds) a process logs that it omits events of some tasks.
 TELL_EVERY = 60.0
 
 #: Events in one message.
@@ -66,7 +65,9 @@ class Journal:
         self._admitted = self._left_out = 0
 
     def admits(self) -> bool:
-        """Return whether one more task in this second gets events. That some are left out is logged once a minute."""
+        """Return whether one more task in this second gets events. Omitted ones are counted and logged once a
+        minute.
+        """
         now = time.monotonic()
         if now - self._second >= 1:
             self._second, self._admitted = now, 0
@@ -122,7 +123,9 @@ def came_to(
     outcome: Outcome, became: str, seconds: float | None, traceback: str | None = None,
     secret: Sensitive | None = None, error_repr: str | None = None,
 ) -> Event:  # fmt: skip
-    """`seconds`: how long it ran; None if it did not begin. `error_repr`: of its exception, as Celery's events say."""
+    """Return the event for what became of a task. `seconds`: how long it ran; None if it did not begin. `error_repr`:
+    the `repr` of its exception, as in Celery's events.
+    """
     task = outcome.task
     if became == COMPLETED:
         return about(task, "task-succeeded", result=_shown(legible(_result(outcome, secret))), runtime=seconds)
@@ -136,7 +139,7 @@ def came_to(
 
 
 def _as_repr(encoded_error: Any) -> str | None:
-    """Of an error that nothing was raised for."""
+    """Return the `repr` for an error without an exception."""
     match encoded_error:
         case {"exc_type": kind, "exc_message": [*said]}:
             return f"{kind}({', '.join(map(repr, said))})"
@@ -163,7 +166,7 @@ def received(task: Started, secret: Sensitive | None = None) -> Event:
 def arguments(
     args: Any, kwargs: Any, headers: Mapping[str, Any] | None, secret: Sensitive | None = None
 ) -> dict[str, str]:
-    """Return the arguments as they are shown: as the call says (Celery's `argsrepr` and `kwargsrepr`), if it does.
+    """Return the arguments as they are shown: as the call sets it (Celery's `argsrepr` and `kwargsrepr`), if it does.
 
     A row has all arguments by name, whichever way they were given, so a call that masks some of them masks all.
     """
@@ -191,7 +194,7 @@ def event(kind: str, task_id: str, name: str, node: str | None = None, **fields:
 
 
 def _shown(value: Any) -> str:
-    """Return the value's `repr` if that is short, which costs a quarter of Celery's careful one."""
+    """Return the value's `repr` if that is short, which takes a quarter of the time of Celery's careful one."""
     text = repr(value)
     return text if len(text) <= SHOWN else saferepr(value, SHOWN)
 

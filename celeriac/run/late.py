@@ -25,8 +25,8 @@ from celeriac.store.patience import patient
 
 logger = logging.getLogger(__name__)
 
-#: How long (seconds) the first of a round waits for its lock, so that the lock's holder can be seen and logged, and how
-#: long each of the others waits.
+#: How long (seconds) the first write of a round waits for its lock, long enough for the lock's holder to be found and
+#: logged, and how long each other one waits.
 FIRST, OTHERS = 1.0, 0.05
 
 #: Seconds between two rounds.
@@ -97,7 +97,7 @@ class Late:
             time.sleep(REST)
 
     def _try(self, one: Delayed, patience: float, held_up: HeldUp) -> bool:
-        """Try once; return whether nothing of it is left to do."""
+        """Try once; return whether it is done or given up."""
         saying = threading.Timer(patience / 2, held_up.say, (one.what,))
         saying.daemon = True
         if patience == FIRST:

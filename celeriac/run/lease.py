@@ -11,11 +11,11 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from celeriac.run.start import COLUMNS
-from celeriac.store.started import Started
+from celeriac.settle.outcome import Started
 
 # INVARIANT: a worker that was asked to drain stays draining until its process ends, whatever its heartbeats say. Only
 # its own reporter writes to a live worker's row, and only itself to that of a Celery worker, which has no reporter.
-# `clock_ahead` compares the clocks as the statement arrives: what it waits for afterwards is no difference.
+# `clock_ahead` compares the clocks as the statement arrives, so that waiting for a lock afterwards does not count.
 WORKER = text("""
 INSERT INTO celeriac.workers (worker_id, hostname, pid, queues, concurrency, status, resources, reported_by,
     version)
@@ -111,7 +111,8 @@ def report(connection: Connection, worker: WorkerState, *, by: str | None = None
     """Write the worker's heartbeat and return its status now:
     'draining', though it reported 'active', asks it to drain.
 
-    `by`: who reports it, where that is not the worker itself. None: that one may not, and nothing was written.
+    `by`: who reports it, where that is not the worker itself. None: `by` may not report this worker, and nothing was
+    written.
     """
     names = ("worker_id", "hostname", "pid", "concurrency", "status", "version")
     row = {name: getattr(worker, name) for name in names}
@@ -122,7 +123,7 @@ def report(connection: Connection, worker: WorkerState, *, by: str | None = None
 
 
 def note_gap(connection: Connection, worker_id: str, pid: int, silence: float) -> None:
-    """Note a gap in which nobody could renew a lease, before a heartbeat that comes after `silence` seconds."""
+    """Record, before a heartbeat that comes after `silence` seconds, a gap in which nobody could renew a lease."""
     connection.execute(NOTE_GAP, {"worker_id": worker_id, "pid": pid, "silence": silence})
 
 
@@ -132,7 +133,7 @@ def ended(connection: Connection, worker_id: str) -> None:
 
 
 def renew(connection: Connection, worker_id: str, pids: Sequence[int]) -> int:
-    """Renew the leases of what these processes run; return how many tickets."""
+    """Renew the leases of the tickets that these processes run; return how many."""
     return connection.execute(RENEW, {"worker_id": worker_id, "pids": list(pids)}).rowcount
 
 
@@ -143,7 +144,9 @@ def is_cancelled(connection: Connection, task: int, token: str) -> bool | None:
 
 
 def asked_to_stop(connection: Connection, tasks: Sequence[Started]) -> set[int]:
-    """Return the ids of tasks that somebody has cancelled. Nobody can cancel the others before the caller's commit."""
+    """Return the ids of these tasks that somebody has cancelled. Nobody can cancel the others before the caller's
+    commit.
+    """
     wanted = {"ids": [task.id for task in tasks], "tokens": sorted({task.token for task in tasks})}
     return set(connection.execute(ASKED, wanted).scalars()) if tasks else set()
 
@@ -155,9 +158,8 @@ def standing(connection: Connection, tokens: Iterable[str]) -> dict[int, bool]:
 
 
 def progress(connection: Connection, task: int, token: str, value: Any) -> bool:
-    """Write progress and renew the lease; return False if the task is no longer this run's.
-
-    It is tried twice: see `release.hold`.
+    """Write progress and renew the lease; return False if the task is no longer this run's. The write is tried twice:
+    see `release.hold`.
     """
     wanted = {"id": task, "token": token, "progress": json.dumps(value)}
     return any(connection.execute(PROGRESS, wanted).scalar_one_or_none() for _ in range(2))

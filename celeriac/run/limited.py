@@ -9,10 +9,10 @@ from celeriac.roles.limits import Limits
 from celeriac.roles.rates import per_second
 from celeriac.roles.role import Role
 from celeriac.run import shared
+from celeriac.settle.outcome import Started
 from celeriac.store.connections import Database
-from celeriac.store.started import Started
 
-#: A run takes tokens for as many tasks at once as begin within this time (seconds).
+#: A run takes tokens at once for all tasks that begin within this time (seconds).
 AT_ONCE = 0.1
 
 _NONE = Limits()
@@ -36,7 +36,7 @@ class Limited:
         return known.get(role, _NONE)
 
     def heeded(self, declared: Role, grace: float) -> Heeded:
-        """Return what a run of the role heeds: the same for all runs of this process while nothing changes."""
+        """Return the limits for a run of the role: one object for all runs of this process until a limit changes."""
         known, as_of = self._heeded.get(declared.name), shared.limits_as_of()
         if known is None or not as_of or known.as_of != as_of or known.tokens or known.declared is not declared:
             known = self._heeded[declared.name] = Heeded(self, self._database, declared, grace)
@@ -67,9 +67,9 @@ class Tokens:
 class Heeded:
     """A role's limits while a ticket of it runs: a change applies from the next task on.
 
-    If nothing has changed, and the role has no rate, a task costs a look at one number. `allowed`: seconds from the
-    start of a task without a limit of its own until its process is stopped; `grace`: how many of them come after the
-    limit, if the role does not say.
+    If nothing has changed, and the role has no rate, each task only compares one number. `allowed`: seconds from the
+    start of a task without a limit of its own until its process is stopped; `grace`: how many of those come after the
+    time limit, unless the role sets that.
     """
 
     def __init__(self, limited: Limited, database: Database, declared: Role, grace: float) -> None:
@@ -85,7 +85,7 @@ class Heeded:
         return self.tokens is None and shared.limits_as_of() == self.as_of
 
     def lets(self, waiting: Sequence[Started]) -> bool:
-        """Return whether the first of these may begin now. A task that runs no handler needs no token."""
+        """Return whether the first of these tasks may begin now. One whose handler will not run needs no token."""
         if shared.limits_as_of() != self.as_of:
             self._heed()
         if self.tokens is None or _falls_out(waiting[0]):

@@ -12,9 +12,8 @@ from celeriac.run.outlets import LINES
 from celeriac.run.run import Run
 from celeriac.run.shared import worker_id
 from celeriac.run.sparing import Sparing
-from celeriac.settle.outcome import LOST
-from celeriac.store.alike import pattern_of
-from celeriac.store.started import Started, masked
+from celeriac.settle.outcome import LOST, Started, masked
+from celeriac.store.messages import pattern_of
 from celeriac.store.states import COMPLETED
 
 logger = logging.getLogger(__name__)
@@ -39,8 +38,8 @@ def claimed(task: Started, role: Role, *, together: bool = False) -> None:
 
 
 def settled(run: Run, seconds: float | None, *, together: bool = False) -> None:
-    """Log what became of the task, once that is committed. An error that Celery itself logs is not repeated. Of tasks
-    of a role that ended alike a few are logged each minute, with the number of those left out.
+    """Log what became of the task, once that is committed. An error that Celery itself logs is not repeated. If many
+    tasks of a role end with similar errors, a few are logged each minute, with the number of omitted ones.
     """
     if run.became == COMPLETED and together:
         LINES.add(f"[TaskWorker] Task {run.task.id} completed successfully")

@@ -1,6 +1,5 @@
 """A task's own log: what its handler writes to `self.log` is kept with the task, and goes to the process's log as well.
-
-Of lines that differ in numbers and names alone a few are kept, and the number of the others.
+If lines differ in numbers and names alone, a few are kept, and the others are counted.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 
 from celeriac import logged
 from celeriac.store import forks
-from celeriac.store.alike import pattern_of
 from celeriac.store.connections import Database
 from celeriac.store.failures import in_a_line
+from celeriac.store.messages import pattern_of
 
 logger = logging.getLogger("celeriac.task")
 

@@ -17,7 +17,9 @@ from kombu.messaging import Producer
 
 
 def celerys(owner: type, name: str) -> object:
-    """Return the function as its package defines it, or a new object, identical to nothing, if it was replaced."""
+    """Return the function as its package defines it; if it was replaced, a new object, which is identical to
+    nothing.
+    """
     function = vars(owner)[name]
     defined = sys.modules[owner.__module__].__file__
     return function if type(function) is FunctionType and function.__code__.co_filename == defined else object()
@@ -44,7 +46,7 @@ def apply_entry_is_celerys() -> bool:
 
 
 def sending_is_celerys() -> bool:
-    """Return whether all that a call goes through, from `apply_async` to the message, is Celery's."""
+    """Return whether all functions from `apply_async` to the message are Celery's own."""
     return (
         _task["apply_async"] is _APPLY_ASYNC
         and _app["send_task"] is _SEND_TASK

@@ -1,4 +1,4 @@
-"""Work out what a row becomes from how its attempt ended: pure functions of the task, its role and what happened."""
+"""Decide a task's outcome from how its attempt ended: pure functions of the task, its role and what happened."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from celery.exceptions import TimeLimitExceeded
 from celeriac.errors import LeaseLost, Permanent
 from celeriac.roles.role import Role
 from celeriac.run.outside import is_from_outside
-from celeriac.settle.outcome import LOST, REPLACED, Outcome, Success
+from celeriac.settle.outcome import LOST, REPLACED, Outcome, Started, Success
 from celeriac.settle.retries import Again, Attempt, Failed, after_failure, after_timeout
 from celeriac.store import states
 from celeriac.store.failures import is_restart, is_turned_away
 from celeriac.store.redact import MARGIN
-from celeriac.store.started import Started
 from celeriac.store.states import STAYS
 
 
@@ -34,19 +33,21 @@ _AT_ONCE = RetryAsked(delay=0.0, at=None, args=None, kwargs=None)
 
 
 def ignored(task: Started, role: Role, state: dict[str, Any] | None) -> Outcome:
-    """Return the outcome of an ignored task: it has no result, and keeps the `state` its handler recorded last."""
+    """Return the outcome of an ignored task: it has no result, and keeps the last `state` that its handler recorded."""
     if state is None:
         return Success(task, None, role.keeps_successes)
     return _ended(task, states.COMPLETED, keep=role.keeps_successes, progress={**state, STAYS: True})
 
 
 def replaced(task: Started) -> Outcome:
-    """Return the outcome of a task whose place another one takes, under the same id."""
+    """Return the outcome of a task that another one replaces under the same id."""
     return _ended(task, states.COMPLETED, kind=REPLACED, keep=False)
 
 
 def excused(task: Started, error: BaseException) -> Outcome | None:
-    """Return the outcome if the handler met Postgres being away, or refusing connections; None if it did not."""
+    """Return the outcome for an error that only means that Postgres was away or refused connections; None for any
+    other.
+    """
     if is_turned_away(error):
         return turned_away(task, error)
     return lost(task, error) if is_restart(error) else None
@@ -93,7 +94,7 @@ def snoozed(task: Started, seconds: float, why: str) -> Outcome:
     )  # fmt: skip
 
 
-#: After how long (seconds) a task is tried again for which there was no connection to Postgres.
+#: The delay (seconds) before a task that got no connection to Postgres runs again.
 ROOM_AFTER = 1.0
 
 
@@ -105,10 +106,10 @@ def turned_away(task: Started, error: BaseException) -> Outcome:
 
 
 def lost(task: Started, error: BaseException) -> Outcome:
-    """Return the outcome of a run that came to nothing because Postgres took its writes back, or went away.
+    """Return the outcome of a run whose writes were lost because Postgres rolled them back or went away.
 
-    No attempt is used up, but it counts as a loss, as the task itself may cause this each time;
-    not if Postgres was restarted meanwhile.
+    No attempt is used up. It counts as a loss, because the task itself may cause this each time, unless Postgres was
+    restarted meanwhile.
     """
     why = "its worker could not keep it" if isinstance(error, LeaseLost) else "its writes were not committed"
     return Outcome(task=task, status=LOST, error=f"{why}: {described(error)}")

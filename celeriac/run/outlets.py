@@ -1,7 +1,7 @@
 """Streams for the log that neither wait nor fail: a full disk, or a pipe that nobody reads, stops no work.
 
-A line is written at once where that does not wait, as anywhere. Otherwise it is kept, up to `MOST`, for a thread that
-waits; lines beyond that, and those that the disk has no room for, are dropped, and their number is logged.
+A line is written at once if that does not block. Otherwise it is kept for a thread that waits, up to `MOST` bytes in
+all. Lines beyond that, or beyond the disk's space, are dropped, and their number is logged.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ _open: weakref.WeakSet[Outlet] = weakref.WeakSet()
 
 
 class Outlet:
-    """A text stream over another: `write` returns at once and raises no OSError. What it keeps is not inherited by
-    forked processes.
+    """A text stream over another: `write` returns at once and raises no OSError. A forked process starts without the
+    lines that it keeps.
     """
 
     def __init__(self, stream: TextIO, most: int = MOST) -> None:
@@ -138,7 +138,7 @@ class Outlet:
                 self._tell()
 
     def _when_it_can(self, line: bytes) -> int:
-        """Wait until something can be written; return how many bytes were."""
+        """Wait until something can be written; return how many bytes were written."""
         descriptor = self.stream.fileno()
         if self._write is None:
             return os.write(descriptor, line)
@@ -212,8 +212,8 @@ class Lines:
         self._handler: PatientStream | PatientFile | None = None
 
     def take(self, *loggers: logging.Logger) -> bool:
-        """Return whether nobody could tell lines of these loggers that are written together from others: all that hears
-        them is one handler over an outlet, in a form that shows nothing of a record but its time, level and process.
+        """Return whether lines of these loggers look the same when written in a batch: their only handler is one over
+        an outlet, and its format shows nothing of a record but time, level and process.
         """
         if logging.getLogRecordFactory() is not logging.LogRecord:
             return False
@@ -226,7 +226,7 @@ class Lines:
             return False
         if handler.filters or handler.level > logging.INFO or not getattr(handler.formatter, "is_alike", False):
             return False
-        if self._handler is not handler:  # what waits is another's: loggers may have a file each
+        if self._handler is not handler:  # the waiting lines are another outlet's: loggers may have a file each
             self.write()
             self._handler = handler
         return True
@@ -240,7 +240,7 @@ class Lines:
             return
         with handler.lock or nullcontext():
             waiting: list[tuple[float, str]] = []
-            with suppress(IndexError):  # a signal's handler that logs may write some in between
+            with suppress(IndexError):  # a signal handler that logs may write some in between
                 while True:
                     waiting.append(self._waiting.popleft())
             if waiting:
@@ -251,7 +251,7 @@ class PatientStream(logging.StreamHandler[Outlet]):
     """A handler over an outlet."""
 
     def flush(self) -> None:
-        """Do nothing, which each line would pay for: an outlet keeps no line for later ones."""
+        """Do nothing: an outlet keeps no line back, so flushing each one would only cost time."""
 
     def emit(self, record: logging.LogRecord) -> None:
         LINES.write()
@@ -263,7 +263,9 @@ class PatientStream(logging.StreamHandler[Outlet]):
 
 
 class PatientFile(WatchedFileHandler):
-    """Celery's handler of a log file, which follows a rotation: a file that cannot be opened loses lines, no task."""
+    """Celery's handler of a log file, which follows a rotation. If the file cannot be opened, lines are lost, but no
+    task fails.
+    """
 
     outlet: Outlet | None = None
 
@@ -320,7 +322,7 @@ def patient(handler: logging.Handler) -> logging.Handler:
 
 
 def finish() -> None:
-    """Give each outlet a moment for what it keeps; called as the process ends."""
+    """Wait a moment for each outlet to write what it keeps; called as the process ends."""
     LINES.write()
     for outlet in tuple(_open):
         outlet.finish()

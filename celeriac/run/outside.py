@@ -1,4 +1,4 @@
-"""What an attempt raises and means more than it: its process is to end, or somebody has interrupted the attempt."""
+"""Recognise exceptions that are not a handler's own: its process is to end, or somebody has interrupted the attempt."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ WORKERS = ("billiard", "celery", "celeriac")
 
 
 def is_from_outside(error: BaseException) -> bool:
-    """Return whether the error means more than the attempt: the process is to end, or the attempt was interrupted."""
+    """Return whether the error came from outside the handler: the process is to end, or the attempt was interrupted."""
     if isinstance(error, SystemExit):
         return terminate_handler_fired()
     if isinstance(error, KeyboardInterrupt):

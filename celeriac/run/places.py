@@ -24,7 +24,8 @@ logger = logging.getLogger(__name__)
 #: Signals that ask a process to end.
 STOPS = (signal.SIGTERM, signal.SIGQUIT, signal.SIGHUP)
 
-#: After a handler that was over within this time (seconds) nobody counts: it has opened a few files at most.
+#: Descriptors are not counted after a handler that took less than this time (seconds): it has opened a few files at
+#: most.
 BRIEF = 50e-6
 
 
@@ -52,15 +53,13 @@ class Place(ABC):
         return self.interrupt(run, error) if awaited is None or awaited.stop(run, error) else True
 
     def count_descriptors(self) -> None:
-        """Have another process take the place of one with hardly any file descriptors left: there whatever a task opens
-        fails.
-        """
+        """Replace a process that has hardly any file descriptors left: whatever a task opens there would fail."""
         if descriptors.has_few() and self.make_way():
             logger.warning("Hardly a file descriptor is left: this process makes way for another")
 
     def make_way(self) -> bool:
-        """Begin nothing more in this process, which then ends, so that another takes its place; return whether that
-        was to be done.
+        """Begin nothing more in this process, so that it ends and another takes its place; return whether it can be
+        replaced.
         """
         if self.stopping or places.end is None:
             return False
@@ -70,7 +69,7 @@ class Place(ABC):
 
     @abstractmethod
     def interrupt(self, run: Run, error: BaseException) -> bool:
-        """Raise the error in the run's handler, if that is still under way; False: not now, try again."""
+        """Raise the error in the run's handler if that is still under way; return False if it has to be tried again."""
 
 
 class Process(Place):
@@ -97,8 +96,8 @@ class Process(Place):
         self.hears = hears
 
     def _outlast_stops(self) -> None:
-        """Delay signals that ask a pool's process to end until its ticket has ended: its whole group gets them. If that
-        takes too long, its parent ends it.
+        """Delay signals that ask a pool's process to end until its ticket has ended, because its whole process group
+        gets them. If that takes too long, its parent ends it.
         """
         for number in STOPS:
             before = signal.getsignal(number)
@@ -135,7 +134,7 @@ class Process(Place):
         os.kill(os.getpid(), signal.SIGUSR2)
 
     def _interrupted(self, *_: Any) -> None:
-        """Raise in the handler, in the main thread, if it is still the one meant and has not ended."""
+        """Raise the interrupt in the main thread, if the handler it is meant for still runs there."""
         if self.leaving and places.idle_since is not None and not places.is_busy:
             sys.exit(EX_RECYCLE)
         self.leaving = False
@@ -146,7 +145,7 @@ class Process(Place):
 
 
 class SharedPlace(Place):
-    """One of many places in a process, which none of them may end."""
+    """One of many places in a process. None of them may end the process."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)
@@ -154,7 +153,7 @@ class SharedPlace(Place):
 
     @abstractmethod
     def call(self, run: Run, handler: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Run the handler so that whatever interrupts it is raised within this call or not at all."""
+        """Run the handler; an interrupt is raised within this call or not at all."""
 
 
 class Places:

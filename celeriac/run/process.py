@@ -15,8 +15,8 @@ from celeriac.run.limited import Limited
 from celeriac.run.settler import Settler
 from celeriac.run.tally import Tally
 from celeriac.settings import Settings
+from celeriac.settle.outcome import Started
 from celeriac.store.connections import Database
-from celeriac.store.started import Started
 
 
 class Process:
@@ -76,17 +76,17 @@ class Process:
 
     @cached_property
     def journal(self) -> Journal:
-        """Celery's events of tasks, on their way."""
+        """The journal of Celery's events that are not sent yet."""
         return Journal(self._broadcast, self.settings.events_per_second)
 
     def _broadcast(self, some: Sequence[Event]) -> bool:
-        """Send events to whoever listens; return whether Redis took them."""
+        """Send events to their listeners; return whether Redis took them."""
         publisher, exchange = self.publisher, self.conf.event_exchange
         return publisher.is_open and publisher.broadcast(exchange, BATCH, message(some, exchange))
 
     @cached_property
     def limited(self) -> Limited:
-        """The limits of roles that are in force."""
+        """The limits of roles that apply now."""
         return Limited(self.database)
 
     @cached_property

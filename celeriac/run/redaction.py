@@ -20,18 +20,18 @@ WARNINGS = "py.warnings"
 
 
 def of_role(roles: Roles, role: Role) -> Sensitive | None:
-    """Return what this role calls sensitive."""
+    """Return the arguments that this role calls sensitive."""
     return of_name(roles, role.name) if role.sensitive else None
 
 
 def of_name(roles: Roles, role: str) -> Sensitive | None:
-    """Return what the role of this name calls sensitive; None if it is not declared here."""
+    """Return the arguments that the role of this name calls sensitive; None if it is not declared here."""
     declared = roles.get(role)
     return None if declared is None else declared.sensitive
 
 
 def reprs(run: Run) -> dict[str, str]:
-    """Return what Celery shows of the run's arguments."""
+    """Return the run's arguments as Celery shows them, masked."""
     if run.secret is None:
         return {}
     args, kwargs = run.secret.call(run.task.args, run.task.kwargs)
@@ -39,7 +39,9 @@ def reprs(run: Run) -> dict[str, str]:
 
 
 def veil(run: Run, error: BaseException) -> None:
-    """Mask a run's secrets in an error that ends its whole process: its ticket, rows and parent quote it."""
+    """Mask a run's secrets in an error that ends its process, because its ticket, its rows and its parent quote that
+    error.
+    """
     if run.secret is None:
         return
     error.args = tuple(

@@ -1,6 +1,4 @@
-"""Heartbeats over HTTP from workers that are no Celery worker;
-while one lives, only its own reporter writes to its row.
-"""
+"""Heartbeats over HTTP from workers other than Celery's; while one lives, only its own reporter writes to its row."""
 
 from __future__ import annotations
 
@@ -19,7 +17,8 @@ KNOWN = text("SELECT hostname, pid, reported_by FROM celeriac.workers WHERE work
 
 
 def report(connection: Connection, worker: lease.WorkerState, *, by: str) -> str:
-    """Write the worker's heartbeat and return its status now. It is audited if it is new, or another than before.
+    """Write the worker's heartbeat and return its status now. It is audited if the worker, its process or its reporter
+    is new.
 
     Raises IllegalMove for the row of a worker that lives and that somebody else reports.
     """
@@ -58,14 +57,14 @@ def sample(connection: Connection, worker_id: str, resources: Mapping[str, Any])
 
 
 def backoff(resources: Mapping[str, Any]) -> str | None:
-    """Return why the worker takes nothing new; None: it does not back off."""
+    """Return why the worker backs off and takes nothing new; None if it does not."""
     if not resources.get("is_backing_off"):
         return None
     return str(resources.get("backoff_reason") or "no reason told")[:LONGEST].replace("\x00", "")
 
 
 def _percent(value: Any) -> float | None:
-    """Return the value if it can be drawn, within bounds; else None."""
+    """Return the value if a chart can show it, within bounds; else None."""
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
         return None
     return round(min(max(float(value), 0.0), 1000.0), 1)

@@ -19,11 +19,11 @@ from celeriac.run.execute import request_of
 from celeriac.run.journal import Event
 from celeriac.run.outlets import LINES
 from celeriac.run.run import Run
+from celeriac.settle.outcome import Started
 from celeriac.store.encoding import legible
-from celeriac.store.started import Started
 from celeriac.store.states import CANCELLED, COMPLETED
 
-#: Called with each run of this process once it is settled; for tests.
+#: Functions that tests add here are called with each run of this process once it is settled.
 witnesses: list[Callable[[Run], None]] = []
 
 
@@ -100,12 +100,14 @@ class Reporter:
 
 
 def _lets_together(*loggers: logging.Logger) -> bool:
-    """Return whether lines of these loggers may be written together; our own filter lets all without secrets pass."""
+    """Return whether lines of these loggers may be written in batches; our own filter passes all lines without
+    secrets.
+    """
     return all(type(one) is redaction.Redacting for named in loggers for one in named.filters) and LINES.take(*loggers)
 
 
 def reporter(app: ReporterApp, role: Role) -> Reporter | None:
-    """Return a reporter; None while nobody listens, so that a run costs nothing more."""
+    """Return a reporter; None while nobody listens, so that reports cost a run nothing."""
     listened = shared.telling() and journal.tells_of(app.tasks, role.name)
     logs = lines.logger.isEnabledFor(logging.INFO)
     if listened or logs or signals.task_revoked.receivers or witnesses or signals.task_received.receivers:
@@ -116,7 +118,7 @@ def reporter(app: ReporterApp, role: Role) -> Reporter | None:
 #: Fields that Celery has in a message's body beside the arguments.
 EMBEDDED = ("callbacks", "errbacks", "chain", "chord")
 
-#: Fields that every message of Celery's has, if only to say that there is none.
+#: Fields that every message of Celery's has, None included.
 ALWAYS: Mapping[str, Any] = {
     "lang": "py", "group": None, "group_index": None, "expires": None, "replaced_task_nesting": 0,
     "stamped_headers": None, "stamps": {},
@@ -124,8 +126,8 @@ ALWAYS: Mapping[str, Any] = {
 
 
 def tell(app: TaskApp, role: Role, task: Started) -> None:
-    """Send the signal in the process that is about to run the task;
-    Celery's own sender, the consumer, is in another.
+    """Send the signal in the process that is about to run the task. Celery sends it from its consumer, in another
+    process.
     """
     signals.task_received.send(sender=app.tasks[role.name], request=request(app, role, task))
 

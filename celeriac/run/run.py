@@ -23,7 +23,7 @@ from celeriac.run import lease, outcomes
 from celeriac.run.log import TaskLog
 from celeriac.run.sessions import HandlersSession
 from celeriac.settle import release
-from celeriac.settle.outcome import Outcome, Success
+from celeriac.settle.outcome import Outcome, Started, Success
 from celeriac.settle.tombstones import Tombstone
 from celeriac.store import forks
 from celeriac.store.connections import Database, end_silent
@@ -32,7 +32,6 @@ from celeriac.store.failures import is_locked
 from celeriac.store.patience import patient
 from celeriac.store.redact import MOST_TEXT, Secrets
 from celeriac.store.sensitive import Sensitive
-from celeriac.store.started import Started
 
 
 class Cancellable(Protocol):
@@ -50,21 +49,21 @@ PATIENCE = 0.5
 class Run:
     """One started row in the hands of this process. Follow-ups and the session commit with its outcome.
 
-    `became`: what its row is once it is settled; None if the outcome did not count. `traceback`, `error_repr`: of
-    what it raised, without secrets.
-    `raised`: what left its handler, before Celery made something of it that can be pickled.
-    `tombstones`: links that never come, as this one failed. `replaced`: what it has asked for comes in its place.
-    `is_linking`: what comes after it is published. `is_retried_apart`: its retry is not thrown, and becomes a task.
-    `is_hopeless`: another attempt would fail as well. `own_state`: the last one of its own that the handler recorded.
-    `secret`: what of its call nobody is shown. `awaited`: its coroutine while one is under way; `stopping`: what it is
-    cancelled for. `late_session`: what it wrote, to be committed with its outcome once somebody's lock is gone.
-    `on_loop`: its handler shares the loop of an asyncio pool; `is_async`: its handler is an `async def` one.
+    `became`: what its row is once it is settled; None if the outcome did not count. `traceback`, `error_repr`: those of
+    its exception, without secrets. `raised`: the exception of its handler, before Celery made one that can be pickled.
+    `tombstones`: links that never come, as this one failed. `replaced`: the next enqueued task comes in its place.
+    `is_linking`: its chain's next link is being published. `is_retried_apart`: its retry is not thrown, and becomes a
+    task. `is_hopeless`: another attempt would fail as well. `own_state`: the last custom state that the handler
+    recorded. `secret`: the sensitive arguments of its call. `awaited`: its coroutine while one is under way;
+    `stopping`: why that is cancelled. `late_session`: its session, to be committed with its outcome once somebody's
+    lock is gone. `on_loop`: its handler shares the loop of an asyncio pool; `is_async`: its handler is an `async def`
+    one.
 
     It ends once, by one of `succeed` to `lose`. An attempt that comes to nothing takes with it what it has enqueued and
     what it has written through its session; what its hooks enqueue afterwards belongs to its outcome.
     """
 
-    # What most runs never set is a class attribute, because an instance attribute costs each run.
+    # Attributes that most runs never set are the class's, because an instance attribute costs each run.
     retry_asked: outcomes.RetryAsked | None = None
     is_retried_apart: bool = False
     raised: BaseException | None = None
@@ -115,7 +114,7 @@ class Run:
 
     @property
     def canvas(self) -> dict[str, Any]:
-        """Its part in a workflow, as its message had it; empty for most."""
+        """Its part in a workflow, as its message described it; empty for most."""
         return {} if self.task.headers is None else self.task.headers.get("canvas", {})
 
     @property
@@ -176,7 +175,7 @@ class Run:
         return self.opened
 
     def refuse_session(self) -> None:
-        """Raises CeleriacError once the outcome is known: a hook's writes would go nowhere."""
+        """Raise CeleriacError once the outcome is known: a hook's writes would be lost."""
         if self.outcome is not None:
             raise CeleriacError(
                 f"{self.role.name}: self.session commits with the outcome of the handler, which has ended: in a hook, "
@@ -191,7 +190,7 @@ class Run:
             self.hold(session)
 
     def hold(self, session: Session) -> None:
-        """Nobody takes its row until this transaction ends. Raises LeaseLost if somebody has."""
+        """Keep its row this run's until this transaction ends. Raises LeaseLost if somebody else has it."""
         session.flush()
         session.connection().exec_driver_sql(end_silent())
         if not release.hold(session.connection(), self.task.id, self.task.token):
@@ -219,7 +218,9 @@ class Run:
             self.restart_limit()
 
     def raise_if_cancelled(self) -> None:
-        """Raise TaskCancelled or LeaseLost if so; for handlers that block where no signal reaches them."""
+        """Raise TaskCancelled or LeaseLost if the task was cancelled or taken away; for handlers that block where no
+        signal reaches them.
+        """
         with self.database.statement() as connection:
             cancelled = lease.is_cancelled(connection, self.task.id, self.task.token)
         if cancelled is None:
@@ -234,17 +235,19 @@ class Run:
         self.outcome = Success(self.task, result, bool(self.role.keep))
 
     def ignore(self) -> None:
-        """End by Celery's `Ignore`: what it has enqueued counts, what it wrote through its session does not."""
+        """End by Celery's `Ignore`: the tasks it has enqueued count, the writes of its session do not."""
         self.drop_session()
         self.outcome = outcomes.ignored(self.task, self.role, self.own_state)
 
     def give_way(self) -> None:
-        """End because another task takes its place; what it has enqueued is that task."""
+        """End because another task takes its place: the one it has enqueued."""
         self.drop_session()
         self.outcome = outcomes.replaced(self.task)
 
     def fail(self, error: BaseException, encoded_error: Any = None) -> None:
-        """End in failure, or in another round. The handler's own exception is what is judged and reported."""
+        """End in failure, or in another round. The handler's own exception is judged and reported, not Celery's
+        copy.
+        """
         error = self.raised or error
         if isinstance(error, Reject) and isinstance(error.reason, Exception):  # a `retry()` was not accepted
             error = error.reason
@@ -252,8 +255,8 @@ class Run:
         self._end(outcomes.excused(self.task, error) or self._failed(error, encoded_error))
 
     def fail_in_spreading(self, error: BaseException) -> None:
-        """End in failure to tell all of a failed task's workflow;
-        what it has enqueued so far is kept and tells the rest.
+        """End in failure before the whole workflow of a failed task was notified; tasks enqueued so far are kept and
+        notify the rest.
         """
         self.drop_session()
         self._end(replace(self._failed(error), is_spread=True))
@@ -262,7 +265,7 @@ class Run:
         return outcomes.failed(self.task, self.role, error, encoded_error, is_hopeless=self.is_hopeless)
 
     def note_spread(self) -> None:
-        """Note that whoever waits for it in its workflow has been told that it failed."""
+        """Note that its successors in the workflow know that it failed."""
         if self.outcome is not None:
             self.outcome = replace(self.outcome, is_spread=True)
 
@@ -299,7 +302,9 @@ class Run:
         self._end(outcomes.lost(self.task, error))
 
     def _end(self, outcome: Outcome) -> None:
-        """Set the outcome. Its error is cut only once its secrets are masked: pieces of them would not be found."""
+        """Set the outcome. Its error is cut to its length after its secrets are masked, because a cut-off secret would
+        not be found.
+        """
         if outcome.error is not None:
             outcome.error = self.without_secrets(outcome.error, outcomes.LONGEST_ERROR)
         self.outcome = outcome
@@ -310,21 +315,21 @@ class Run:
 
     @cached_property
     def secrets(self) -> Secrets:
-        """The secret values of its call, if its role has any."""
+        """The values of its call's sensitive arguments."""
         return Secrets([]) if self.secret is None else self.secret.values(self.task.args, self.task.kwargs)
 
     def reopen(self) -> None:
-        """Drop its success, which could not be committed, by the handler's own fault: it is to end in another way."""
+        """Drop its success, which the handler's own writes kept from being committed; it then ends in another way."""
         self.outcome = None
 
     def take_back(self) -> None:
-        """Drop what it has enqueued, and what it has written through its session."""
+        """Drop the tasks it has enqueued and the writes of its session."""
         self.follow_ups.clear()
         self.tombstones.clear()
         self.drop_session()
 
     def drop_session(self) -> None:
-        """Roll back what it has not committed."""
+        """Roll its session back."""
         opened, self.opened = self.opened, None
         if opened is not None:
             opened.within(opened.end)
@@ -340,7 +345,7 @@ def current() -> Run | None:
 
 
 def inherited() -> Run | None:
-    """Return this thread's run; in a process that a handler has forked the handler's, to be read only."""
+    """Return this thread's run; in a process that a handler has forked, the handler's run, to be read only."""
     return _current.get()
 
 

@@ -1,4 +1,6 @@
-"""What the last look of this worker saw in SQL: while that is fresh, none of its other threads looks by itself."""
+"""The result of this worker's last poll, shared by its threads: while it is fresh, none of the others polls by
+itself.
+"""
 
 from __future__ import annotations
 
@@ -7,18 +9,20 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-#: How much of the time between two looks the consumer's thread may take to hear of one: together they take no longer.
+#: How much of the time between two polls the consumer's thread may take to learn of one: together they take no longer.
 PASSED_ON = 0.25
 
-#: So many looks long what one has seen is fresh.
+#: For how many intervals between polls a result is fresh.
 FRESH = 2.0
 
-#: Seconds after which those who wait for a poll look by themselves, however rarely the setting has it polled.
+#: Seconds after which a thread that waits for a poll polls by itself, however long the configured interval is.
 LONGEST = 2.0
 
 
 class WorkSeen:
-    """Of one process. `outbox`, `ring`: set where there is something to do; `on_roles` hears of roles with work."""
+    """What one process has seen. `outbox`, `ring`: set if there is something to do; `on_roles` is called with roles
+    that have work.
+    """
 
     def __init__(self) -> None:
         self.outbox, self.ring = threading.Event(), threading.Event()
@@ -28,7 +32,7 @@ class WorkSeen:
         self._fresh_until = -math.inf
 
     def note(self, roles: Iterable[str], *, outbox: bool, ring: bool, every: float) -> None:
-        """After each look; `every`: the next one comes after so many seconds."""
+        """Note the result of a poll; `every`: seconds until the next one."""
         with_work = set(roles)
         with self._lock:
             self._roles |= with_work
@@ -43,20 +47,20 @@ class WorkSeen:
         return time.monotonic() < self._fresh_until
 
     def take(self) -> set[str]:
-        """The roles that were seen to have work, each once."""
+        """Return the roles that were seen to have work, each only once."""
         with self._lock:
             roles, self._roles = self._roles, set()
         return roles
 
     def calls_for(self, what: threading.Event) -> bool:
-        """Whether there is something to do, or nobody has looked of late."""
+        """Return whether there is something to do, or nobody has polled lately."""
         if not what.is_set():
             return not self.is_fresh()
         what.clear()
         return True
 
     def wake(self) -> None:
-        """Whoever waits goes on."""
+        """Wake the threads that wait."""
         self.outbox.set()
         self.ring.set()
 

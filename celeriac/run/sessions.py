@@ -20,14 +20,14 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-#: What ends or begins a transaction in SQL; a savepoint's `ROLLBACK TO` does not.
+#: SQL that ends or begins a transaction; a savepoint's `ROLLBACK TO` does not.
 _ENDS = re.compile(
     r"(?:\s|--[^\n]*\n|/\*.*?\*/)*+(?:COMMIT|END|ABORT|BEGIN|START\s+TRANSACTION|PREPARE\s+TRANSACTION"
     r"|ROLLBACK(?!\s+(?:WORK\s+|TRANSACTION\s+)?TO\b))\b",
     re.IGNORECASE | re.DOTALL,
 )
 
-#: What to do instead.
+#: The advice in errors about them.
 _EARLY = (
     "self.session commits with the task's outcome, or not at all: for what has to be committed while the task goes on, "
     "use `{} self.early_commit() as session:`"
@@ -35,8 +35,7 @@ _EARLY = (
 
 
 class HandlersSession(Session):
-    """`self.session`: the settle commits it. `said`: whether a statement has begun its transaction on the server.
-
+    """`self.session`, which the settle commits. `said`: whether a statement has begun its transaction on the server.
     `task`: the id of its handler's task.
     """
 
@@ -45,15 +44,15 @@ class HandlersSession(Session):
     task: int | None = None
     watched: Connection | None = None
 
-    #: How its handler enters a block.
+    #: The keyword that enters a block in its handler.
     enters = "with"
 
     def within(self, act: Callable[[], T]) -> T:
-        """Does what uses the session, where the session can be used."""
+        """Call a function that uses the session, in the thread or loop where it can be used."""
         return act()
 
     def end(self) -> None:
-        """Rolls back what is not committed."""
+        """Roll back what is not committed."""
         try:
             self.close()
         except DBAPIError:
@@ -71,7 +70,7 @@ class HandlersSession(Session):
         return _EARLY.format(self.enters)
 
     def refuse_ended(self) -> None:
-        """Raises CeleriacError where the handler's transaction cannot commit with its outcome any more."""
+        """Raise CeleriacError if the handler's transaction can no longer commit with its outcome."""
         driver: Any = self.connection().connection.driver_connection
         status = driver.info.transaction_status
         if status == TRANSACTION_STATUS_INERROR:
@@ -101,6 +100,6 @@ def _watch(session: HandlersSession, _: Any, connection: Connection) -> None:
 
 @event.listens_for(HandlersSession, "before_commit", propagate=True)
 def _refuse_commit(session: HandlersSession) -> None:
-    """A savepoint's release commits nothing yet."""
+    """Refuse a commit by the handler. The release of a savepoint is allowed, since it commits nothing yet."""
     if not session.is_settling and not session.in_nested_transaction():
         raise CeleriacError(session.early)

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 
 def _parts(run: Run) -> list[NewTask]:
-    """Return what it has enqueued of its workflow: its links, and its handler's tasks."""
+    """Return the tasks of its workflow that it has enqueued: its links, and its handler's calls."""
     return [task for task in run.follow_ups if task.workflow is not None]
 
 
@@ -114,7 +114,7 @@ class Settler:
     def _settle(self, runs: Sequence[Run], *, again: bool = False) -> Written:
         """Write these outcomes. If they were sent before, they may have been committed although no answer came.
 
-        What takes several statements is one transaction: the first might count although a later is refused.
+        Several statements form one transaction, because the first might count although a later one is refused.
         """
         plain, has_more = 0, False
         for run in runs:
@@ -131,7 +131,7 @@ class Settler:
     def _write(
         self, connection: Connection, runs: Sequence[Run], *, again: bool = False, has_more: bool = True
     ) -> Written:
-        """Write them; `has_more`: more than the outcomes, such as follow-ups."""
+        """Write them; `has_more`: follow-ups or the like have to be written, too, so it takes a transaction."""
         refused: list[int] = []
         outcomes = [run.outcome for run in runs if run.outcome is not None]
         if not has_more:
@@ -148,14 +148,14 @@ class Settler:
         return Written(mine, [task for i, tasks in follow_ups.items() if i in mine for task in tasks], refused)
 
     def _stop_what_follows(self, connection: Connection, cancelled: Sequence[Run]) -> None:
-        """Cancel the successors of these, whether they heard of their end in time or had ended before."""
+        """Cancel the successors of these runs, whether the runs were stopped by the cancel or had ended before it."""
         parents = [run.task.id for run in cancelled]
         if ids := [task.task_id for run in cancelled for task in _parts(run)]:
             outbox.drop(connection, ids, parents)
             cancel_all(connection, ids, by=self.by, why="what it follows was cancelled", parents=parents)
 
     def settle_with_session(self, run: Run, session: HandlersSession) -> None:
-        """Commit the handler's writes with the outcome, or, if the row is no longer this run's, not at all.
+        """Commit the handler's writes with the outcome; if the row is no longer this run's, commit neither.
 
         An error of the commit is the attempt's error: it propagates, and the tracer records the failure. Raises
         LeaseLost, so that the task runs again, if Postgres went away, ended the transaction for another's sake, or cut
@@ -181,7 +181,9 @@ class Settler:
         self._tell(written.follow_ups)
 
     def _commit_with(self, run: Run, session: HandlersSession) -> tuple[Written, set[str]]:
-        """A refused settle leaves its event in a transaction of its own: this one goes with the handler's writes."""
+        """Commit both. If the settle is refused, its event is written in a transaction of its own, as this one is
+        rolled back with the handler's writes.
+        """
         session.flush()
         session.refuse_ended()
         session.is_settling = True
@@ -223,7 +225,7 @@ class Settler:
         return written, look.asked(connection)
 
     def _lose(self, run: Run, error: BaseException | None) -> None:
-        """Raise LeaseLost, unless the row says that the commit was done and only its answer was lost.
+        """Raise LeaseLost, unless the row shows that the commit succeeded and only its answer was lost.
 
         If Postgres stays away, the outcome waits for the next settle, which raises NotSettled if it must.
         """

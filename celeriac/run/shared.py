@@ -12,7 +12,8 @@ from functools import partial
 
 from billiard.process import current_process
 
-# Made before the pool forks, so that both sides see the same bytes. Threads and solo pools share them trivially.
+# The memory is made before the pool forks, so that both sides see the same bytes. Thread and solo pools have one
+# process.
 _flags = mmap.mmap(-1, 5)
 _owner = os.getpid()
 _DRAINING, _BACKING_OFF, _REPLACING_IDLE, _TELLING, _ALONE = range(5)
@@ -26,14 +27,14 @@ _renewed = mmap.mmap(-1, 8)
 #: The version of the roles' limits that the parent saw last: one number, which is read before each task.
 _as_of = memoryview(mmap.mmap(-1, 8)).cast("q")
 
-# An entry for a task under a hard limit: the process, the task, and when (monotonic) the process has to be stopped.
+# The entry for a task under a hard limit: the process, the task, and when (monotonic) the process has to be stopped.
 _LIMIT = struct.Struct("qqd")
 PROCESSES = 4096
 _limits = mmap.mmap(-1, _LIMIT.size * PROCESSES)
 
 
 def make_own() -> None:
-    """Make memory for this worker alone, before it forks: a parent of several workers may have made some for all."""
+    """Make memory for this worker alone, before it forks: a parent of several workers may have made one for all."""
     global _flags, _renewed, _as_of, _limits, _currents, _owner
     _owner = os.getpid()
     _flags, _renewed = mmap.mmap(-1, len(_flags)), mmap.mmap(-1, len(_renewed))
@@ -107,7 +108,7 @@ def replace_idle(on: bool = True) -> None:
 
 
 def telling() -> bool:
-    """Return whether somebody wants Celery's events of tasks."""
+    """Return whether somebody listens to Celery's events of tasks."""
     return _flags[_TELLING] == 1
 
 
@@ -116,7 +117,7 @@ def tell(on: bool = True) -> None:
 
 
 def alone() -> bool:
-    """Whether nobody of this worker hears what Redis has: what comes, comes by looks."""
+    """Return whether this worker gets no messages from Redis, so that work is found by polls alone."""
     return _flags[_ALONE] == 1
 
 
@@ -155,20 +156,20 @@ def limiting(number: int) -> Callable[[int, float], None]:
     """Return a function that shows the parent which task this slot runs and its hard deadline; 0, 0.0:
     none under a limit.
 
-    It is this process's for as long as the process has the slot of that number.
+    The entry is this process's as long as it has the slot of that number.
     """
     at, pid = number % PROCESSES * _LIMIT.size, os.getpid()
     return partial(_LIMIT.pack_into, _limits, at, pid)
 
 
 def limits(processes: Iterable[int]) -> list[HardLimit]:
-    """Return what these processes run under a hard limit."""
+    """Return the tasks that these processes run under a hard limit."""
     wanted = set(processes)
     written = (HardLimit(*place) for place in _LIMIT.iter_unpack(_limits) if place[0] in wanted)
     return [limit for limit in written if limit.ends > 0]
 
 
-# An entry for what a place runs now: the process, the task, and since when (seconds of the epoch).
+# The entry for what a place runs now: the process, the task, and since when (seconds of the epoch).
 _CURRENT = struct.Struct("qqd")
 _currents = mmap.mmap(-1, _CURRENT.size * PROCESSES)
 

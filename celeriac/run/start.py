@@ -9,9 +9,9 @@ from sqlalchemy import Connection, Row, text
 
 from celeriac.dispatch.window import SUSPECT
 from celeriac.roles.role import WIDEST, Role
-from celeriac.store.lanes import parts_of_lane
+from celeriac.settle.outcome import Started
 from celeriac.store.prepared import Prepared
-from celeriac.store.started import Started
+from celeriac.store.role_names import parts_of_lane
 
 #: The columns read of a task, in the order of `Started`; the ticket's role and token come after them.
 COLUMNS = """
@@ -19,7 +19,7 @@ COLUMNS = """
     t.max_rounds, t.losses, t.priority, t.timeout, t.parent_id, t.lock_key,
     t.enqueued_by, t.expires_at <= statement_timestamp() AS expired"""
 
-# :again: an earlier start may have been answered on a connection that broke; what it started is already this process's.
+# :`again`: an earlier start may have been answered on a connection that broke; its tasks are already this process's.
 START = text(f"""
 WITH mine AS (
     UPDATE celeriac.tickets
@@ -34,7 +34,7 @@ FROM celeriac.tasks t WHERE t.id = ANY (ARRAY(SELECT unnest(ids) FROM mine))
 
 TICKET = text("SELECT worker_id, worker_pid, ids FROM celeriac.tickets WHERE token = CAST(:token AS uuid) FOR UPDATE")
 
-# Tickets whose message may never come, as Redis is away: whoever gets it later is refused.
+# Starts tickets whose message may never come, as Redis is away. A worker that gets the message later is refused.
 UNHEARD = text("""
 SELECT ids, CAST(token AS text) AS token FROM celeriac.tickets
 WHERE role = :role AND worker_id IS NULL AND claimed_at < statement_timestamp() - interval '1 second'
@@ -42,7 +42,7 @@ WHERE role = :role AND worker_id IS NULL AND claimed_at < statement_timestamp() 
 ORDER BY role, claimed_at LIMIT 20
 """)
 
-# Reads what a pass of this process has claimed for it, in the pass's transaction.
+# Reads the tasks that a pass of this process has claimed for it, in the pass's transaction.
 OWN = text(f"""
 SELECT {COLUMNS}
 FROM celeriac.tasks t WHERE t.id = ANY (CAST(:ids AS bigint[]))
@@ -102,8 +102,8 @@ FEW, WORTH = 16, 0.01
 def start(
     connection: Connection, lane: str, ids: Sequence[int], token: str, *, worker_id: str, pid: int, again: bool = False
 ) -> list[Started]:
-    """Start this ticket and return its tasks in the order of `ids`.
-    A ticket that does not exist, or was started, gives none.
+    """Start this ticket and return its tasks in the order of `ids`. Returns none for a ticket that does not exist or
+    was started before.
 
     `again`: it was sent before, without an answer.
     """
@@ -114,28 +114,30 @@ def start(
 def ticket(connection: Connection, token: str) -> Row[Any] | None:
     """Lock the ticket until the caller's transaction ends; return who holds it, if anybody, and its tasks' ids.
 
-    It asks twice: a statement that waited for an UPDATE of `worker_tasks` finds that its row was replaced,
-    and another sees the new one.
+    The statement runs twice if need be: one that waited for an UPDATE of `worker_tasks` finds its row replaced, and
+    another sees the new one.
     """
     looks = (connection.execute(TICKET, {"token": token}).one_or_none() for _ in range(2))
     return next(filter(None, looks), None)
 
 
 def unheard(connection: Connection, lane: str) -> list[tuple[list[int], str]]:
-    """Tickets of the role that nobody has started for a second: the tasks and token of each, of the oldest."""
+    """Return the oldest tickets of the role that nobody has started within a second, each as its tasks and its
+    token.
+    """
     return [(row.ids, row.token) for row in connection.execute(UNHEARD, {"role": lane})]
 
 
 def own(connection: Connection, lane: str, ids: Sequence[int], token: str) -> list[Started]:
-    """Return what a pass has claimed and started for this process, in the order of `ids`."""
+    """Return the tasks that a pass has claimed and started for this process, in the order of `ids`."""
     return _in_order(connection.execute(OWN, {"ids": list(ids)}), ids, lane, token)
 
 
 def start_few(
     connection: Connection, lane: str, most: int, token: str, *, worker_id: str, pid: int
 ) -> list[Started] | None:
-    """Claim and start, under this token, all ready tasks of an idle role: a pass could do nothing else. Tasks that
-    others are just starting are left to them. None: a pass has to choose, or to look further.
+    """Claim and start, under this token, all ready tasks of an idle role, as a pass would do. Tasks that others are
+    just starting are left to them. None: there is a choice to make, which takes a pass.
     """
     me = {"role": lane, "token": token, "worker_id": worker_id, "pid": pid}
     bounds = {"most": most, "worth": WORTH, "few": FEW, "suspect": SUSPECT}

@@ -32,7 +32,7 @@ class Tally:
         self._later: threading.Timer | None = None
 
     def count(self, role: str, runs: Sequence[Run], seconds: float) -> None:
-        """Count those of these runs that have been settled; `seconds`: how long all took together."""
+        """Count these runs, as far as they have been settled; `seconds`: how long they took in all."""
         if not runs:
             return
         ended = Counter((run.became, bool(run.task.retry_count or run.task.tries)) for run in runs)
@@ -61,7 +61,7 @@ class Tally:
             with self._database.statement() as connection:
                 count(connection, counts)
         except DBAPIError as error:
-            logger.info("What tasks came to is counted later: %s", error)
+            logger.info("Outcomes of tasks are counted later: %s", error)
             with self._lock:
                 for role, some in counts.items():
                     self._counts[role] = _sum(self._counts.get(role, Counts()), some)

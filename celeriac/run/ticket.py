@@ -1,4 +1,4 @@
-"""Run a ticket in a child process: start its rows in one statement, run them, settle them in few."""
+"""Run a ticket in a child process: start its rows in one statement, run them, settle them in a few statements."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from celeriac.run.shared import closed, limiting, noting, renewed, worker_id
 from celeriac.run.traces import traces
 from celeriac.run.watch import LOOK_EVERY, watch
 from celeriac.settle import release
+from celeriac.settle.outcome import Started
 from celeriac.store.connections import Database
 from celeriac.store.failures import (
     in_a_line,
@@ -41,7 +42,6 @@ from celeriac.store.failures import (
     retry_while_away,
 )
 from celeriac.store.patience import PATIENCE, patient
-from celeriac.store.started import Started
 
 logger = logging.getLogger(__name__)
 
@@ -80,7 +80,7 @@ class TicketRun:
     `again` if an answer was lost. Tasks are taken one by one under a lock, so that the watch can hand the rest back
     while one takes long: small tasks share a ticket, long ones never wait for one another. INVARIANT: the lock is held
     until Postgres has answered, and a task leaves `waiting` or `finished` only then. What Postgres did not acknowledge
-    is sent again by the watch or at the end of the run.
+    is sent again by the watch, or at the end of the run.
     """
 
     def __init__(self, app: RunApp, role: Role, token: str, ask: Callable[[bool], Sequence[Started]]) -> None:
@@ -137,7 +137,7 @@ class TicketRun:
         return {name: n for name, n in done.items() if n or name == "ran"}
 
     def _note(self, ran: int) -> None:
-        """Note how long its tasks took. They are settled, so failing here loses little."""
+        """Record how long its tasks took. They are settled, so a failure here loses little."""
         try:
             with patient(START):
                 self._observe(ran)
@@ -167,7 +167,7 @@ class TicketRun:
         return len(own), len(self.finished)
 
     def _start_later(self) -> None:
-        """Send the ticket again later, if it still exists: somebody has locked it, or what a pass needs."""
+        """Send the ticket again later, if it still exists: somebody has locked its row, or one that a pass needs."""
 
         def send() -> bool:
             with self.app.database.transaction() as connection:
@@ -182,7 +182,9 @@ class TicketRun:
         late.add(Delayed(f"the start of a ticket of {self.role.name}", self.app.database, send, lambda _: None))
 
     def _ask(self) -> Sequence[Started]:
-        """Claim or start the ticket's tasks, once the role's limits are known: they may forbid that any begins."""
+        """Claim or start the ticket's tasks. The role's limits are read first, because they may forbid that any
+        begins.
+        """
         self.limits = self.app.limited.heeded(self.role, self.app.settings.time_limit_grace)
         again, self.asked = self.asked, True
         return self.ask(again)
@@ -201,8 +203,8 @@ class TicketRun:
             return self.waiting.pop(0) if self.waiting else None
 
     def _may_begin(self) -> bool:
-        """Return whether the role's rate, if any, lets a task begin;
-        else it waits again, for a pass that has a token for it.
+        """Return whether the role's rate, if any, lets a task begin; otherwise the task waits for a pass that has a
+        token for it.
         """
         try:
             with patient(OUTCOME):
@@ -215,7 +217,7 @@ class TicketRun:
         return lets
 
     def _part_with_waiting(self) -> None:
-        """Hand back what waits. Tasks that cannot be handed back stay, and none of them begins now."""
+        """Hand back the waiting tasks. Those that cannot be handed back stay, and none of them begins now."""
         retry_while_away(self._hand_back_waiting, "hand a ticket back")
         self._settle()
         if self.waiting:
@@ -251,14 +253,14 @@ class TicketRun:
             self._settle()
 
     def _tell_limit(self, run: Run) -> None:
-        """Show the parent until when the run may last."""
+        """Show the parent how long the run may last."""
         allowed = self.limits.allowed
         if allowed is None or run.task.timeout is not None or run.task.headers is not None:
             allowed = run.allowed(self.app.settings.time_limit_grace)
         self.limit(run.task.id, run.limited_since + allowed)
 
     def _settle(self) -> None:
-        """Settle what is finished. Outcomes that somebody's lock delays are left to a thread, and this one goes on."""
+        """Settle the finished tasks. Outcomes that somebody's lock delays are left to another thread."""
         with self.lock:
             self.settled_at = time.monotonic()
             if self.late or any(map(attrgetter("late_session"), self.finished)):
@@ -316,7 +318,7 @@ class TicketRun:
             self.reporter.flush()
 
     def give_up_waiting(self) -> None:
-        """Hand back what has not begun and settle what is done. The watch calls this repeatedly."""
+        """Hand back the tasks that have not begun and settle the finished ones. The watch calls this repeatedly."""
         with self.lock:
             self._hand_back_waiting()
             try:
@@ -325,8 +327,8 @@ class TicketRun:
                 logger.warning("The end of the run settles what its watch could not: %s", error)
 
     def _hand_back_waiting(self) -> None:
-        """Hand back what waits, but for locked tasks. Until Postgres answers it is unknown whose they are:
-        none may begin.
+        """Hand back the waiting tasks except locked ones. Until Postgres answers it is unknown whose they are, so none
+        may begin.
         """
         if not self.waiting:
             return
@@ -362,11 +364,11 @@ class TicketRun:
             return
         if places.kind is None:
             outlets.finish()
-            os._exit(1)  # the parent sees a lost child and releases what it ran
+            os._exit(1)  # the parent sees a lost child and releases its tasks
         places.orphans.put(self.token)
 
     def _released(self, error: BaseException) -> bool:
-        """Return whether no task is this process's any more; False without an attempt if Postgres stayed away."""
+        """Return whether this process has no task any more; False, without another attempt, if Postgres stayed away."""
         if isinstance(error, NotSettled) or is_gone(error):
             return False
         try:
@@ -376,8 +378,8 @@ class TicketRun:
             return False
 
     def _release(self, error: BaseException) -> bool:
-        """Release the tasks; return whether somebody has some locked just now. A task that had not begun counts no
-        loss, nor does any if Postgres refused an outcome only for now.
+        """Release the tasks; return whether somebody has locked some of them. A loss is counted for a task that had
+        begun, unless Postgres refused an outcome only for now.
         """
         why, loss = f"its process broke off: {in_a_line(error)}"[:500], not is_refused_for_now(error)
         with self.lock, self.app.database.transaction() as connection:
@@ -400,7 +402,8 @@ class TicketRun:
             registry.observe(connection, self.role.lane, self.seconds / ran)
 
 
-#: The longest time (seconds) between two attempts. They become rarer, as a ticket usually appears at once or never.
+#: The longest time (seconds) between two attempts. They become rarer, because a ticket usually appears at once or
+#: never.
 SELDOM = 10.0
 
 

@@ -1,7 +1,8 @@
-"""Traces: a file in memory with the tasks a process has begun, which survives the process, however it ends.
+"""Traces: a file in memory that lists the tasks a process has begun.
 
-What a lost process had begun, or may have begun, counts a loss; its tickets' other tasks wait again without one. A
-trace is read on its own machine only (in Kubernetes: its pod). Without a trace, each task may have begun.
+It survives the process, however that ends. A task that a lost process had begun, or may have begun, counts a loss; its
+tickets' other tasks wait again without one. A trace is read on its own machine only (in Kubernetes: its pod). Without a
+trace, every task of the process may have begun.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ logger = logging.getLogger(__name__)
 HEADER = 1024
 
 #: The latest entries of a process: a ticket's mark with 0, then the same mark with each of its tasks as it begins.
-#: INVARIANT: if a ticket's 0 is still there, so are all of its tasks that have begun; if not, any may have begun.
+#: INVARIANT: if a ticket's 0 is still there, so are all of its tasks that have begun; otherwise any of them may have
+#: begun.
 _ENTRY = struct.Struct("qq")
 ENTRIES = 1024
 SIZE = HEADER + _ENTRY.size * ENTRIES
@@ -96,7 +98,7 @@ class Traces:
         key = (os.getpid(), worker_id(), database.url)
         file = self._open.get(key)
         if file is None:
-            self._open = {of: other for of, other in self._open.items() if of[0] == key[0]}  # not those of a parent
+            self._open = {of: other for of, other in self._open.items() if of[0] == key[0]}  # not a parent's
             file = self._open[key] = _File(database.url)
         return file.ticket(token)
 
@@ -108,7 +110,9 @@ class _File:
         try:
             self._memory = self._create(path_of(url, worker_id(), os.getpid()))
         except OSError as error:
-            logger.warning("No trace of what begins here is kept: %s; whatever a lost process held is a loss", error)
+            logger.warning(
+                "No trace of what begins here is kept: %s; all tasks that a lost process held count as losses", error
+            )
 
     def _create(self, path: Path) -> mmap.mmap:
         """Create the file, and give it its name once it is whole: whoever can lock a trace takes its process for dead.

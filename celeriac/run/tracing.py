@@ -29,8 +29,7 @@ from celeriac.run.run import Run
 from celeriac.run.sessions import HandlersSession
 from celeriac.run.settler import Settler
 from celeriac.run.shared import worker_id
-from celeriac.settle.outcome import LOST
-from celeriac.store.started import Started, masked
+from celeriac.settle.outcome import LOST, Started, masked
 from celeriac.store.states import CANCELLED, COMPLETED
 from celeriac.version import __version__
 
@@ -73,7 +72,7 @@ def executed(app: HandlerApp, run: Run, direct: Direct | None = None) -> None:
 def received(role: Role, ask: Callable[[bool], Sequence[Started]]) -> Callable[[bool], Sequence[Started]]:
     """Wrap the start of a ticket's tasks in a span that is linked to each task's origin.
 
-    There is no span without tasks, because many wake-ups find that others have taken theirs.
+    A start without tasks has no span: many wake-ups come after others have taken the tasks.
     """
 
     def asking(again: bool) -> Sequence[Started]:
@@ -192,7 +191,7 @@ def _of_run(run: Run) -> dict[str, Any]:
 
 
 def _tell_end(span: Span, run: Run) -> None:
-    """Write the outcome to the span. An error that is retried still counts as this attempt's."""
+    """Write the outcome to the span. An error that is retried is still the error of this attempt."""
     outcome = run.outcome
     if outcome is None:
         return

@@ -25,7 +25,7 @@ from celeriac.store.failures import log_error
 
 logger = logging.getLogger(__name__)
 
-#: Seconds between two checks; also how long a task may run before its ticket's other rows are handed back.
+#: Seconds between two checks, and how long a task may run before its ticket's other rows are handed back.
 LOOK_EVERY = 0.25
 
 
@@ -41,7 +41,7 @@ class RunWatch:
             return
         self.pid = os.getpid()
         places.forget()
-        children.hear_signals_as_programs()
+        children.hear_signals_as_programs(in_pool=bool(current_process().daemon))
         for look in (self._look_at, self._limit):
             threading.Thread(target=self._for_ever, args=(look,), name=f"celeriac{look.__name__}", daemon=True).start()
 
@@ -63,7 +63,7 @@ class RunWatch:
                 try:
                     look(place)
                 except Exception as error:
-                    log_error(logger, error, "The watch could not look; it looks again in %g s", LOOK_EVERY)
+                    log_error(logger, error, "The watch could not check; it checks again in %g s", LOOK_EVERY)
 
     def _look_at(self, place: Place) -> None:
         self._look(place)
@@ -87,9 +87,8 @@ class RunWatch:
             run.stopped = place.stop(run, SoftTimeLimitExceeded(run.timeout))
 
     def make_room(self) -> None:
-        """End a pool's process that ran tasks and runs none, if such are to be replaced, or it was told to end.
-
-        It waits until the pool must know that the process's last ticket is over.
+        """End a pool's idle process that ran tasks before, if such are to be replaced or this one was asked to end. It
+        waits until the pool must know that the process's last ticket is over.
         """
         since, process = places.idle_since, places.only
         if process is None or process.leaving or since is None:
@@ -111,7 +110,7 @@ def _reason_to_stop(run: Run) -> BaseException | None:
 
 
 def _limit_reached(run: Run) -> bool:
-    """Return whether to interrupt the handler for its time limit. In threads, which nothing can stop, a hard limit that
+    """Return whether to interrupt the handler for its time limit. Nothing can stop a thread, so there a hard limit that
     an operator has set later counts as a soft one.
     """
     left = run.left
@@ -126,8 +125,8 @@ watch = RunWatch()
 
 @contextmanager
 def at_work() -> Iterator[None]:
-    """Mark the process as not idle, for the whole of a ticket. One that makes way hands back what comes, and that does
-    not put off its end.
+    """Mark the process as busy for the whole of a ticket. A process that makes way hands back what comes, which does
+    not delay its end.
     """
     makes_way = places.only is not None and places.only.stopping and places.idle_since is not None
     places.is_busy, places.idle_since = True, places.idle_since if makes_way else None

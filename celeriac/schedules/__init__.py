@@ -1,4 +1,6 @@
-"""Instants become tasks, passes and sweeps. A beat config imports `batcher`, `sweeping` and `enqueuing` from here."""
+"""Schedules turn instants into tasks, passes and sweeps. A beat config imports `batcher`, `sweeping` and `enqueuing`
+from here.
+"""
 
 from celeriac.schedules.beat import PassesAndSweeps, Scheduler
 from celeriac.schedules.listed import batcher, enqueuing, sweeping

@@ -1,6 +1,7 @@
-"""Listeners on an entry of Celery's timetable as it comes due: its row keeps what they add to the call.
+"""Call the listeners on an entry of Celery's timetable as it comes due, and keep what they add to the call in its row.
 
-Cron monitors replace `Scheduler.apply_entry`, and tracers listen where a call is sent. The tick writes the row itself.
+Cron monitors replace `Scheduler.apply_entry`, and tracers listen to the sending of a call; but the tick writes the row
+itself.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ class Applied:
         self.app, self.scheduler = app, scheduler
 
     def headers(self, job: PlannedJob) -> Any:
-        """Return what an instant's row keeps beside its arguments; None without listeners and options in its entry.
+        """Return the headers of an instant's row; None if its entry has neither listeners nor options.
 
         As in Celery, an error is logged, and only the listeners' additions are lost.
         """
@@ -47,7 +48,7 @@ class Applied:
         try:
             return headers_of(self.app, lambda producer: self.scheduler.apply_entry(entry, producer=producer))
         except Exception as error:
-            log_error(logger, error, "Schedule %r runs; what listens to its entry failed", job.name)
+            log_error(logger, error, "Schedule %r runs; a listener to its entry failed", job.name)
             return None
 
     def _is_heard(self) -> bool:

@@ -1,7 +1,7 @@
 """Beat on rows: `celeriac.schedules.timetable` decides and commits, Celery's service drives it.
 
 Tasks are enqueued in the tick's own transaction. Passes and sweeps run here, in threads beside the ticks, so that a
-long one makes nothing late; each is a safety net that the next instant repeats, so a beat that dies costs one period.
+long one delays nothing. The next instant repeats each of them, so if a beat dies, one period is lost.
 """
 
 from __future__ import annotations
@@ -136,7 +136,7 @@ class Scheduler(StockScheduler):
 
     app: Celeriac
 
-    #: Whether it runs Celery's `beat_schedule` as well, where the configuration names no other scheduler for it.
+    #: Whether this scheduler also runs Celery's `beat_schedule`, if the configuration names no other scheduler for it.
     keeps_celerys = True
 
     def __init__(self, app: Celeriac, *args: Any, **kwargs: Any) -> None:
@@ -154,7 +154,7 @@ class Scheduler(StockScheduler):
         self.closed = threading.Event()
         self.late_by = 0.0
         self.is_watched = False
-        #: Times (monotonic) at which its loop last advanced, and a tick ended.
+        #: The times (monotonic) at which its loop last advanced, and at which a tick last ended.
         self.moved_at = self.ticked_at = -math.inf
         super().__init__(app, *args, **kwargs)
 
@@ -171,8 +171,8 @@ class Scheduler(StockScheduler):
             logger.warning(note)
 
     def _entries(self) -> Mapping[str, Any]:
-        """Return Celery's entries of `beat_schedule`, for whoever reads them as beat starts, as cron monitors do. They
-        are only to be read: `app.add_periodic_task` adds and replaces until the first tick.
+        """Return Celery's entries of `beat_schedule`, for readers at beat's start, such as cron monitors. They are only
+        to be read: `app.add_periodic_task` adds and replaces until the first tick.
         """
         said = dict(self.app.conf.beat_schedule or {}) if self.keeps_celerys else {}
         return MappingProxyType({n: self.Entry(**{**entry, "name": n, "app": self.app}) for n, entry in said.items()})
@@ -250,13 +250,13 @@ class Scheduler(StockScheduler):
                 self.away.say(error)
                 return RETRY_EVERY
             if is_locked(error):
-                logger.warning("Beat waits for an open transaction that has what it writes locked")
+                logger.warning("Beat waits for an open transaction that has locked rows it writes")
                 return LOOK_EVERY
             log_error(logger, error, "A tick failed; the next one is in %g s", LOOK_EVERY)
             return LOOK_EVERY
 
     def _round(self) -> None:
-        """Run each due schedule once, so that one with a day of instants to make up for delays no other."""
+        """Run each due schedule once, so that one that makes up for a day of instants does not delay the others."""
         had_its_turn: list[int] = []
         while (ticked := self.timetable.tick(had_its_turn)) is not None:
             self.moved_at = time.monotonic()
@@ -292,7 +292,7 @@ class Scheduler(StockScheduler):
         return False
 
     def close(self) -> None:
-        """Stop the passes and sweeps. Nothing is to be written: the rows are the schedule."""
+        """Stop the passes and sweeps. There is nothing to write: the rows are the schedule."""
         self.closing = True
         self.ending.set()
         if self.ticking:
@@ -304,7 +304,7 @@ class Scheduler(StockScheduler):
         try:
             self.timetable.leave()
         except Exception as error:
-            logger.warning("Beat could not say that it ends: %s", getattr(error, "orig", error))
+            logger.warning("Beat could not report its end: %s", getattr(error, "orig", error))
 
     @property
     def info(self) -> str:
@@ -312,9 +312,8 @@ class Scheduler(StockScheduler):
 
 
 class PassesAndSweeps(Scheduler):
-    """Beside a scheduler that is none of ours, which runs `beat_schedule`: so none of its entries runs twice.
-
-    What the app's own `schedules=` enqueue runs here, as no other scheduler knows of it.
+    """The scheduler beside another one that runs `beat_schedule`, so that none of its entries runs twice. Tasks in the
+    app's own `schedules=` are enqueued here, because no other scheduler knows of them.
     """
 
     keeps_celerys = False

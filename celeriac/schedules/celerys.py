@@ -1,6 +1,6 @@
 """Celery's schedules (`beat_schedule`, `add_periodic_task`) as entries of the timetable.
 
-As in Celery an entry enqueues whether or not its last task has finished, and one run makes up for all that was missed.
+As in Celery, an entry enqueues a task even if its last one has not finished, and one run makes up for all missed ones.
 An entry that cannot be kept is refused by name.
 """
 
@@ -46,7 +46,9 @@ def entries(conf: Configuration, roles: Roles) -> Iterator[Entry]:
 
 
 def entry(conf: Configuration, roles: Roles, name: str, said: Mapping[str, Any]) -> Entry:
-    """One, as `beat_schedule` would have it. Raises ConfigurationError, ValueError, TypeError."""
+    """Return the entry for one that is written as in `beat_schedule`. Raises ConfigurationError, ValueError,
+    TypeError.
+    """
     return _entry(conf, roles, _short(name), said)
 
 
@@ -66,7 +68,7 @@ def _said(name: Any, entry: Any) -> Mapping[str, Any]:
 
 
 def _short(name: str) -> str:
-    """Shorten a name, as one that Celery made of a call may be long."""
+    """Shorten a name: one that Celery makes of a call may be long."""
     if len(name) <= LONGEST_NAME:
         return name
     return f"{name[: LONGEST_NAME - 12]}… {sha256(name.encode()).hexdigest()[:10]}"
@@ -98,7 +100,7 @@ def _is_by_name(value: Any) -> bool:
     return isinstance(value, Mapping) and all(isinstance(name, str) for name in value)
 
 
-#: The type of each part of an entry, with the words for it.
+#: The type of each part of an entry, and its description.
 _TYPES: Mapping[str, Rule] = {
     "task": Rule(lambda value: isinstance(value, str) and bool(value), "the name of a task"),
     "args": Rule(lambda value: isinstance(value, list | tuple), "a list or a tuple"),
@@ -119,7 +121,7 @@ def _arguments(
 
 
 def _options(conf: Configuration, roles: Roles, role: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options that a row keeps. Those that only concern a message change nothing here, as in a call."""
+    """Return the options that a row keeps. Those that only concern a message have no effect, as in a call."""
     if refused := sorted(options.keys() & _ONCE):
         raise ConfigurationError(f"options[{refused[0]!r}] is of a single task; a schedule cannot have it")
     if unknown := sorted(options.keys() - CELERYS - CALL_OPTIONS.keys() - {"priority"}):

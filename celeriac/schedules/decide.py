@@ -1,7 +1,7 @@
 """Schedules as values: a declaration, and what a tick decides from it. Pure: gets `now`, returns a plan.
 
-An instant that is more than the grace late is *missed*, which Quartz calls a misfire. Instants in time run, each once.
-Missed ones are left out (`skip`), made up for by one run (`once`) or by a run each (`all`).
+An instant that is more than the grace late is *missed*, which Quartz calls a misfire. Each instant in time runs once.
+Missed ones are skipped (`skip`), made up for by one run (`once`), or by a run each (`all`).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from celeriac.schedules.expressions import Expression, parse
 
 Kind = Literal["task", "pass", "sweep"]
 
-#: A tick takes at most so many instants of one schedule; the rest is due at the next.
+#: A tick takes at most so many instants of one schedule; the others are due at the next tick.
 AT_ONCE = 1000
 
 _INSTANT = timedelta(microseconds=1)
@@ -28,8 +28,8 @@ _INSTANT = timedelta(microseconds=1)
 class Entry:
     """One schedule. `target` is the role of a task or a pass, or the sweep; `misfire_grace` is in seconds.
 
-    `options`: those of each call besides its arguments (`CALL_OPTIONS`). `overlap`: whether a task is enqueued while
-    the last one is unfinished. `priority` None: the role's own.
+    `options`: the other options of each call (`CALL_OPTIONS`). `overlap`: whether a task is enqueued while the last one
+    is unfinished. `priority` None: the role's own.
     """
 
     name: str
@@ -112,7 +112,7 @@ class PlannedJob:
 
     @property
     def plan_key(self) -> str:
-        """The value of `planned_as` when `next_run_at` follows the row's present expression."""
+        """Return the value of `planned_as` for a `next_run_at` that follows from the row's present expression."""
         return f"{self.timezone}|{self.cron_expression}"
 
 
@@ -159,14 +159,16 @@ def _due(job: PlannedJob, expression: Expression, now: datetime) -> Plan:
 
 
 def _missed(job: PlannedJob, expression: Expression, until: datetime) -> tuple[list[datetime], int]:
-    """Return which missed instants, from `next_run_at` to `until`, to make up for; and 1 if any were left out."""
+    """Return the missed instants, from `next_run_at` to `until`, that have to be made up for; and 1 if any were
+    skipped.
+    """
     if job.misfire == "all":
         return expression.instants(job.next_run_at, until - _INSTANT, AT_ONCE), 0
     return ([job.next_run_at], 0) if job.misfire == "once" else ([], 1)
 
 
 def why_left_out(job: PlannedJob, due: Plan, plan: Plan) -> str | None:
-    """Return why instants that were `due` are not in the `plan`, None if all are."""
+    """Return why instants that were `due` are not in the `plan`; None if all are."""
     whys = [_no_beat(job)] if due.skipped else []
     if plan.skipped > due.skipped:
         whys.append(_overlap(job, plan))
@@ -184,7 +186,7 @@ def _overlap(job: PlannedJob, plan: Plan) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """The outcome of an instant: a task, new or existing; or nothing, for `left_out` instants from it on."""
+    """The outcome of an instant: a task, new or existing; or none, for `left_out` instants from this one on."""
 
     due_at: datetime
     task_id: str | None = None
@@ -194,7 +196,9 @@ class Tick:
 
 
 def ticks(job: PlannedJob, due: Plan, plan: Plan, tasks: Sequence[tuple[str, bool]]) -> list[Tick]:
-    """Return the outcomes of the instants `due`. `tasks`: of those the `plan` ran, and whether each is new."""
+    """Return the outcomes of the instants `due`. `tasks`: those of the instants that the `plan` ran, and whether each
+    is new.
+    """
     outcomes = [Tick(at, task_id, is_new) for at, (task_id, is_new) in zip(plan.run, tasks, strict=True)]
     if due.skipped:
         outcomes.append(Tick(job.next_run_at, left_out=due.skipped, why=_no_beat(job)))
@@ -207,7 +211,7 @@ def ticks(job: PlannedJob, due: Plan, plan: Plan, tasks: Sequence[tuple[str, boo
 def merged(entry: Entry, row: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return a row's fields when the beat config is read: the config's, except those that an operator changed.
 
-    Changed by an operator are those that differ from the config as last read.
+    A field counts as changed by an operator if it differs from the config as last read.
     """
     fresh = entry.declared()
     if row is None or row["declared"] is None:

@@ -1,4 +1,4 @@
-"""The app's list of schedules, with the defaults for what it does not list."""
+"""The app's list of schedules, completed by defaults."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def enqueuing(
 
 
 def _act(**fields: Any) -> Entry:
-    """Build the entry of a pass or sweep. These work on whatever there is, so one run makes up for all missed."""
+    """Build the entry of a pass or sweep. One run of these makes up for all missed ones."""
     completed: dict[str, Any] = {"misfire": "once", "misfire_grace": 0.0} | fields
     return Entry(**completed)
 
@@ -79,16 +79,17 @@ def _expression(when: str | float) -> str:
 
 
 def _is_of_alias(roles: Roles, entry: Entry) -> bool:
-    """Return whether it is the pass of a role's former name: its variable may be that of the role's own."""
+    """Return whether it is the pass of a role's former name, which may share its variable with the role's own."""
     declared = roles.get(entry.target) if entry.kind == "pass" else None
     return declared is not None and declared.successor is not None
 
 
 def entries(app: Celeriac, environ: Mapping[str, str] | None = None, *, celerys: bool = True) -> dict[str, Entry]:
-    """What the app lists, a pass for each declared role and every sweep it does not list; all of it checked.
+    """Return the app's entries, and a default for each pass of a declared role and each sweep that it does not list,
+    all checked.
 
-    Celery's `beat_schedule` is another's where the configuration names a scheduler that is none of ours, or `celerys`
-    says so. Raises ConfigurationError.
+    Celery's `beat_schedule` is left to another beat if the configuration names a scheduler that is none of ours, or if
+    `celerys` is False. Raises ConfigurationError.
     """
     usual = [batcher(d.role.name)(app) for d in app.roles.all()] + [sweeping(name)(app) for name in SWEEPS]
     by_name = {entry.name: entry for entry in usual}

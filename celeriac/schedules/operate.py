@@ -1,4 +1,4 @@
-"""Operators' changes to schedules, for every surface: audited, and refused where a tick could not run the result.
+"""Operators' changes to schedules, for every surface: audited, and refused if a tick could not run the result.
 
 Each raises DBAPIError (LockNotAvailable) if somebody's open transaction locks the row for longer than `PATIENCE`.
 """
@@ -71,7 +71,7 @@ def change(
 
 
 def toggle(app: Celeriac, name: Name, enabled: bool, *, by: str, why: str = "") -> RowMapping:
-    """Switch it on or off. One that is switched on again has missed nothing. Raises Unknown."""
+    """Switch a schedule on or off. Instants of the time when it was off do not count as missed. Raises Unknown."""
     return change(app, name, {"enabled": enabled}, action="toggle", by=by, why=why)
 
 
@@ -89,9 +89,8 @@ def delete(database: Database, name: Name, *, by: str, why: str = "") -> RowMapp
 
 
 def run_now(app: Celeriac, name: Name, *, by: str) -> RunNow:
-    """Run it once, beside its instants, switched on or not, unless its last task is unfinished. Raises Unknown.
-
-    One of the beat config can run before any beat has.
+    """Run a schedule once, apart from its instants, even if it is switched off, unless its last task is unfinished. A
+    schedule of the beat config can run before any beat has started. Raises Unknown.
     """
     with _taken(str(name), {}), app.database.transaction(patience=PATIENCE) as connection:
         if isinstance(name, str) and written.find(connection, name) is None and (entry := entries(app).get(name)):

@@ -68,25 +68,29 @@ ON CONFLICT (beat_id) DO UPDATE SET last_tick_at = clock_timestamp(), late_by = 
 #: How long (seconds) a tick waits for an open transaction that has its task's key.
 PATIENCE = 0.5
 
-#: A beat reports each second: if nobody has written for so long (seconds), nobody could.
+#: Beats report each second. If there was no report for so long (seconds), nobody could write.
 SILENCE = 5.0
 
 LEAVE = text("DELETE FROM celeriac.beats WHERE beat_id = :beat_id")
 
 
 def take(connection: Connection, owner: str, but: Collection[int] = ()) -> tuple[PlannedJob, datetime] | None:
-    """Lock a schedule that is due or has a changed expression, none of `but`; return it and the database's time."""
+    """Lock a schedule that is due or has a changed expression and is not in `but`; return it and the database's
+    time.
+    """
     row = connection.execute(TAKE, {"owner": owner, "but": list(but)}).one_or_none()
     return None if row is None else (PlannedJob(*row[:-1]), row.now)
 
 
 def wait_briefly(connection: Connection) -> None:
-    """Limit waits for locks: from here on the transaction gives up after `PATIENCE`, with LockNotAvailable."""
+    """Limit waits for locks: from here on the transaction fails with LockNotAvailable after `PATIENCE`."""
     connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{PATIENCE * 1000:.0f} ms'")
 
 
 def advance(connection: Connection, job: PlannedJob, due: Plan, plan: Plan, tasks: Sequence[tuple[str, bool]]) -> None:
-    """Record the outcomes of the instants `due`, and go on. `tasks`: of those the `plan` ran, and whether it is new."""
+    """Record the outcomes of the instants `due`, and go on. `tasks`: those of the instants that the `plan` ran, and
+    whether each is new.
+    """
     outcomes = ticks(job, due, plan, tasks) if job.kind == "task" else []
     connection.execute(ADVANCE, {
         "id": job.id, "next_run_at": plan.next_run_at, "planned_as": job.plan_key,
@@ -102,7 +106,7 @@ def remember(connection: Connection, job: PlannedJob, task_id: str) -> None:
 
 
 def quarantine(connection: Connection, job: PlannedJob, why: str) -> None:
-    """Leave the schedule alone until somebody changes it, or a beat starts anew."""
+    """Leave the schedule alone until somebody changes it or a beat starts."""
     connection.execute(QUARANTINE, {"id": job.id, "why": why})
 
 

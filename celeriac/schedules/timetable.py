@@ -32,7 +32,7 @@ from celeriac.schedules.listed import entries
 from celeriac.store.connections import Database
 from celeriac.store.failures import is_gone, log_error
 from celeriac.store.ids import instants_id
-from celeriac.store.quoted import quoted
+from celeriac.store.messages import quoted
 from celeriac.store.redact import Secrets
 
 if TYPE_CHECKING:
@@ -66,15 +66,14 @@ class RunNow:
 
 
 class Timetable:
-    """The timetable. Call `tick` until it returns None: each call takes one due schedule in its own transaction.
-
-    So one that cannot run neither stops the others nor undoes them, and several beats share the due ones.
+    """The timetable. Call `tick` until it returns None: each call takes one due schedule in its own transaction. So a
+    schedule that cannot run neither stops nor undoes the others, and several beats share the due ones.
     """
 
     def __init__(
         self, app: Celeriac, headers: Callable[[PlannedJob], Any] = lambda _: None, *, celerys: bool = True
     ) -> None:
-        """`headers`: what the rows of a schedule's instant keep beside their arguments. `celerys`: as of `entries`."""
+        """`headers`: returns the headers of the rows of a schedule's instant. `celerys`: as in `entries`."""
         self.app = app
         self.celerys = celerys
         self.headers = headers
@@ -104,7 +103,8 @@ class Timetable:
         return len(listed)
 
     def tick(self, but: Collection[int] = ()) -> Ticked | None:
-        """Run one due schedule. `but`: the schedules (ids) that have had their turn, until the others had theirs.
+        """Run one due schedule. `but`: the ids of schedules that have had their turn and wait for the others to have
+        theirs.
 
         One with an error of Postgres rests for `REST`. Raises errors that mean Postgres itself is away or broken.
         """
@@ -174,8 +174,8 @@ class Timetable:
         return Ticked(job, plan, late_by, act)
 
     def _quarantine(self, connection: Connection, job: PlannedJob, error: Exception) -> Ticked:
-        """Quarantine the schedule. A refusal says what to do; other errors, as in `lock_by`, are logged with place.
-        Either may quote the call.
+        """Quarantine the schedule. A refusal's message says what to do; other errors, such as in `lock_by`, are logged
+        with their place. Both may quote the call.
         """
         refused = isinstance(error, CeleriacError)
         secrets = self._secrets(job)
@@ -187,7 +187,7 @@ class Timetable:
         return Ticked(job, Plan(job.next_run_at), 0.0)
 
     def _secrets(self, job: PlannedJob) -> Secrets:
-        """Return the values its role keeps secret, as errors may quote them."""
+        """Return the values that its role keeps secret, because errors may quote them."""
         sensitive = of_name(self.app.roles, job.target) if job.kind == "task" else None
         return Secrets(()) if sensitive is None else sensitive.values(list(call_of(job.options)[0]), job.kwargs)
 
@@ -220,11 +220,11 @@ class Timetable:
         return lambda: sweep(app, target)
 
     def run_now(self, name: str | int) -> RunNow:
-        """Run a schedule once, beside its instants, switched on or not.
+        """Run a schedule once, apart from its instants, even if it is switched off.
 
-        If an unfinished task may not be overlapped, none is enqueued and that one is returned. Raises CeleriacError if
-        there is no such schedule, and DBAPIError (LockNotAvailable) if somebody's open transaction has its row, or the
-        task's unique key.
+        If its last task is unfinished and may not overlap with another, none is enqueued and that one is returned.
+        Raises CeleriacError if there is no such schedule, and DBAPIError (LockNotAvailable) if somebody's open
+        transaction has its row, or the task's unique key.
         """
         with self.app.database.transaction(patience=tick.PATIENCE) as connection:
             row = written.find(connection, name, lock=True)
@@ -247,7 +247,9 @@ class Timetable:
 
 
 def _pass(dispatch: Callable[[str], int], database: Database, role: str) -> int:
-    """Run a pass; return the number of tasks published. Counts what is left only if somebody listens for this role."""
+    """Run a pass; return the number of tasks published. The tasks left are counted only if somebody listens for this
+    role.
+    """
     scheduled = dispatch(role)
     if signals.pass_finished.has_listeners(role):
         with database.reading() as connection:

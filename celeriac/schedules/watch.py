@@ -13,7 +13,8 @@ from celeriac.worker.watchdog import shut_sockets
 
 logger = logging.getLogger(__name__)
 
-#: Seconds a step of a tick may hang: less than the loop may stand still, so that no outage gets beat restarted.
+#: How many seconds a step of a tick may hang: fewer than the loop may stand still, so that an outage does not get beat
+#: restarted.
 LIMIT = FRESH / 2
 
 
@@ -38,7 +39,7 @@ class Ticks(Protocol):
 class ScheduleWatch(threading.Thread):
     """Ends the connections of a tick that hangs: the tick fails, and the next one connects anew.
 
-    Passes and sweeps beside it hang as well, or run again at their next instant.
+    Passes and sweeps beside it hang in the same way and fail, too; they run again at their next instant.
     """
 
     def __init__(self, scheduler: Ticks) -> None:

@@ -1,4 +1,4 @@
-"""Writing `scheduled_jobs`: as beat starts, and by operators."""
+"""Write `scheduled_jobs`, as beat starts and for operators."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SELECT *, enabled AND next_run_at < statement_timestamp() - interval '1 minute' 
 FROM celeriac.scheduled_jobs WHERE name = ANY(CAST(:names AS text[])) OR owner = :owner
 """)
 
-# A pass or a sweep is due at once; a task is planned by its expression.
+# A pass or a sweep is due at once; a task is due when its expression says.
 _INSERT = """
 INSERT INTO celeriac.scheduled_jobs (
     name, kind, target, kwargs, options, cron_expression, timezone, enabled, priority, misfire, misfire_grace, overlap,
@@ -140,9 +140,8 @@ class Installed:
 
 
 def install(connection: Connection, entries: Sequence[Entry], owner: str, release: int, by: str) -> Installed:
-    """Write a beat config. What an operator changed stays; what left the config is switched off.
-
-    A newer release's rows are left alone.
+    """Write a beat config. An operator's changes stay; schedules that are no longer in the config are switched off. A
+    newer release's rows are left alone.
     """
     connection.execute(LOCK, {"owner": owner})
     connection.execute(HOLD, {"owner": owner, "release": release})
@@ -167,7 +166,7 @@ def install(connection: Connection, entries: Sequence[Entry], owner: str, releas
 def what_refuses(error: IntegrityError) -> str:
     """Return Postgres' own sentence: `Key (subreddit_id)=(7) is not present in table "subreddits".`
 
-    Only for a reference: for other rules it quotes the whole row, with the arguments.
+    It is returned only for a foreign key; for other constraints it quotes the whole row, with the arguments.
     """
     detail = error.orig.diag.message_detail if isinstance(error.orig, ForeignKeyViolation) else None
     return detail or str(error.orig).partition("\n")[0]
@@ -240,7 +239,7 @@ def delete(connection: Connection, row: RowMapping) -> None:
 
 
 def differences(row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what differs from the beat config: field → the config's value."""
+    """Return the fields that differ from the beat config, with the config's values."""
     said = row["declared"] or {}
     return {name: said[name] for name in CHANGEABLE if name in said and said[name] != row[name]}
 

@@ -6,9 +6,11 @@ from functools import cached_property
 from typing import Any
 
 from celery.app.amqp import AMQP, Queues
+from celery.canvas import signature
 from kombu.connection import Connection as StockConnection
 from kombu.connection import maybe_channel
 
+from celeriac.canvas import rests
 from celeriac.errors import EnqueueRefused, NotReady
 from celeriac.run import run as running
 from celeriac.seam.transport import SentinelTransport, Transport
@@ -47,6 +49,8 @@ class RoleQueues(AMQP):
         run = running.current()
         if run is None:
             return publish(*args, **kwargs)
+        if rests.is_entry(getattr(publish, "__self__", None)):
+            publish, kwargs["chain"] = self._following(publish.__self__, kwargs.get("chain"))
         run.is_linking = True
         try:
             return publish(*args, **kwargs)
@@ -56,6 +60,15 @@ class RoleQueues(AMQP):
             return self.app.backend.refuse_link(run, publish.__self__, kwargs.get("chain"), refused)
         finally:
             run.is_linking = False
+
+    def _following(self, entry: Any, chain: Any) -> tuple[Any, list[Any]]:
+        """Return how to publish the link that this entry of a chain stands for, and the links after it.
+
+        A handler that has taken links out of `self.request.chain` leaves the entry as the next.
+        """
+        with self.app.database.reading() as connection:
+            *behind, link = rests.following(connection, entry)
+        return signature(link, app=self.app).apply_async, [*(chain or ()), *behind]
 
     @cached_property
     def queues(self) -> Queues:

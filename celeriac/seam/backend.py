@@ -24,7 +24,9 @@ from kombu.utils.encoding import safe_repr
 from redis import Redis
 from sqlalchemy.exc import DBAPIError
 
+from celeriac.canvas import rests
 from celeriac.canvas.parts import Part, barrier_of, flattened
+from celeriac.canvas.rests import LinksGone
 from celeriac.errors import BadValue, EnqueueRefused, NotSupported
 from celeriac.run import coroutines
 from celeriac.run import run as running
@@ -200,7 +202,7 @@ class RowBackend(BaseBackend):
         self, run: running.Run, request: Any, error: Any, traceback: Any = None, *, call_errbacks: bool = True
     ) -> None:
         """Write off the rest of the task's chain, and call each of its errbacks that can be called."""
-        for link in flattened(getattr(request, "chain", None)):
+        for link in flattened(self._whole(getattr(request, "chain", None))):
             context = Context(link)
             context.update(link["options"])
             if (task_id := link["options"].get("task_id")) is not None:
@@ -213,6 +215,17 @@ class RowBackend(BaseBackend):
             except (EnqueueRefused, NotRegistered) as refused:
                 logger.error("An errback of task %s cannot be called: %s", request.id, refused)
         request.errbacks = errbacks or request.errbacks
+
+    def _whole(self, chain: Any) -> Any:
+        """Return a chain with the links that its task's row does not carry, as far as they are there."""
+        if not any(map(rests.is_entry, chain or ())):
+            return chain
+        try:
+            with self.app.database.reading() as connection:
+                return rests.whole(connection, chain)
+        except LinksGone as gone:
+            logger.error("Who waits for the end of a chain cannot be told: %s", gone)
+            return [link for link in chain if not rests.is_entry(link)]
 
     def refuse_link(self, run: running.Run, link: Any, chain: Any, refused: EnqueueRefused) -> None:
         """A task or workflow that was to come after the run's fails as a whole, with what was to follow it."""

@@ -20,7 +20,7 @@ from celery.utils.collections import force_mapping
 from celery.utils.imports import load_extension_class_names, symbol_by_name
 
 from celeriac.settings import Settings
-from celeriac.store.built_in import is_built_in
+from celeriac.store.role_names import is_built_in
 
 #: What runs beside a scheduler that is none of ours.
 BESIDE = "celeriac.schedules:PassesAndSweeps"

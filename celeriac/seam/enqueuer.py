@@ -197,7 +197,7 @@ class Enqueuer:
         try:
             self.app.database.look_at({key for _, key in asked if key is not None})
         except Exception as error:
-            logger.warning("A worker's next look hands over what this commit left: %s", error)
+            logger.warning("A worker's next check hands over what this commit left: %s", error)
         self.kick({lane for lane, _ in asked})
 
     def _ended(self, session: Session, transaction: SessionTransaction) -> None:
@@ -226,7 +226,7 @@ class Enqueuer:
             if role.prompt and role.enabled():
                 self.kicker.kick(role.lane, lone)
         except Exception as error:
-            logger.warning("Could not kick %s; the workers' next look makes up for it: %s", name, error)
+            logger.warning("No wake-up for %s could be sent; the workers' next poll makes up for it: %s", name, error)
 
     def _send(self, name: str, lone: int | None) -> None:
         """Publish the wake-up; runs in the kicker's thread."""

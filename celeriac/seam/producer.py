@@ -14,11 +14,13 @@ from typing import Any
 from celery.canvas import maybe_signature
 from kombu.entity import Exchange
 from kombu.messaging import Producer
+from sqlalchemy.exc import DBAPIError
 
+from celeriac.canvas import rests
 from celeriac.canvas.parts import RESULTS, Part, is_uuid, part_of
 from celeriac.enqueue.calls import said_beside
 from celeriac.enqueue.intake import arguments_of, moment, new_task, other_queue
-from celeriac.enqueue.rows import NewTask, Receipt
+from celeriac.enqueue.rows import NewTask, Receipt, Rest
 from celeriac.errors import BadArguments, BadValue, ConfigurationError, EnqueueRefused, NotReady
 from celeriac.roles.bounds import is_distance
 from celeriac.roles.role import Role
@@ -291,6 +293,7 @@ class RowProducer(Producer):
             delay = None
         label = self.label if canvas or is_link or (run and run.workflow) else None
         kept = self._said(role, headers) | _kept(name, headers, canvas, label, _eta(headers, clock.get("countdown")))
+        rest = self._cut(kept.get("canvas", {}), label)
         return new_task(
             role, signature, headers["id"], args, kwargs, limit=self.app.settings.max_argument_bytes,
             unknown=unknown, delay=delay, at=headers.get("eta"), lenient=bool(canvas),
@@ -300,8 +303,25 @@ class RowProducer(Producer):
             workflow=label, is_part=bool(canvas) or is_link,
             may_be_instants=run is not None and headers["id"] == run.task.task_id,
             again=is_uuid(headers["id"]) and (is_link or any(canvas.get(sign) for sign in _CANVAS)),
-            barrier=part.barrier if part else None, place=part.place if part else None, awaits=self.awaits, **fields,
+            barrier=part.barrier if part else None, place=part.place if part else None, awaits=self.awaits, rest=rest,
+            **fields,
         )  # fmt: skip
+
+    def _cut(self, canvas: dict[str, Any], label: str | None) -> Rest | None:
+        """Take out of a row's canvas the links of a long chain that it is not to carry, and return them.
+
+        They stay while a worker of an older release is live, or if Postgres does not tell.
+        """
+        if label is None or not rests.is_long(canvas.get("chain")):
+            return None
+        try:
+            with self.app.database.statement(limited=True) as connection:
+                if not rests.may_begin(connection):
+                    return None
+        except DBAPIError:
+            return None
+        canvas["chain"], rest = rests.cut(canvas["chain"], label)
+        return rest
 
 
 def _is_task(body: Any, headers: Any) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 
 from celeriac.seam import sources
 from celeriac.seam.configuration import SERIALIZERS, by_user, is_json
-from celeriac.store.built_in import is_built_in
+from celeriac.store.role_names import is_built_in
 
 #: How values are stored that JSON lacks.
 TO_DO = (

@@ -10,7 +10,7 @@ from typing import Any
 
 from celery.app.annotations import MapAnnotation
 
-from celeriac.store.built_in import is_built_in
+from celeriac.store.role_names import is_built_in
 
 #: Calls that take options beside the arguments.
 TAKING = frozenset({

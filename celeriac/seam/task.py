@@ -6,7 +6,6 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
-from functools import cache
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar, Unpack
 
 from celery import signals
@@ -80,14 +79,24 @@ class Enqueued(RowResult):
         self.__dict__["on_ready"] = made
 
 
+#: The attribute of a class of results that has what `_with_methods` has made of it.
+_WITH_ROWS = "__celeriac_with_rows__"
+
+
 def makes_plain_results(own: Any) -> bool:
     """Return whether it makes plain results: None, or the method `AsyncResult` that tasks have of Celery."""
     return own is None or getattr(own, "__func__", own) is CeleryTask.AsyncResult
 
 
-@cache
 def _with_methods(kind: type) -> type[Enqueued]:
-    return type(kind.__name__, (Enqueued, kind), {"__module__": kind.__module__})
+    """Return the class of results that have this one's methods as well; made once and kept with this one, which may be
+    an app's own and is gone with it.
+    """
+    made: type[Enqueued] | None = vars(kind).get(_WITH_ROWS)
+    if made is None:
+        made = type(kind.__name__, (Enqueued, kind), {"__module__": kind.__module__})
+        setattr(kind, _WITH_ROWS, made)
+    return made
 
 
 if TYPE_CHECKING:

@@ -26,7 +26,7 @@ SET completed = o.completed + excluded.completed, failed = o.failed + excluded.f
 
 @dataclass(slots=True)
 class Counts:
-    """Tasks of one role whose end their worker reported. `again`: those tried before.
+    """How many tasks of one role ended, as their worker reported. `again`: those with an earlier attempt.
     `run_seconds`: of all together.
     """
 

@@ -1,11 +1,11 @@
-"""The outcome of a run, as it is written."""
+"""A task that a run owns, and the outcome of the run as it is written."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from celeriac.store.started import Started
 from celeriac.store.states import COMPLETED
 
 #: Not a stored status: a task with this outcome is released, and the release counts the loss.
@@ -15,15 +15,44 @@ LOST = "lost"
 REPLACED = "replaced"
 
 
+class Started(NamedTuple):
+    """A task this worker owns until it settles it or loses its ticket. `expired`: it may not begin any more."""
+
+    id: int
+    task_id: str
+    account: str
+    args: list[Any]
+    kwargs: dict[str, Any]
+    headers: dict[str, Any] | None
+    retry_count: int
+    max_retries: int | None
+    tries: int
+    max_rounds: int
+    losses: int
+    priority: int
+    timeout: float | None
+    parent_id: int | None
+    lock_key: str | None
+    enqueued_by: str | None
+    expired: bool | None
+    role: str
+    token: str
+
+
+def masked(headers: Mapping[str, Any] | None) -> bool:
+    """Return whether the call sets itself how its arguments are shown (Celery's `argsrepr`, `kwargsrepr`)."""
+    return headers is not None and ("argsrepr" in headers or "kwargsrepr" in headers)
+
+
 @dataclass(slots=True, kw_only=True)
 class Outcome:
     """The outcome of a run. Nobody changes one; it is not frozen only because that costs a microsecond.
 
-    `kind` names the event to record, if the row alone does not tell.
-    Status pending means that the task runs again, `delay` seconds from now (or at `at`), with these counts and, if
-    given, new arguments. Status LOST: the run came to nothing, as if its worker had gone.
-    `keep` False leaves no history. `is_spread`: the worker has already told whoever waits in the task's workflow that
-    it failed. `progress` replaces the row's. `queue`: of the role's queues another one; "" is its first.
+    `kind`: the event to record, if the row alone does not show it. Status pending means that the task runs again,
+    `delay` seconds from now (or at `at`), with these counts and, if given, new arguments. Status LOST: the run came to
+    nothing, as if its worker had gone. `keep` False leaves no history. `is_spread`: the worker has already released the
+    tasks of its workflow that wait for it, as failed. `progress` replaces the row's. `queue`: another of the role's
+    queues; "" is its first.
     """
 
     task: Started
@@ -49,10 +78,8 @@ class Outcome:
 
 
 class Success(Outcome):
-    """A plain success, as most outcomes are. What all have in common is a class attribute,
-    so that each is quickly made.
-
-    Do not use `dataclasses.replace` or copies on it: a success with anything more to say is an `Outcome`.
+    """A plain success, as most outcomes are. Common values are class attributes, so that each is made quickly. Do not
+    use `dataclasses.replace` or copies on it: a success with any other value is an `Outcome`.
     """
 
     __slots__ = ()

@@ -83,7 +83,9 @@ def of_process(connection: Connection, worker_id: str, pid: int | None) -> list[
 
 
 def of_processes(connection: Connection, processes: Sequence[tuple[str, int]]) -> dict[tuple[str, int], list[str]]:
-    """What each of these child processes runs, by its worker and pid; nothing of those that hold none."""
+    """Return the tickets that each of these child processes runs, by worker and pid; a process without tickets is
+    absent.
+    """
     workers, pids = map(list, zip(*processes, strict=True))
     held: dict[tuple[str, int], list[str]] = {}
     for token, *process in connection.execute(OF_PROCESSES, {"workers": workers, "pids": pids}):
@@ -92,8 +94,8 @@ def of_processes(connection: Connection, processes: Sequence[tuple[str, int]]) -
 
 
 def still_held(connection: Connection, tokens: Sequence[str], only: Sequence[int] | None = None) -> list[str]:
-    """Return those of these running tickets that a release passed over because they were locked; `only`:
-    with these tasks.
+    """Return which of these running tickets a release has passed over because they were locked; `only`: those with
+    these tasks.
     """
     wanted = {"tokens": list(tokens), "only": None if only is None else list(only)}
     return list(connection.execute(STILL_HELD, wanted).scalars())
@@ -115,8 +117,8 @@ def unstarted(connection: Connection, grace: float) -> list[Unstarted]:
 def hold(connection: Connection, task: int, token: str) -> bool:
     """Lock this ticket until the caller's transaction ends; return False if it no longer covers the task.
 
-    It asks twice: a statement that waited for an UPDATE of `worker_tasks` finds that the row it waited for was
-    replaced, and only another statement sees the new one.
+    The statement runs twice if need be: one that waited for an UPDATE of `worker_tasks` finds its row replaced, and
+    only another sees the new one.
     """
     wanted = {"id": task, "token": token}
     return any(connection.execute(HOLD, wanted).scalar_one_or_none() for _ in range(2))
@@ -129,7 +131,7 @@ def release(
     """Take tasks from these tickets and return what became of each. Their lock keys are handed over after the commit.
 
     `started`: only tickets that somebody has started (or has not), so that a ticket believed lost is not taken from a
-    worker that started it meanwhile. `only`: these tasks of the tickets. `loss`: it counts against `max_losses`.
+    worker that started it meanwhile. `only`: take only these tasks. `loss`: it counts against `max_losses`.
     """
     if not tokens or (only is not None and not only):
         return []

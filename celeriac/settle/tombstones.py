@@ -1,7 +1,7 @@
 """Tombstones: failed rows for parts of a workflow that never come because an earlier part failed.
 
-They are written with that part's outcome, so that whoever waits for one of them finds it. If the earlier part is
-retried and succeeds, the part itself takes its tombstone's place.
+They are written with that part's outcome, so that a caller that waits for one of them gets an answer. If the earlier
+part is retried and succeeds, the part itself takes its tombstone's place.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from celeriac.store import look
 
 @dataclass(frozen=True, slots=True)
 class Tombstone:
-    """`after`: the id of the task before it. `result`: the exception as JSON. `headers`: what waits for it.
-    `account`: that of the task before it, so that it is in its customer's lists.
+    """A part that never comes. `after`: the id of the task before it. `result`: the exception as JSON. `headers`: the
+    tasks that wait for it. `account`: that of the task before it, so that its customer's lists show it.
     """
 
     task_id: str
@@ -65,6 +65,8 @@ WHERE barrier IS NOT NULL AND (SELECT n FROM fallen) IS NOT NULL
 
 
 def bury(connection: Connection, tombstones: Sequence[Tombstone]) -> None:
-    """Write these tombstones; after the commit their barriers are checked for what they no longer hold back."""
+    """Write these tombstones; after the commit their barriers are checked, because they may no longer hold anything
+    back.
+    """
     rows = json.dumps([asdict(tombstone) for tombstone in tombstones])
     look.ask_joins(connection, connection.execute(BURY, {"tombstones": rows}).scalars())

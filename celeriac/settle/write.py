@@ -10,12 +10,12 @@ from typing import Any
 from sqlalchemy import Connection, text
 
 from celeriac.enqueue.rows import NewTask
-from celeriac.settle import late_finish, release
+from celeriac.settle import release
 from celeriac.settle.follow_ups import follow_up
-from celeriac.settle.outcome import LOST, REPLACED, Outcome
+from celeriac.settle.outcome import LOST, REPLACED, Outcome, Started
 from celeriac.settle.tombstones import Tombstone, bury
 from celeriac.store import look
-from celeriac.store.arrays import array
+from celeriac.store.encoding import array
 from celeriac.store.prepared import Prepared
 from celeriac.store.states import COMPLETED
 
@@ -59,7 +59,7 @@ def _free_keys(of: str) -> str:
 )"""
 
 
-#: Selected besides what became of the tasks: the free lock keys, and the roles of the tasks that were handed one.
+#: Columns beside the tasks' outcomes: the free lock keys, and the roles of the tasks that were handed one.
 _KEYS = "ARRAY(SELECT lock_key FROM freed), ARRAY(SELECT DISTINCT role FROM handed)"
 
 
@@ -182,6 +182,18 @@ SELECT CASE WHEN count(*) < cardinality(CAST(:ids AS bigint[])) THEN coalesce(ar
 FROM gone
 """)
 
+# Records late finishes: the run ended after its task was taken from it, and its outcome is refused. An outcome that is
+# sent again because the answer was lost may have been written the first time; then only a task that another ticket
+# holds proves a late finish.
+REFUSED = text("""
+INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
+SELECT late.id, late.role, 'late_finish', t.status, t.status, :by, 'refused: the task was no longer this run''s'
+FROM jsonb_to_recordset(CAST(:late AS jsonb)) AS late (id bigint, role text)
+LEFT JOIN LATERAL (SELECT status, token FROM celeriac.tasks_with(ARRAY[late.id]) LIMIT 1) AS t ON true
+WHERE NOT :again OR t.token IS NOT NULL
+RETURNING task
+""")
+
 _COMPLETE = Prepared(COMPLETE, {"token": "text", "ids": "bigint[]", "results": "text[]", "keep": "boolean"})
 
 
@@ -210,18 +222,18 @@ def settle(
     follow_ups: Mapping[int, Sequence[NewTask]] | None = None,
     tombstones: Mapping[int, Sequence[Tombstone]] | None = None, refused: list[int] | None = None,
 ) -> dict[int, str]:  # fmt: skip
-    """Write these outcomes and return what became of each task whose outcome counts, by id.
+    """Write these outcomes and return, by id, what became of each task whose outcome counts.
 
-    Tasks that somebody else holds by now stay unchanged: an event records that, and `refused` gets their ids.
-    `again`: the same was sent before, and may have been committed although no answer came. `follow_ups` and
-    `tombstones` are by task id, and written if that task's outcome counts. Barriers, and lock keys that nobody was seen
-    to wait for, are checked after the commit.
+    Tasks that somebody else holds by now stay unchanged: an event records that, and `refused` gets their ids. `again`:
+    the same was sent before, and may have been committed although no answer came. `follow_ups` and `tombstones` are by
+    task id, and written if that task's outcome counts. Barriers are checked after the commit, and so are lock keys for
+    which no waiting task was seen.
     """
     if not outcomes:
         return {}
     done = _Effects()
     _write(connection, outcomes, by, done)
-    # A statement that waited for an UPDATE of `worker_tasks` finds that its row was replaced; another sees the new one.
+    # A statement that waited for an UPDATE of `worker_tasks` finds its row replaced; another one sees the new row.
     if len(done.became) < len(outcomes):
         replaced = [o for o in outcomes if o.task.id not in done.became and o.status != LOST]
         _write(connection, replaced, by, done)
@@ -238,10 +250,16 @@ def settle(
         return settled
     settled |= {o.task.id: LOST for o in outcomes if o.status == LOST and _give_up(connection, o, by)}
     if late := [o.task for o in outcomes if o.task.id not in settled]:
-        late_ids = late_finish.tell(connection, late, by, again=again)
+        late_ids = _record_late(connection, late, by, again=again)
         if refused is not None:
             refused += late_ids
     return settled
+
+
+def _record_late(connection: Connection, late: Sequence[Started], by: str, *, again: bool) -> list[int]:
+    """Record an event for each late finish and return the ids of those tasks. `again`: as in `settle`."""
+    rows = json.dumps([{"id": task.id, "role": task.role} for task in late])
+    return list(connection.execute(REFUSED, {"late": rows, "by": by, "again": again}).scalars())
 
 
 def _write(connection: Connection, outcomes: Sequence[Outcome], by: str, done: _Effects) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from itertools import islice
 from typing import NamedTuple
 
-from celeriac.dispatch.fairness import Claimant, allocate, next_cursor
+from celeriac.dispatch.fairness import Claimant, allocate, in_turn, next_cursor
 from celeriac.simulate.rounds import Rounds
 from celeriac.simulate.turns import Rotation
 
@@ -78,11 +78,14 @@ class Backlog:
             return []
         # As in `select.accounts`: an account behind so many could get nothing anyway.
         first = bisect_right(self.names, self.cursor)
-        walk = list(islice(self._turns.walk(first), free + len(self.holding)))
+        most = free + len(self.holding)
+        walk = list(islice(self._turns.walk(first), most))
         claimants = [self._claimant(account, free) for account in walk]
+        if len(walk) < most:
+            claimants = in_turn(claimants, self.cursor, free)
         slots = allocate(claimants, free)
         self.cursor = next_cursor(claimants, slots, self.cursor)
-        places = dict(zip((claimant.account for claimant in claimants), walk, strict=True))
+        places = {self.names[account]: account for account in walk}
         shares = {places[name]: n for name, n in slots.items()}
         self.rounds.passed(shares)
         return _taking_turns([self._claim(account, n) for account, n in shares.items()])

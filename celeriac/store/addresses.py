@@ -1,7 +1,7 @@
 """Check addresses of servers: an unreadable one is refused in a message that has no character of it.
 
-An unescaped password with special characters would end at the wrong place: parts of it would be read as host, port or
-database, and shown in errors about those.
+If a password has special characters that are not escaped, parts of it are read as host, port or database, and errors
+about those would show them.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def postgres(address: str, variable: str = "DATABASE_URL") -> URL:
 
 
 def _postgres(server: str) -> URL | None:
-    """Return the URL; None if SQLAlchemy or libpq cannot read it, or what it takes for host,
-    name or options has an @.
+    """Return the URL; None if SQLAlchemy or libpq cannot read it, or if its host, name or options have an @ as they
+    read it.
     """
     try:
         url = make_url(f"postgresql+psycopg2://{server}")
@@ -73,5 +73,5 @@ def _redis(address: str) -> Mapping[str, Any] | None:
 
 
 def _has_controls(text: str) -> bool:
-    """Return whether the text has characters that some readers leave out, or end at."""
+    """Return whether the text has characters that some readers of addresses omit, or stop at."""
     return any(character < " " or character == "\x7f" for character in text)

@@ -1,8 +1,8 @@
 """Limit attempts to connect: while Postgres lets nobody in, a process tries seldom, however many threads it has.
 
-The first failure is reported at once. After it whoever needs a connection gets the same error without an attempt, until
-a rest is over that doubles with each further failure; then one thread tries, and the others get the last error until
-that attempt has ended.
+The first failure is raised at once. During a rest after it, each thread that needs a connection gets the same error
+without an attempt. Then one thread tries, and the others get the last error until that attempt has ended. The rest
+doubles with each further failure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import psycopg2
 
 from celeriac.store.failures import is_operational
 
-#: The attribute of an error that is raised once more, without an attempt.
+#: The attribute that marks an error which is raised again without an attempt.
 _AGAIN = "of_celeriac_again"
 
 #: Seconds of the first rest, and of the longest; each is up to a half shorter by chance (jitter).
@@ -46,7 +46,7 @@ class Attempts:
         self._failure: _LastRefusal | None = None
 
     def begin(self, kind: type[Exception] = psycopg2.OperationalError) -> None:
-        """Raises the last error, as `kind`, where it is too early for another attempt."""
+        """Begin an attempt. Raises the last error, as `kind`, if it is too early for another one."""
         before = self._failure
         if before is None:
             return
@@ -70,5 +70,5 @@ _by_address: weakref.WeakValueDictionary[str, Attempts] = weakref.WeakValueDicti
 
 
 def at(address: str) -> Attempts:
-    """Return the attempts at this address, the same object for all who connect there."""
+    """Return the attempts at this address: one object for all that connect there."""
     return _by_address.setdefault(address, Attempts())

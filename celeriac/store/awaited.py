@@ -19,20 +19,23 @@ from celeriac.errors import ConfigurationError
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
 
-#: Whose connections this context takes.
+#: The owner of the connections that this context takes: a handler's run.
 holder: ContextVar[object] = ContextVar("celeriac holder of connections", default=None)
 
 
 class OfThreads(QueuePool):
-    """For loops that run one handler at a time, each in its thread, which waits where none is free."""
+    """A pool for loops that run one handler at a time, each in its thread; the thread waits if no connection is
+    free.
+    """
 
-    _is_asyncio = True  # SQLAlchemy asks whether its connections are awaited
+    _is_asyncio = True  # SQLAlchemy reads this to know whether its connections are awaited
 
 
 class OfLoop(AsyncAdaptedQueuePool):
-    """For the handlers that share one loop: `pool_size` of them have connections at once, and the others wait.
+    """A pool for handlers that share one loop: `pool_size` of them have connections at once, and the others wait.
 
-    A handler that has one gets a second one, for an early commit, without waiting: else all might wait for each other.
+    A handler that has one gets a second one, for an early commit, without waiting; otherwise all might wait for each
+    other.
     """
 
     def __init__(self, creator: Callable[[], Any], pool_size: int = 5, **options: Any) -> None:
@@ -71,8 +74,9 @@ class OfLoop(AsyncAdaptedQueuePool):
 
 
 def engine(address: URL, pool: type[QueuePool], **options: Any) -> AsyncEngine:
-    """Statements are bound in the client, as by psycopg2: the engine's own are written so, and none is prepared, which
-    a pooler might not bear. Raises ConfigurationError without psycopg or greenlet.
+    """Return an engine that binds parameters in the client, as psycopg2 does: the engine's statements are written for
+    that, and none is prepared, which some poolers do not support. Raises ConfigurationError without psycopg or
+    greenlet.
     """
     for needed in ("psycopg", "greenlet"):
         if find_spec(needed) is None:
@@ -88,7 +92,7 @@ def engine(address: URL, pool: type[QueuePool], **options: Any) -> AsyncEngine:
 
 
 def shut(engine: AsyncEngine) -> None:
-    """Closes what is not in use, from any thread: an awaited close would need the loop."""
+    """Close the connections that are not in use, from any thread: an awaited close would need the loop."""
     pool = engine.sync_engine.pool
     assert isinstance(pool, QueuePool)
     engine.sync_engine.dispose(close=False)

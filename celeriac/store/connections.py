@@ -24,11 +24,10 @@ from celeriac.store import addresses, attempts, awaited, look
 from celeriac.store.encoding import parsed
 from celeriac.store.failures import blame, quote_nothing, unquoted
 from celeriac.store.forks import after_fork
-from celeriac.store.greeting import NO_HSTORE, ask_nothing
 from celeriac.store.overdue import Watch
 from celeriac.store.patience import BRIEF, SETTLED_IN, UNSAID, in_ms, lock_timeout, settle_in
 from celeriac.store.plans import BY_LOOKUPS
-from celeriac.store.spare import Spare, refuse_dead
+from celeriac.store.pools import NO_HSTORE, Spare, ask_nothing, refuse_dead
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -37,8 +36,8 @@ logger = logging.getLogger(__name__)
 
 OnReady = Callable[[set[str]], None]
 
-#: Without these a connection to a host that vanished blocks for ever; the last (milliseconds) is for a host that
-#: vanished before it acknowledged what was sent, which is not probed. For a frozen host there is the watchdog.
+#: Without these, a connection to a host that vanished blocks for ever. The last one (milliseconds) is for data that was
+#: sent and not acknowledged, during which there are no probes. For a frozen host there is the watchdog.
 KEEPALIVES = {
     "keepalives": 1,
     "keepalives_idle": 10,
@@ -53,12 +52,12 @@ POOL_TIMEOUT = 10.0
 #: How long (seconds) connecting may take.
 CONNECT_TIMEOUT = 5
 
-#: How long (seconds) the engine's transactions may send nothing before Postgres ends them: the process is frozen, and
-#: a rescue could not lock the rows it holds.
+#: How long (seconds) one of the engine's transactions may be idle before Postgres ends it: its process is frozen, and a
+#: rescue could not lock the rows it holds.
 SILENCE = 15.0
 
 
-#: The isolation that each of the engine's transactions sets: its promises need it, and a database, a login or a service
+#: The isolation that each of the engine's transactions sets. The promises need it, and a database, a login or a service
 #: may have another default.
 READ_COMMITTED = "ISOLATION LEVEL READ COMMITTED"
 
@@ -66,7 +65,8 @@ READ_COMMITTED = "ISOLATION LEVEL READ COMMITTED"
 ISOLATE = f"SET TRANSACTION {READ_COMMITTED}; "
 
 
-#: What `Database.cursor` sends before a statement, and what it sends once to a connection of this process's own.
+#: The settings that `Database.cursor` sends before a statement, and those it sends once to a connection of this
+#: process's own.
 _BRIEFLY = f"{ISOLATE}SET LOCAL lock_timeout = '{in_ms(BRIEF)}'; "
 _BRIEFLY_HERE = f"SET lock_timeout = '{in_ms(BRIEF)}'"
 
@@ -83,19 +83,18 @@ class BriefCursor(psycopg2.extensions.cursor):
 
 
 class NoTime(NoConnection):
-    """An enqueue's time was over before it had a connection: nothing was sent."""
+    """An enqueue's time ended before it got a connection: nothing was sent."""
 
 
 class Database:
     """Two pools a process: `engine` for handlers' sessions, which never get a stale connection, and one of connections
     in autocommit for the verbs.
 
-    There a single statement costs one round trip instead of three, and BEGIN and COMMIT are said where they are meant.
-    A connection that Postgres ended while it was idle is replaced.
-    A BEGIN goes with the first statement that follows it.
-    `on_ready` hears which roles the looks after commits have given something to do. `answers_within`: how long
-    (seconds) an enqueue waits for Postgres' answer: what is done by `cursor`, or is `limited`. `sessions`: how many
-    coroutines of one loop have a connection at once. `answered`: when Postgres answered last (`time.monotonic()`).
+    There a single statement costs one round trip instead of three, and BEGIN and COMMIT are explicit. A connection that
+    Postgres ended while it was idle is replaced. A BEGIN goes with the first statement that follows it. `on_ready` is
+    called with the roles to which a post-commit check has given ready tasks. `answers_within`: how long (seconds) an
+    enqueue waits for Postgres' answer, that is, what uses `cursor` or is `limited`. `sessions`: how many coroutines of
+    one loop have a connection at once. `answered`: when Postgres answered last (`time.monotonic()`).
     """
 
     def __init__(
@@ -139,7 +138,9 @@ class Database:
         event.listen(self.engine, "begin", self._say_limits)
 
     def for_coroutines(self, *, on_loop: bool) -> AsyncEngine:
-        """For `async def` handlers; `on_loop`: those that share an event loop. Raises ConfigurationError."""
+        """Return the engine for sessions of `async def` handlers; `on_loop`: of those that share an event loop. Raises
+        ConfigurationError.
+        """
         pool = awaited.OfLoop if on_loop else awaited.OfThreads
         if pool not in self._awaited:
             more = {"pool_size": self._sessions} if on_loop else {}
@@ -223,10 +224,9 @@ class Database:
                 self._connecting.pop(me, None)
 
     def limit(self, *, lock: float, statement: float) -> None:
-        """Limit how long every statement from now on waits for a lock, and takes in all (seconds);
-        Postgres then ends it.
-
-        It is set in each transaction: behind a pooler, a session's settings apply to others as well.
+        """Limit (seconds) how long every statement from now on waits for a lock, and how long it takes in all; Postgres
+        then ends it. It is set in each transaction, because behind a pooler a session's settings apply to others as
+        well.
         """
         for name, seconds in (("lock_timeout", lock), ("statement_timeout", statement)):
             self._limits += f"; SET LOCAL {name} = '{seconds * 1000:.0f} ms'"
@@ -283,7 +283,7 @@ class Database:
 
     @contextmanager
     def cursor(self) -> Iterator[BriefCursor]:
-        """Open the driver's own cursor, in autocommit, for a single statement whose cost every `.delay()` feels.
+        """Open the driver's own cursor, in autocommit, for a single statement that every `.delay()` waits for.
 
         Errors are SQLAlchemy's, as everywhere; if a connection is lost, the idle ones are closed, too. One connection
         stays out of the pool for the next call: to check it in and out takes as long as to make the row in Python. The

@@ -1,7 +1,7 @@
-"""Drift: what the migrations and routines make, and a database lacks all the same.
+"""Drift: find what the migrations and routines make and a database lacks nevertheless.
 
-A database may be at the code's revision and lack an index somebody dropped, or a column that a restore left out. What
-should be there is read from the migrations' own SQL, so the statement that mends a part is the one that made it.
+A database may be at the code's revision and lack an index somebody dropped, or a column that a restore left out. The
+expected schema is read from the migrations' own SQL, so the statement that mends a part is the one that made it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from pathlib import Path
 from sqlalchemy import Connection, text
 
 from celeriac.store.migrate import ENGINE_VERSIONS
-from celeriac.store.routines import scripts
+from celeriac.store.routines.apply import scripts
 
-#: The command that mends a routine: each migrate makes those again that differ from this code's.
+#: The command that mends a routine: each migrate replaces those that differ from this code's.
 MIGRATE = "celeriac migrate"
 
 _COMMENT = re.compile(r"^\s*--.*\n", re.MULTILINE)

@@ -22,7 +22,7 @@ from sqlalchemy.engine.result import IteratorResult, SimpleResultMetaData
 from sqlalchemy.util import await_only, greenlet_spawn
 
 from celeriac.errors import ConfigurationError
-from celeriac.store.arrays import texts
+from celeriac.store.encoding import texts
 from celeriac.store.prepared import for_cursor
 
 if TYPE_CHECKING:

@@ -1,9 +1,13 @@
-"""Values as rows keep them: JSON, with dates and the like in kombu's notation."""
+"""Values as Postgres gets them: JSON for rows, with dates and the like in kombu's notation, and arrays for parameters.
+
+An array goes as one text, which Postgres reads faster than many expressions or JSON values.
+"""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from kombu.utils import json as kombu_json
@@ -78,7 +82,7 @@ def parsed(text: str) -> Any:
 
 
 def size_of(text: str) -> int:
-    """Return the bytes of a text of `json_text`, with its letters as they are, not as \\uXXXX."""
+    """Return how many bytes a text of `json_text` has with its letters as they are, not as \\uXXXX."""
     return len(json.dumps(json.loads(text), ensure_ascii=False).encode()) if "\\u" in text else len(text)
 
 
@@ -118,3 +122,18 @@ def legible(value: Any) -> Any:
         return revived(value)
     except Exception:
         return value
+
+
+def array(numbers: Iterable[int]) -> str:
+    """Return a `bigint[]` as text: `{1,2,3}`."""
+    return f"{{{','.join(map(str, numbers))}}}"
+
+
+def texts(strings: Iterable[str]) -> str:
+    """Return a `text[]` as text: `{"a","b"}`."""
+    return f"{{{','.join(map(_quoted_text, strings))}}}"
+
+
+def _quoted_text(string: str) -> str:
+    escaped = string.replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'

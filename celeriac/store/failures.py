@@ -22,22 +22,24 @@ T = TypeVar("T")
 
 
 def code_of(orig: object) -> str | None:
-    """The SQLSTATE of what a driver raised: psycopg2 and psycopg name it differently. None: the driver's own error."""
+    """Return the SQLSTATE of a driver's error (psycopg2 and psycopg name it differently); None if the error is not the
+    server's.
+    """
     return getattr(orig, "pgcode", None) or getattr(orig, "sqlstate", None)
 
 
 def _is(orig: object, kind: type[BaseException] | tuple[type[BaseException], ...], *codes: str) -> bool:
-    """Whether it is of this kind of psycopg2's, or has one of these SQLSTATEs or beginnings of them."""
+    """Return whether the error is of this class of psycopg2's, or its SQLSTATE begins with one of these."""
     return isinstance(orig, kind) or (code_of(orig) or "none").startswith(codes)
 
 
 def _is_named(orig: object, *names: str) -> bool:
-    """Whether it is of a kind that all drivers have under this name."""
+    """Return whether the error is of the class that all drivers have under this name."""
     return any(kind.__name__ in names for kind in type(orig).__mro__)
 
 
 def is_operational(error: object) -> bool:
-    """Whether it is what a driver raises where it gets no connection, among others."""
+    """Return whether it is an OperationalError: drivers raise it, among others, if they get no connection."""
     return _is_named(error, "OperationalError")
 
 
@@ -51,28 +53,30 @@ def is_gone(error: BaseException) -> bool:
     return bool(error.connection_invalidated or code[:2] in ("57", "08"))
 
 
-#: Texts of the driver or the server about a server that is not there, not yet, or no longer.
+#: Texts of the driver or the server about a server that is absent, starting or shutting down.
 _DOWN = ("Connection refused", "No such file or directory", "is starting up", "is shutting down", "recovery mode")
 
 
 def is_down(error: BaseException) -> bool:
-    """Return whether Postgres itself says that it serves nobody just now; one that does not answer may serve others."""
+    """Return whether the error shows that Postgres serves nobody just now; one that does not answer may serve
+    others.
+    """
     return is_gone(error) and any(words in str(error) for words in _DOWN)
 
 
 def is_locked(error: BaseException) -> bool:
-    """Return whether another open transaction held a lock for longer than the patience, or until a deadlock."""
+    """Return whether the error is due to another transaction's lock: the wait was too long, or ended in a deadlock."""
     return _is(getattr(error, "orig", None), (LockNotAvailable, DeadlockDetected), "55P03", "40P01")
 
 
 def is_cut_off(error: BaseException) -> bool:
-    """Return whether the statement took longer than it may."""
+    """Return whether the statement was ended because it took too long."""
     return _is(getattr(error, "orig", None), QueryCanceledError, "57014")
 
 
 def is_refused_for_now(error: BaseException) -> bool:
-    """Return whether Postgres lacked means (disk, memory, connections: SQLSTATE class 53), or time, or a lock,
-    for it.
+    """Return whether Postgres refused the statement for lack of means (disk, memory, connections: SQLSTATE class 53),
+    of time, or of a lock.
     """
     code = code_of(getattr(error, "orig", None)) or ""
     return code.startswith("53") or is_cut_off(error) or is_locked(error)
@@ -103,11 +107,11 @@ _FULL = ("too many clients", "too many connections", "remaining connection slots
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether Postgres has no connection left."""
+    """Return whether Postgres has no connection left."""
     return any(words in str(getattr(error, "orig", error)) for words in _FULL)
 
 
-#: Beginnings of the driver's texts when connecting failed: a revoked login, another password, a line of pg_hba, a proxy
+#: Beginnings of the driver's texts if connecting failed: a revoked login, a wrong password, a line of pg_hba, a proxy
 #: that refuses, an unknown host name, an expired certificate, no file descriptor left.
 _NOT_CONNECTED = (
     "connection to server at ", "connection to server on socket ", "connection failed", "could not translate host name",
@@ -147,7 +151,8 @@ def is_restart(error: BaseException | None) -> bool:
 def _of_celeriac(error: BaseException | None) -> Iterator[Any]:
     """Yield errors of the engine's own Postgres, also those wrapped in an error of a handler's.
 
-    A handler's error may be its own cause (`raise error from error`), and its class may do anything where it is read.
+    A handler's error may be its own cause (`raise error from error`), and its class may run any code when an attribute
+    is read.
     """
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
@@ -201,19 +206,19 @@ def in_a_line(error: BaseException) -> str:
 
 
 def log_error(logger: logging.Logger, error: BaseException, message: str, *args: object) -> None:
-    """Log one line if the error passes by itself; else a traceback beside it."""
+    """Log the message in one line if the error passes by itself, otherwise with a traceback."""
     if is_passing(error):
         logger.warning(f"{message}: %s", *args, in_a_line(error), stacklevel=2)
     else:
         logger.error(message, *args, exc_info=error, stacklevel=2)
 
 
-#: How often (seconds) waiting for Postgres is logged; it is tried every `RETRY_EVERY`.
+#: How often (seconds) waiting for Postgres is logged; attempts are made every `RETRY_EVERY`.
 SAY_EVERY = 5.0
 
 
 class Away:
-    """Logs that Postgres is awaited, and why it does not serve: at once, then every `SAY_EVERY` seconds."""
+    """Logs that this process waits for Postgres, and why: at once, then every `SAY_EVERY` seconds."""
 
     def __init__(self) -> None:
         self._next = -math.inf
@@ -222,7 +227,7 @@ class Away:
         if time.monotonic() < self._next:
             return
         self._next = time.monotonic() + SAY_EVERY
-        # The driver names the server, and never the password.
+        # The driver's text names the server, but not the password.
         said = str(getattr(error, "orig", error)).partition("\n")[0]
         why = "somebody's open transaction has locked what is to be written" if is_locked(error) else said
         logger.warning("Waiting for Postgres: %s", why)
@@ -254,7 +259,7 @@ def retry_while_away(act: Callable[[], T], what: str) -> T:
     """Retry while Postgres is away, and raise its last error if it stays away for `PATIENCE`; after a deadlock as
     `retry_deadlocks` does.
 
-    Only for what is safe to repeat, and whole transactions: verbs fenced by a token are.
+    It is for whole transactions that are safe to repeat, as verbs fenced by a token are.
     """
     give_up, tries = time.monotonic() + PATIENCE, TRIES
     while True:

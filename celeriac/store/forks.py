@@ -1,4 +1,4 @@
-"""Make things anew in each forked child."""
+"""Call functions in each forked child, to renew what it must not share with its parent."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import os
 import weakref
 from collections.abc import Callable
 
-#: Counts forks, in the child: whoever keeps a copy of it can tell without a system call whether it is still in the
-#: process that made the copy.
+#: How often this process's line was forked. Compare it with an earlier copy to see, without a system call, whether this
+#: is still the process that made the copy.
 generation = 0
 
-#: Called in each forked child before anything is made anew.
+#: Functions that are called in each forked child before the registered methods.
 first: list[Callable[[], None]] = []
 
 

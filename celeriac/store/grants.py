@@ -80,7 +80,7 @@ FROM pg_proc WHERE pronamespace = CAST(:space AS regnamespace) AND prokind = 'f'
 
 VERSIONS = (APPLICATION_TABLE,)
 
-#: What the names of the three roles end with.
+#: The endings of the three roles' names.
 PARTS = ("enqueue", "worker", "admin")
 
 
@@ -100,13 +100,15 @@ def grant(connection: Connection, prefix: str = "celeriac") -> list[str]:
 
 
 class Login(NamedTuple):
-    """A login that a migration makes: a member of the role of this part, by the address that it is to connect with."""
+    """A login that a migration makes: the part whose role it is a member of, and the address with which it will
+    connect.
+    """
 
     part: str
     url: URL
 
 
-#: The login, or a role that it is a member of, that no grant limits.
+#: Returns the login, or a role that it is a member of, if no grant limits that.
 UNBOUND = text("""
 SELECT rolname FROM pg_roles
 WHERE pg_has_role(:name, oid, 'MEMBER') AND (

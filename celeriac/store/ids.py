@@ -25,7 +25,7 @@ def fresh_ids(count: int) -> list[str]:
 
 
 def began(task_id: str) -> datetime | None:
-    """The time in an id of these, by the clock of who made it; None for another's."""
+    """Return the time in such an id, by the clock of the process that made it; None for any other id."""
     digits = task_id.replace("-", "")
     if len(digits) != 32 or digits[12] != "7":
         return None
@@ -40,13 +40,13 @@ def _made(nanoseconds: int, drawn: bytes) -> str:
     return f"{begin[:8]}-{begin[8:]}-7{digits[:3]}-{_VARIANT[drawn[9] & 3]}{digits[3:6]}-{digits[6:18]}"
 
 
-#: Only schedules may give such ids: whoever took one would stop its schedule.
+#: The form of a schedule's ids. Another task with such an id would stop the schedule, so that others may not give one.
 #: `celeriac.is_instants` is the same in SQL.
 _FORM = re.compile(r"@\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z\Z", re.ASCII)
 
 
 def instants_id(schedule: str, instant: datetime) -> str:
-    """The id of the one task of this instant."""
+    """Return the id of the one task of this instant."""
     return f"{schedule}@{instant.astimezone(UTC).isoformat().replace('+00:00', 'Z')}"
 
 

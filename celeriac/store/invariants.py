@@ -18,7 +18,7 @@ _ENTRIES = """
     UNION ALL SELECT id, 'barriers' FROM celeriac.barriers
     UNION ALL SELECT unnest(ids), 'a ticket' FROM celeriac.tickets"""
 
-# Tasks that may run, or do: only these hold lock keys.
+# Tasks that may run or are running: only these hold lock keys.
 _MAY_RUN = "SELECT id FROM celeriac.ready UNION ALL SELECT unnest(ids) FROM celeriac.tickets"
 
 #: Each statement finds what breaks one invariant, in one snapshot, and returns a line for it.
@@ -40,18 +40,18 @@ SELECT 'ticket ' || token || ' is empty' FROM celeriac.tickets WHERE cardinality
 SELECT 'lock key ' || l.lock_key || ' has the head ' || l.head || ', which is no unfinished task with that key'
 FROM celeriac.locks l
 WHERE NOT EXISTS (SELECT FROM celeriac.tasks t WHERE t.id = l.head AND t.lock_key = l.lock_key) ORDER BY l.lock_key""",
-    # A lock holder may run, or does.
+    # A lock holder may run or is running.
     f"""
 SELECT 'lock key ' || l.lock_key || ' has the head ' || l.head || ', which is neither ready nor in a ticket'
 FROM celeriac.locks l LEFT JOIN ({_MAY_RUN}) AS may_run ON may_run.id = l.head
 WHERE may_run.id IS NULL ORDER BY l.lock_key""",
-    # A task that may run, or does, holds its lock key.
+    # A task that may run or is running holds its lock key.
     f"""
 SELECT 'task ' || t.id || ' is ready or in a ticket, and not the head of its lock key ' || t.lock_key
 FROM ({_MAY_RUN}) AS may_run JOIN celeriac.tasks t ON t.id = may_run.id
 WHERE t.lock_key IS NOT NULL
     AND NOT EXISTS (SELECT FROM celeriac.locks l WHERE l.lock_key = t.lock_key AND l.head = t.id) ORDER BY t.id""",
-    # No task is unfinished and over.
+    # No task is in `tasks` and in `history`.
     """
 SELECT 'task ' || t.id || ' is unfinished, and in the history' FROM celeriac.tasks t
 WHERE EXISTS (SELECT FROM celeriac.history h WHERE h.id = t.id) ORDER BY t.id""",

@@ -22,8 +22,8 @@ LET_THROUGH = text("SELECT role, lock_key FROM celeriac.let_through(CAST(:barrie
 
 HAND_OVER = text("SELECT DISTINCT role FROM celeriac.hand_over(CAST(:keys AS text[]))")
 
-# Only reads the lists: `hand_over` and `let_through` delete from them. `seconds`: Postgres' own for that, without the
-# network's; columns are computed in their order.
+# Only reads the lists: `hand_over` and `let_through` delete from them. `seconds`: how long Postgres took, without the
+# network; columns are computed in their order.
 LISTED = text("""
 SELECT ARRAY(SELECT lock_key FROM celeriac.looks ORDER BY lock_key LIMIT :batch) AS keys,
     ARRAY(SELECT CAST(barrier AS text) FROM celeriac.joins ORDER BY barrier LIMIT :batch) AS barriers,
@@ -42,7 +42,7 @@ ON CONFLICT (name) DO UPDATE SET at = excluded.at WHERE repairs.at <= excluded.a
 RETURNING true
 """)
 
-# The time from which the period counts is put off; nobody's period is over before that.
+# Puts the beginning of the next period off; until then no worker checks.
 REST = text("""
 UPDATE celeriac.repairs SET at = clock_timestamp() + CAST(:seconds AS double precision) * interval '1 second'
 WHERE name = 'looks'
@@ -123,7 +123,7 @@ def after(connection: Connection, keys: Iterable[str]) -> set[str]:
 
 
 def has_turn(connection: Connection, seconds: float) -> bool:
-    """Return whether this worker has the turn to check, for so many seconds. Call it in a transaction of its own, so
+    """Return whether it is this worker's turn to check, for so many seconds. Call it in a transaction of its own, so
     that others do not wait.
     """
     return connection.execute(TAKE, {"seconds": seconds}).scalar_one_or_none() is not None

@@ -45,16 +45,17 @@ ENGINE = Branch(ENGINE_VERSIONS, "version", SCHEMA)
 APPLICATION_TABLE = "alembic_version"
 
 
-#: A revision's statements under this name run after the transaction, one by one; none of them keeps others waiting.
+#: A revision's statements under this name run after the transaction, one by one; they do not block others.
 AFTERWARDS = "afterwards"
 
-# A try, because a statement that waits keeps its snapshot, and an index that is built concurrently waits for that.
+# The lock is tried, not awaited, because a waiting statement keeps its snapshot, and an index that is built
+# concurrently waits for that.
 LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('celeriac migrate', 0))")
 
 #: Seconds between two attempts.
 TRIES = 0.1
 
-#: For the transaction that has the lock and is idle while statements run on other connections.
+#: Set for the transaction that holds the lock and is idle while statements run on other connections.
 PATIENT = "SET LOCAL idle_in_transaction_session_timeout = 0"
 
 LEAVE = text("INSERT INTO celeriac.afterwards (revision, statements) VALUES (:revision, :statements)")
@@ -94,10 +95,10 @@ def migrate(
 ) -> None:
     """Apply what is missing; safe to run from several places at once. Timeouts in seconds.
 
-    The engine's part is committed before the application's begins, which may take long: meanwhile nobody waits for the
-    engine's tables. A revision's `afterwards` come then, without a transaction; if they are killed, the next migrate
-    begins them again. A newer schema on which this code runs stays as it is. Raises ConfigurationError for one on which
-    it does not, and for a database that cannot hold every text or takes no writes.
+    The engine's part is committed before the application's begins, which may take long: meanwhile the engine's tables
+    are not locked. A revision's `afterwards` run after that, without a transaction; if they are killed, the next
+    migrate begins them again. A newer schema on which this code runs stays as it is. Raises ConfigurationError for one
+    on which it does not, and for a database that cannot hold every text or takes no writes.
     """
     timeouts = (lock_timeout, statement_timeout)
     with engine.begin() as turn:
@@ -141,7 +142,9 @@ def _leave(connection: Connection, branch: Branch, new: set[str]) -> None:
 
 
 def _do_afterwards(engine: Engine) -> None:
-    """Run what revisions left for afterwards. Others' transactions may delay these statements, which delay nobody."""
+    """Run the revisions' statements for afterwards. Others' transactions may delay these statements; they delay
+    nobody.
+    """
     with engine.connect().execution_options(isolation_level="AUTOCOMMIT") as connection:
         while left := connection.execute(LEFT).one_or_none():
             for statement in left.statements:
@@ -216,7 +219,7 @@ def refuse_read_only(connection: Connection) -> None:
         )
     if row.is_read_only:
         reset = RESET.get(row.source, "").format(database=row.database, login=row.login)
-        cure = f"`BEGIN READ WRITE; {reset}; COMMIT`" if reset else "turn it off where that is said"
+        cure = f"`BEGIN READ WRITE; {reset}; COMMIT`" if reset else "turn it off where that is set"
         raise ConfigurationError(f"default_transaction_read_only is on by the {row.source}, so nothing can run: {cure}")
 
 
@@ -239,7 +242,7 @@ def _branches(application: Path | None) -> list[Branch]:
 
 @lru_cache(maxsize=8)
 def _script(versions: Path, _changed: int) -> ScriptDirectory:
-    """Read the folder, once for each of its states: `_changed` is when its list of files last changed."""
+    """Read the folder, again only if its list of files has changed: `_changed` is the time of its last change."""
     from alembic.script import ScriptDirectory
 
     return ScriptDirectory.from_config(configuration(versions))
@@ -270,7 +273,7 @@ def _reached(connection: Connection, branch: Branch) -> frozenset[str]:
     return frozenset(connection.execute(text(f"SELECT version_num FROM {table}")).scalars())
 
 
-# A schema that was migrated before there was such a column has no mark.
+# A schema from before this column existed has no mark.
 RUNS_FROM = text("SELECT to_jsonb(v) ->> 'runs_from' FROM celeriac.version v")
 
 

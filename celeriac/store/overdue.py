@@ -1,8 +1,8 @@
 """Overdue: a thread ends enqueues that Postgres does not answer.
 
 A frozen Postgres, or a network that swallows packets, holds a driver's call for half a minute or for ever, and no
-setting of the driver's ends it. So a call notes in a dict when it began to wait at its connection, which costs next
-to nothing, and one thread looks for those that have waited too long. It shuts their sockets: the call raises.
+setting of the driver's ends it. So a call notes in a dict when it began to wait at its connection, which costs next to
+nothing, and one thread looks for those that have waited too long. It shuts their sockets, so that the calls raise.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import psycopg2
 from celeriac.errors import NoAnswer
 from celeriac.store.forks import after_fork
 
-#: How often (seconds, or a tenth of the limit if that is less) the thread checks, and how long it stays without work.
+#: How often (seconds; a tenth of the limit if that is less) the thread checks, and how long it stays without work.
 EVERY, IDLE = 0.5, 60.0
 
 
@@ -33,8 +33,8 @@ def shut(connection: Any) -> None:
 class Watch:
     """Ends every call noted in `begun` within `limit` seconds, unless Postgres has answered.
 
-    `begun`: the driver's connections with a waiting call, and since when (monotonic). Whoever notes one takes it out
-    again, and calls `wake` if the thread is not `awake`.
+    `begun`: the driver's connections with a waiting call, and since when (monotonic). The caller that notes a
+    connection also removes it, and calls `wake` if the thread is not `awake`.
     """
 
     def __init__(self, limit: float) -> None:
@@ -74,13 +74,13 @@ class Watch:
                 thread = threading.Thread(target=self._run, args=(self._over,), name="celeriac-overdue", daemon=True)
                 try:
                     thread.start()
-                except RuntimeError:  # no thread can be started: there is no time limit, then
+                except RuntimeError:  # no thread can be started, so there is no time limit
                     self.awake = False
         finally:
             self._guard.release()
 
     def close(self) -> None:
-        """End the thread. Whoever notes a connection later wakes another."""
+        """End the thread. A connection noted later wakes another one."""
         with self._guard:
             self.awake = False
             self._over.set()
@@ -95,7 +95,7 @@ class Watch:
             elif now - seen > IDLE:
                 self.awake = False
                 break
-        if self.begun:  # noted by somebody who still saw it awake; whoever comes later wakes another thread
+        if self.begun:  # a caller noted it while the thread was still awake; later callers wake another thread
             self.wake()
 
     def _end(self, before: float) -> None:

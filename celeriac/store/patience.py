@@ -1,9 +1,9 @@
 """Patience: how long a statement of the engine waits for somebody else's lock.
 
-The default is `DEFAULT`, and `RECURRING` for what is repeated anyway. Postgres ends a statement that has waited for
-longer (LockNotAvailable, `failures.is_locked`), and its caller has a next move.
-The default is set once on a connection that is this process's own (`settle_in`). Behind a pooler, a session's settings
-apply to others as well: there each transaction sets it.
+The default is `DEFAULT`; for work that is repeated anyway it is `RECURRING`. Postgres ends a statement that has waited
+for longer (LockNotAvailable, `failures.is_locked`), and its caller goes on in another way. The default is set once on a
+connection of this process's own (`settle_in`). Behind a pooler, where a session's settings apply to others as well,
+each transaction sets it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
 
-#: How long (seconds) a statement waits for a lock; and one of sweeps, ticks, passes and heartbeats.
+#: How long (seconds) a statement waits for a lock, and how long one of sweeps, ticks, passes and heartbeats does.
 DEFAULT, RECURRING = 2.0, 0.5
 
 #: How long (seconds) a single `.delay()` waits before its task goes to the outbox.
@@ -49,7 +49,7 @@ def patient(seconds: float | None) -> Iterator[None]:
 
 @contextmanager
 def recurring() -> Iterator[None]:
-    """Limit it to `RECURRING`, or less if less is set, for what is repeated anyway."""
+    """Limit it to `RECURRING`, or less if less is set, for work that is repeated anyway."""
     said = PATIENCE.get()
     with patient(RECURRING if said is None else min(said, RECURRING)):
         yield

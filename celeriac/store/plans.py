@@ -13,17 +13,18 @@ from sqlalchemy import Connection
 
 from celeriac.store.patience import UNSAID
 
-#: Settings to turn off. Up to Postgres 17 a plan that still needs one of these seems so expensive that it would be
-#: compiled, for seconds: so no jit.
+#: Settings to turn off. Up to Postgres 17 a plan that still needs one of these seems so expensive that compiling it
+#: would take seconds, so jit is off as well.
 OTHERWISE = ("jit", "enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "enable_mergejoin")
 
 BY_LOOKUPS = "; ".join(f"SET LOCAL {setting} = off" for setting in OTHERWISE)
 
-#: Also reads in an index's order: a LIMIT's first entries, instead of sorting all, however few they are believed to be.
+#: It also makes a LIMIT read its first entries in an index's order, instead of sorting all, however few the planner
+#: believes there are.
 IN_ORDER = f"{BY_LOOKUPS}; SET LOCAL enable_sort = off"
 
-#: For a generic plan that joins its own CTEs, a thousand rows each: those by hashes, tables by look-ups. It is kept
-#: even if a plan for these very values looks cheaper: to plan START_FEW takes longer than to run it.
+#: Settings for a generic plan that joins its own CTEs, of a thousand rows each, by hashes, and tables by look-ups. It
+#: is kept even if a plan for the actual values looks cheaper, because planning START_FEW takes longer than running it.
 KEPT_PLAN = "; ".join(
     ["SET LOCAL plan_cache_mode = force_generic_plan"]
     + [f"SET LOCAL {setting} = off" for setting in OTHERWISE if setting != "enable_hashjoin"]
@@ -50,8 +51,8 @@ BY_HASHES = "SET LOCAL enable_hashjoin = on"
 
 @contextmanager
 def hashes(connection: Connection) -> Iterator[None]:
-    """Allow hash joins within, in a pass: a CTE is joined with as many entries,
-    and else each would be compared with each.
+    """Allow hash joins within, in a pass: a CTE is joined with as many entries, and without hashing each row would be
+    compared with each entry.
     """
     with_next(connection, BY_HASHES)
     yield

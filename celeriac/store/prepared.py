@@ -25,8 +25,8 @@ def for_cursor(statement: TextClause) -> str:
 
 
 def driver_rows(result: Any) -> list[tuple[Any, ...]]:
-    """Return rows as the driver has them, where there are many and each task would feel the cost of more."""
-    if not hasattr(result, "cursor"):  # of somebody else's connection
+    """Return the driver's own rows, where there are so many that wrapping each would cost time."""
+    if not hasattr(result, "cursor"):  # from another driver's connection
         return [tuple(row) for row in result]
     rows: list[tuple[Any, ...]] = result.cursor.fetchall()
     result.close()

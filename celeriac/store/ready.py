@@ -1,12 +1,12 @@
-"""Parts of statements about ready tasks: how they come there, and the turns of their accounts."""
+"""SQL shared by statements about ready tasks: insert them, and walk over their accounts in turn."""
 
 from __future__ import annotations
 
 
 def placed(of: str) -> str:
-    """Tasks of that part with a lock key line up `behind` its head, the others are `ready`.
+    """Return CTEs that put the tasks of the CTE `of` into `behind` if they have a lock key, and into `ready` if not.
 
-    `of` has their id, role, account, priority, due_at, lock_key and losses. The keys are to be looked at afterwards.
+    `of` has their id, role, account, priority, due_at, lock_key and losses. The caller requests a check of the keys.
     """
     return f"""to_ready AS (
     INSERT INTO celeriac.ready (seg, role, account, priority, due_at, id, losses)
@@ -18,7 +18,7 @@ def placed(of: str) -> str:
 )"""
 
 
-#: The accounts of a role that have something ready, by name from a cursor on and around to it.
+#: The accounts of a role that have ready tasks, by name, from a cursor on and around to it.
 #:
 #: INVARIANT of `onward`, `around`: each step is one descent into `ready_in_order`, to the next account with an entry.
 #: `around` is read only if `onward` ran out of accounts first.

@@ -21,13 +21,13 @@ LONGEST_WORD: Final = 12
 class Sensitive:
     """A role's sensitive `names`: parameters, or keys within their values.
 
-    `parameters`: the handler's, in order, those by position first. `others`: the name of its `*args`, which is that of
-    each further place. `known`: if its `**kwargs` is sensitive, the names that do not go there.
+    `parameters`: the handler's, in order. An argument beyond them is named by its place, from 1 on. `open_places`: if
+    its `*args` is sensitive, how many places come before. `known`: if its `**kwargs` is, the names that are others.
     """
 
     names: frozenset[str]
     parameters: tuple[str, ...] = ()
-    others: str | None = None
+    open_places: int | None = None
     known: frozenset[str] | None = None
 
     def call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
@@ -36,7 +36,10 @@ class Sensitive:
 
     def args(self, args: Sequence[Any]) -> list[Any]:
         """Return positional arguments as they may be shown."""
-        return [self._shown(self._name(place), value) for place, value in enumerate(args)]
+        return [
+            HIDDEN if self._is_of_others(place) else self._shown(self._name(place), value)
+            for place, value in enumerate(args)
+        ]
 
     def kwargs(self, kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return keyword arguments as they may be shown."""
@@ -48,7 +51,7 @@ class Sensitive:
         """
         canvas = headers.get("canvas") if isinstance(headers, Mapping) else None
         joins = canvas.get("joins") if isinstance(canvas, Mapping) else None
-        return bool(joins) and (self._name(0) if joins is True else joins) in self.names
+        return bool(joins) and (self._is_of_others(0) or (self._name(0) if joins is True else joins) in self.names)
 
     def within(self, value: Any) -> Any:
         """Return a JSON value, such as a result, with what is under one of the names hidden."""
@@ -64,15 +67,21 @@ class Sensitive:
 
     def _values(self, args: list[Any], kwargs: Any) -> Iterator[Any]:
         for place, value in enumerate(args):
-            yield from self._hidden(self._name(place), value)
+            if self._is_of_others(place):
+                yield from _leaves(legible(value))
+            else:
+                yield from self._hidden(self._name(place), value)
         for name, value in kwargs.items() if isinstance(kwargs, Mapping) else ():
             if self._is_other(name):
                 yield from _leaves({name: legible(value)})
             else:
                 yield from self._hidden(name, value)
 
-    def _name(self, place: int) -> str | None:
-        return self.parameters[place] if place < len(self.parameters) else self.others
+    def _name(self, place: int) -> str:
+        return self.parameters[place] if place < len(self.parameters) else str(place + 1)
+
+    def _is_of_others(self, place: int) -> bool:
+        return self.open_places is not None and place >= self.open_places
 
     def _is_other(self, name: str) -> bool:
         return self.known is not None and name not in self.known
@@ -113,6 +122,14 @@ def _leaves(value: Any) -> Iterator[Any]:
         yield value
 
 
+def without_masks(headers: Any) -> Any:
+    """Return headers with what the call itself shows of its arguments hidden, for a role that has secrets: a stock
+    sender describes tuples and the like with all their values, and a sender's masks may be of more than the secrets.
+    """
+    masks = dict.fromkeys(("argsrepr", "kwargsrepr"), HIDDEN)
+    return {**headers, **masks} if isinstance(headers, Mapping) and masks.keys() & headers.keys() else headers
+
+
 def kept(fields: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, Any]:
     """Return fields that somebody sent back as they were shown, with the old value where it was hidden."""
     return {name: _kept(value, was[name]) if name in was else value for name, value in fields.items()}
@@ -134,7 +151,9 @@ def of(names: Collection[str] | None, parameters: Iterable[tuple[str, str]] = ()
         return None
     kinds = dict(parameters)
     collected = {kind: name for name, kind in kinds.items() if kind.startswith("VAR_")}
-    by_place = [name for name, kind in kinds.items() if kind.startswith("POSITIONAL_")]
+    places = sum(kind.startswith("POSITIONAL_") for kind in kinds.values())
     known = frozenset(name for name, kind in kinds.items() if kind in _BY_NAME)
-    more = collected.get("VAR_KEYWORD") in names
-    return Sensitive(frozenset(names), tuple(by_place), collected.get("VAR_POSITIONAL"), known if more else None)
+    return Sensitive(
+        frozenset(names), tuple(kinds), places if collected.get("VAR_POSITIONAL") in names else None,
+        known if collected.get("VAR_KEYWORD") in names else None,
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Names of others in commands that people copy: a shell takes each as one word. Pure."""
+"""Quote names in commands that people copy, so that a shell takes each as one word. Pure."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import shlex
 
 
 def word(name: str) -> str:
-    """Return the value of an option."""
+    """Return the name as an option's value."""
     return shlex.quote(name)
 
 
 def argument(name: str) -> str:
-    """Return an argument, which comes after all options; one that begins with a dash is no option."""
+    """Return the name as an argument after all options, so that one with a leading dash is not taken for an option."""
     return f"-- {shlex.quote(name)}" if name.startswith("-") else shlex.quote(name)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import date, datetime
 from typing import Any, Final
 
-#: A shorter value is no secret worth the name, and occurs in unrelated texts.
+#: A shorter value is not treated as a secret: it occurs in unrelated texts, too.
 SHORTEST: Final = 4
 
 #: So many letters and digits are a secret by themselves, whatever stands between them in a text.
@@ -50,7 +50,7 @@ _STARTS = (0, 2, 3)
 
 @dataclass(frozen=True, slots=True)
 class Spellings:
-    """Texts that give a value away, none of them short, and each once.
+    """The texts that give a value away; none of them is short, and each is listed once.
 
     `written`: as somebody writes it. `encoded`: letters and digits alone, in small letters: of hexadecimal digits,
     base64, and dates with the names of months. `digits`: those of a number or a date.
@@ -118,7 +118,7 @@ def _written(text: str) -> Iterator[str]:
 def _encoded(raw: bytes) -> Iterator[str]:
     yield raw.hex()
     for before, start in enumerate(_STARTS):
-        # Without the character that depends on the bits after it.
+        # Leaves out the character that depends on the bits after it.
         end = None if (length := (before + len(raw)) * 4) % 3 == 0 else length // 3
         inner = base64.b64encode(bytes(before) + raw)[start:end].translate(None, b"+/=").lower().decode()
         if len(inner) >= SHORTEST:

@@ -27,6 +27,9 @@ WAITS_FOR_MEMBERS: Final = "members"
 GONE: Final = 120.0
 NO_TICK: Final = 60.0
 
+#: How many of a schedule's last ticks are kept, however old, and shown as a strip.
+STRIP: Final = 60
+
 #: Celery's state for each of ours; `scheduled_for` in the future and a retry behind it is Celery's RETRY.
 CELERY: Final = {
     PENDING: "PENDING",
@@ -49,7 +52,7 @@ MOVES: Final = {
 _WHY_NOT: Final = {
     "retry": "only what failed or was cancelled can be retried",
     "cancel": "it is over",
-    "prioritise": "it is over, so its priority says nothing any more",
+    "prioritise": "it is over, so its priority no longer matters",
     "hasten": "only what waits for its time can be due now",
     "edit": "only what waits can be given other arguments",
     "move": "only what waits can be given another role",

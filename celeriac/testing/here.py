@@ -81,7 +81,7 @@ def as_usual(app: Celeriac) -> Iterator[None]:
     """Send tickets and wake-ups to Redis."""
     with exchanged(app, publisher=Publisher(app), enqueuer=Enqueuer(app)):
         yield
-        app.enqueuer.kicker.flush()
+        app.enqueuer.kicker.close()
         app.publisher.close()
 
 

@@ -27,7 +27,7 @@ from celeriac.seam.task import Call, Task
 from celeriac.store import look
 from celeriac.store.connections import Database
 from celeriac.store.encoding import revived
-from celeriac.store.lanes import lane_of, parts_of_lane
+from celeriac.store.role_names import lane_of, parts_of_lane
 from celeriac.store.states import ALL, COMPLETED, FAILED, PENDING, WAITS_FOR_TIME
 from celeriac.testing.here import Here, here, the_app, turn
 from celeriac.testing.within import within

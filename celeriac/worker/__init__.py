@@ -19,7 +19,7 @@ from celeriac.worker import logs, pools
 from celeriac.worker.alone import AloneStep
 from celeriac.worker.app import WorkerApp
 from celeriac.worker.governor import GateStep
-from celeriac.worker.panel import ListenersStep, PanelStep
+from celeriac.worker.panel import ElectionsStep, ListenersStep, PanelStep
 from celeriac.worker.pulse import PulseStep
 from celeriac.worker.step import LifelineStep
 from celeriac.worker.tickets import TicketTask
@@ -31,7 +31,7 @@ def install(app: WorkerApp) -> None:
     app.events.dispatcher_cls = "celeriac.worker.consumer:Teller"
     app.steps["worker"].add(LifelineStep)
     logs.exchange(app.settings.log_format)
-    app.steps["consumer"].update((AloneStep, GateStep, ListenersStep, PanelStep, PulseStep))
+    app.steps["consumer"].update((AloneStep, ElectionsStep, GateStep, ListenersStep, PanelStep, PulseStep))
 
     def ticket(role: str, ids: list[int], token: str) -> dict[str, Any]:
         from celeriac.run.arrive import run_ticket

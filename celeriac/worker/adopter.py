@@ -2,8 +2,8 @@
 
 A message moves from its queue to the list `celeriac:adopting:<queue>`, is written to Postgres, and is removed from the
 list after the commit. If a worker is killed in between, any other adopter goes on, and a message that is written twice
-becomes one task. So there are no leases, and nothing to recover. A Redis that is out of memory moves nothing, but it
-removes: then a message is read where it is.
+becomes one task. So there are no leases, and nothing has to be recovered. A Redis that is out of memory can remove
+messages but not move them: then a message is read where it is.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Adopter(threading.Thread):
         self.last_warning = ""
 
     def run(self) -> None:
-        """Nobody writes into a Redis that is not there."""
+        """Adopt until the worker ends. Without a Redis there is nothing to do."""
         if not self.app.settings.has_redis:
             return
         while not self.ending.wait(self.attempt()):
@@ -111,9 +111,8 @@ class Adopter(threading.Thread):
                 connection.close()
 
     def looked_at(self) -> dict[str, list[str]]:
-        """Return the plain keys of each queue; none where they are left alone.
-
-        The default queue may be a stock app's own, even if workers consume tickets of that name.
+        """Return the plain keys of each queue; none for a queue whose messages are left alone. The default queue may be
+        a stock app's own, even if workers consume tickets of that name.
         """
         default = {self.app.conf.task_default_queue}
         queues = self.queues() | default if self.adopts else self.queues() - default
@@ -132,9 +131,8 @@ class Adopter(threading.Thread):
         return key.removeprefix(self.prefix).removeprefix(adopting_key("")).partition(self.separator)[0]
 
     def take(self, client: Any, queues: Mapping[str, Sequence[str]]) -> list[str]:
-        """Move a batch, shared out among the keys, unless one is there that was not adopted yet.
-
-        Returns the keys whose messages a Redis without memory did not move.
+        """Move a batch, divided among the keys, unless an earlier one is not adopted yet. Return the keys whose
+        messages could not be moved because Redis is out of memory.
         """
         if sum(self._lengths(client, [self._adopting(queue) for queue in queues], ours=True).values()) >= BATCH:
             return []
@@ -159,7 +157,7 @@ class Adopter(threading.Thread):
         return {key: length for key, length in lengths.items() if length}
 
     def taken(self, client: Any, keys: Sequence[str]) -> list[Taken]:
-        """Read what was taken first."""
+        """Read the messages that were taken first."""
 
         def read(key: str, first: int, last: int) -> list[Any]:
             return list(client.lrange(key, -last, -first - 1)[::-1])
@@ -168,7 +166,7 @@ class Adopter(threading.Thread):
         return [(key, payload) for key in full for payload in _some(partial(read, key), len(full))]
 
     def forget(self, client: Any, taken: Sequence[Taken]) -> None:
-        """Remove messages by value, once for each time they were written: messages that came meanwhile stay."""
+        """Remove messages by value, each as often as it was written: messages that came meanwhile stay."""
         with client.pipeline(transaction=False) as pipe:
             for key, payload in taken:
                 pipe.lrem(key, -1, payload)
@@ -177,7 +175,9 @@ class Adopter(threading.Thread):
     # -- Postgres --------------------------------------------------------------------------------------------------
 
     def adopt(self, client: Any, keys: Sequence[str]) -> bool:
-        """Adopt what was taken first, unless somebody else is adopting; return whether there may be more."""
+        """Adopt the messages that were taken first, unless somebody else is adopting; return whether there may
+        be more.
+        """
         taken: list[Taken] = []
         try:
             with self.app.database.transaction(patience=PATIENCE) as connection:
@@ -225,7 +225,7 @@ class Adopter(threading.Thread):
         return adopted.adopt(connection, [item for item in judged if isinstance(item, NewTask)])
 
     def _tell(self, what: str, *, known: bool = True) -> None:
-        """Log each reason once, until it works again."""
+        """Log each reason once, until adopting works again."""
         if what != self.last_warning:
             logger.log(logging.WARNING if known else logging.ERROR, "%s", what, exc_info=not known)
         self.last_warning = what
@@ -237,7 +237,8 @@ def _of_one(error: DBAPIError) -> bool:
 
 
 def _some(page: Callable[[int, int], list[Any]], keys: int) -> list[Any]:
-    """Return one key's share of a batch, with `keys` keys in all; `page(first, last)` returns some of its messages.
+    """Return one key's share of a batch, if there are `keys` keys in all; `page(first, last)` returns some of its
+    messages.
 
     Pages grow as long as the messages so far are small: only a message itself tells how large it is.
     """

@@ -1,7 +1,7 @@
-"""Work without Redis: while it is away, or takes nothing, the worker's own processes are made to poll SQL.
+"""Work without Redis: while it is away or refuses messages, the worker's processes poll SQL.
 
-They are sent messages as from Celery's consumer, which nobody published. Threads, greenlets and coroutines need none
-of it: they fill their slots by themselves.
+The parent sends them wake-ups in the form of messages from Celery's consumer. Threads, greenlets and coroutines do not
+need this: they fill their slots by themselves.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from celeriac.run.seen import PASSED_ON, SEEN
 from celeriac.worker.pulse import PULSE
 from celeriac.worker.request import TicketRequest
 
-#: How long (seconds) one round of polls may take where tasks run in the consumer's own thread.
+#: How long (seconds) one round of polls may take if tasks run in the consumer's own thread.
 ROUND = 1.0
 
 #: How often (seconds) a consumer that waits for Redis checks whether its worker should end.
@@ -63,11 +63,13 @@ class Alone:
         return (places.alone or not self.app.publisher.is_open) and not shared.closed()
 
     def look(self) -> None:
-        """Asks for a look at each role that was seen to have work; where nobody looks, at each of this worker's."""
+        """Request a poll of each role that was seen to have work; if nobody has checked lately, of each role of this
+        worker.
+        """
         with_work, now = SEEN.take(), time.monotonic()
         if not self.is_needed():
             return
-        if (shared.alone() or not SEEN.is_fresh()) and now >= self.next_look:  # tickets may lie where nobody takes them
+        if (shared.alone() or not SEEN.is_fresh()) and now >= self.next_look:  # nobody may read the queues of tickets
             self.next_look = now + self.app.settings.poll_interval
             with_work |= {role.lane for role in self.app.roles.of_queues(set(self.app.amqp.queues.consume_from))}
         self.waiting.extend(sorted(with_work.difference(self.waiting)))
@@ -91,7 +93,7 @@ class Alone:
             self.is_asking = False
 
     def forget(self) -> None:
-        """With its connection the consumer throws away what its pool has not begun, and nobody hears of that again."""
+        """Forget polls that have not begun: with its connection the consumer drops them without notice."""
         self.under_way.clear()
 
     def _slots(self) -> int:
@@ -115,7 +117,7 @@ class Alone:
         self.consumer.on_task_request(request)
 
     def work_for(self, seconds: float) -> None:
-        """Work while the consumer has no connection, and so no loop of its own."""
+        """Work while the consumer has no connection, and therefore no loop of its own."""
         hub, until = self.consumer.hub, time.monotonic() + seconds
         if hub is None or fills_itself(self.consumer.pool):
             while time.monotonic() < until:
@@ -152,7 +154,7 @@ def _entry(scheduled: Any) -> Any:
 
 
 class AloneStep(bootsteps.StartStopStep):
-    """Requests polls while the consumer is connected, too: Redis may be full, or refuse, or answer nobody."""
+    """Requests polls while the consumer is connected, too: Redis may be full, refuse commands, or not answer."""
 
     requires = ("celery.worker.consumer.tasks:Tasks",)
     timer: Any = None

@@ -23,28 +23,29 @@ from celeriac.worker.pulse import PULSE
 
 logger = logging.getLogger(__name__)
 
-#: How long (seconds) until Redis is tried again: at first, and at most.
+#: How long (seconds) until Redis is tried again: the first time, and at most.
 SOON, AT_LAST = 0.5, 5.0
 
-#: A connection that ends within so many seconds is one of a network, or of a Redis, that breaks them.
+#: If a connection ends within so many seconds, the network or Redis breaks connections.
 STEADY = 10.0
 
-#: How long (seconds) the loop of a worker waits for Redis' answer, unless `broker_transport_options` says: nothing else
-#: goes round meanwhile, work by looks in SQL least of all.
+#: How long (seconds) a worker's loop waits for Redis' answer, unless `broker_transport_options` sets that. Meanwhile
+#: the loop does nothing else, and does not request polls of SQL.
 IN_LOOP = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0}
 
 
 class Consumer(StockConsumer):
-    """`broken`: so many connections in a row ended soon: their network breaks them, or Redis refuses a command to each.
-
-    `began`: when (monotonic) there was one last.
+    """Celery's consumer. `broken`: how many connections in a row ended soon, because the network breaks them or Redis
+    refuses a command on each. `began`: when (monotonic) the last one was made.
     """
 
     class Blueprint(StockConsumer.Blueprint):
-        """Its steps, one of which is the consumer's loop."""
+        """The consumer's steps, one of which is its loop."""
 
         def start(self, parent: Any) -> None:
-            """Raises OperationalError, after which the consumer connects again, for what ends a worker otherwise."""
+            """Run the steps. An error that would end a worker is raised as OperationalError, after which the consumer
+            connects again.
+            """
             try:
                 super().start(parent)
             except parent.connection_errors:
@@ -63,12 +64,14 @@ class Consumer(StockConsumer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # What kombu makes of a connection's error, which Celery takes for the end of the worker.
+        # The errors that kombu makes of a connection's error, and that would end Celery's worker.
         self.connection_errors = (*self.connection_errors, OperationalError)
         self.alone = Alone(self)
 
     def connect(self) -> Any:
-        """Where connections end one right after the other, work goes on for the longer in between."""
+        """Connect. If connections end one right after the other, the pauses in between, in which work goes on, grow
+        longer.
+        """
         if self.broken:
             self.work_alone(min(2 ** min(self.broken, 10) * SOON, AT_LAST))
         connection = super().connect()
@@ -96,7 +99,9 @@ class Consumer(StockConsumer):
         return self.ensure_connected(conn)
 
     def ensure_connected(self, conn: Any) -> Any:
-        """Each reason why it cannot is told once. Work goes on meanwhile. Without a Redis it ends with its worker."""
+        """Connect, however long it takes, and log each reason once. Work goes on meanwhile. Without a Redis this ends
+        with the worker.
+        """
         if not self.app.settings.has_redis:
             self._work_without()
         if not self.app.conf[self._get_connection_retry_type(self.first_connection_attempt)]:
@@ -118,7 +123,7 @@ class Consumer(StockConsumer):
         return conn
 
     def _work_without(self) -> None:
-        """Until the worker is to end, which raises WorkerShutdown."""
+        """Work until the worker has to end; then raise WorkerShutdown."""
         self.on_ready()
         places.alone = PULSE.consuming = True
         try:
@@ -129,7 +134,7 @@ class Consumer(StockConsumer):
     def on_connection_error_after_connected(self, exc: Exception) -> None:
         with warnings.catch_warnings(action="ignore", category=CPendingDeprecationWarning):
             super().on_connection_error_after_connected(_in_words(exc))
-        # It waits a second for its neighbours, for revocations, which are rows: once is enough.
+        # Mingle waits a second for other workers' revocations, which are rows here: once is enough.
         self.steps = [step for step in self.steps if not isinstance(step, Mingle)]
         lasted = time.monotonic() - self.began
         self.broken = self.broken + 1 if lasted < STEADY else 0
@@ -148,7 +153,7 @@ class Teller(EventDispatcher):
 
 
 def _is_of_connections(error: BaseException) -> bool:
-    """Whether kombu or redis-py stumbled over it: a connection that breaks leaves them with what is closed."""
+    """Return whether kombu or redis-py raised the error because of a broken connection, whose objects are closed."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
@@ -157,7 +162,7 @@ def _is_of_connections(error: BaseException) -> bool:
 
 
 def _in_words(error: Exception) -> Exception:
-    """Return an error whose `repr`, which Celery logs, has what Redis said: redis-py's own has not."""
+    """Return an error whose `repr`, which Celery logs, has Redis' own message; that of redis-py's error has not."""
     brief = OperationalError(in_brief(error))
     brief.__cause__ = error
     return brief

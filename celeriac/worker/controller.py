@@ -1,4 +1,4 @@
-"""Celery's worker, configured by the store workers' variables: whose work it takes and how much of it at once."""
+"""Celery's worker, configured by the store workers' variables: which roles it serves, and how many tasks at once."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from celeriac.roles.declare import Roles
 from celeriac.roles.role import Role
 from celeriac.roles.rules import TICKET
 from celeriac.settings import OFF
-from celeriac.store.built_in import is_built_in
+from celeriac.store.role_names import is_built_in
 from celeriac.worker import pools
 from celeriac.worker.app import WorkerApp
 from celeriac.worker.limits import tasks_that_fit
@@ -60,7 +60,7 @@ class Worker(StockWorker):
         if self.app.settings.remote_control == OFF:
             self.app.conf.worker_enable_remote_control = False
         self.quiet = self.quiet or self.app.settings.log_format == "json"  # Celery's banner is no JSON
-        if options.get("beat"):  # beat gets a process of its own, and nobody would notice if that ended
+        if options.get("beat"):  # beat gets a process of its own, and nobody would notice its end
             aliases = dict(load_extension_class_names("celery.beat_schedulers"))
             check = getattr(symbol_by_name(self.scheduler, aliases=aliases), "check", None)
             if check is not None:
@@ -68,7 +68,7 @@ class Worker(StockWorker):
         super().setup_instance(**options)
 
     def _refuse_to_adopt(self) -> None:
-        """Raises ConfigurationError where messages of plain Celery apps are to be taken and there is no Redis."""
+        """Raise ConfigurationError if messages of plain Celery apps have to be taken and there is no Redis."""
         adopting = [declared.role.name for declared in self.app.roles.all() if declared.role.adopt]
         if adopting and not self.app.settings.has_redis:
             raise ConfigurationError(f"REDIS_URL=none: {', '.join(adopting)} adopt from Redis: declare adopt=False")
@@ -77,7 +77,7 @@ class Worker(StockWorker):
         super().setup_queues(include or queues_of(self.app.roles, self.app.settings.worker_role), exclude)
 
     def tasklist(self, *args: Any, **more: Any) -> str:
-        """Return the tasks it can run, without the ticket, which is nobody's task."""
+        """Return the tasks it can run, without the engine's own ticket task."""
         lines = super().tasklist(*args, **more).splitlines()
         return "\n".join(line for line in lines if not line.endswith(f" {TICKET}"))
 
@@ -128,7 +128,9 @@ class Worker(StockWorker):
 
 
 def queues_of(roles: Roles, wanted: str | None) -> list[str]:
-    """Return the queues of the roles in `WORKER_ROLE`, which is `wanted`; none if unset. Raises ConfigurationError."""
+    """Return the queues of the roles in `WORKER_ROLE`, passed as `wanted`; none if it is unset. Raises
+    ConfigurationError.
+    """
     names = [name.strip() for name in (wanted or "").split(",") if name.strip()]
     return [queue for name in names for queue in _queues_of(roles, name, wanted)]
 

@@ -1,7 +1,7 @@
-"""The worker's memory and CPU governor: while either is short, nothing new begins here. What runs goes on.
+"""The worker's memory and CPU governor: while either is short, nothing new begins here; running tasks go on.
 
-A thread of the parent measures and decides; flags shared with the children have the decision; the gate keeps the
-consumer from taking more from Redis. If memory stays short, processes that ran tasks and run none end, and the pool
+A thread of the parent measures and decides; it passes the decision on by flags shared with the children; the gate keeps
+the consumer from taking more from Redis. If memory stays short, idle processes that ran tasks before end, and the pool
 starts others: this frees the memory they had kept.
 """
 
@@ -52,7 +52,7 @@ class Governor(threading.Thread):
         try:
             self.check()
         except Exception as error:
-            log_error(logger, error, "The governor could not look; it looks again in %g s", self.every)
+            log_error(logger, error, "The governor could not check; it checks again in %g s", self.every)
 
     def check(self) -> None:
         self.usage = self.meter.read()
@@ -66,13 +66,13 @@ class Governor(threading.Thread):
             logger.warning("[TaskWorker] %s drains: it finishes what it has", shared.worker_id(), extra=extra)
 
     def lack(self, reason: str | None) -> None:
-        """Back off for as long as there is this reason, which somebody else looks after."""
+        """Back off as long as there is this reason, which another thread checks; None ends that."""
         with self._changing():
             self.lacking = reason
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Change one of the reasons: what that makes of all is set and announced before another thread changes one."""
+        """Change one of the reasons. Their combined effect is set and announced before another thread changes one."""
         with self._lock:
             before = self.reason()
             yield
@@ -109,7 +109,7 @@ class GateStep(bootsteps.StartStopStep):
 
 def gate(channel: Any) -> None:
     """Stop the channel from consuming during a back-off. An answer that is under way would be stuck in the socket, so
-    it is let in and handed back.
+    it is read, and its ticket handed back.
     """
     open_otherwise = channel.qos.can_consume
 

@@ -7,6 +7,7 @@ import time
 from typing import Any
 
 from celery.concurrency import gevent
+from celery.exceptions import WorkerShutdown, WorkerTerminate
 from kombu.utils import functional
 from psycopg2 import OperationalError
 from psycopg2.extensions import POLL_OK, POLL_READ, POLL_WRITE, STATUS_BEGIN, STATUS_READY, set_wait_callback
@@ -16,6 +17,10 @@ from celeriac.run import children
 from celeriac.store import forks
 from celeriac.store.connections import CONNECT_TIMEOUT
 from celeriac.worker.wide import Wide
+
+#: What a greenlet raises to end the worker. gevent has `SystemExit` among these, by which one greenlet that a handler
+#: spawned would end its neighbours: it ends its greenlet alone, as it does a thread.
+ENDING = (KeyboardInterrupt, WorkerShutdown, WorkerTerminate, SystemError)
 
 
 class Greenlets(Wide, gevent.TaskPool):
@@ -27,12 +32,14 @@ def wait_for_postgres() -> None:
     or was not patched in first.
     """
     try:
+        from gevent import get_hub
         from gevent.monkey import is_module_patched
     except ImportError:
         raise ConfigurationError("-P gevent: gevent is not there: pip install 'celeriac[gevent]'") from None
     if not is_module_patched("socket"):
         raise ConfigurationError("worker_pool='gevent' comes too late: say `celery worker -P gevent`")
     set_wait_callback(_wait)
+    get_hub().SYSTEM_ERROR = ENDING
     if _leave_the_others not in forks.first:
         forks.first.append(_leave_the_others)
     # Celery imports `sleep` before gevent patches it: a wait for Redis would block all greenlets.
@@ -52,15 +59,15 @@ def _wait(connection: Any) -> None:
         waits[state](connection.fileno(), None if is_open else CONNECT_TIMEOUT, timed_out)
 
 
-#: What a forked child has of its parent's greenlets. It keeps them: one that nothing refers to is ended by an error
-#: raised in its code, where a handler's `finally` would give back what is the parent's.
+#: The parent's greenlets, as a forked child has them. The child keeps references to them: a greenlet without one is
+#: ended by an error raised in its code, where a handler's `finally` would release what belongs to the parent.
 _left: set[object] = set()
 
 
 def _leave_the_others() -> None:
-    """Leave the other greenlets to the parent, in a child that one of them forked: gevent would go on with all.
+    """Stop the parent's other greenlets in a child that one of them forked: gevent would go on with all of them.
 
-    What ends the main greenlet elsewhere (nothing is left to wait for, `SystemExit`) ends the child: its main greenlet
+    What would end the main greenlet (nothing is left to wait for, `SystemExit`) ends the child, since its main greenlet
     is the worker's.
     """
     from gevent import get_hub, getcurrent
@@ -69,18 +76,19 @@ def _leave_the_others() -> None:
     hub, here = get_hub(), getcurrent()
     if here.parent is None or not hub.loop.default:  # the worker itself, or a thread with a hub of its own
         return
-    gc.unfreeze()  # the worker froze what it had, its main greenlet too: the search would pass it over
+    gc.unfreeze()  # the worker has frozen its objects, the main greenlet among them: the search would not find it
     everything = gc.get_objects()
     _left.update(each for each in everything if issubclass(type(each), greenlet) and each not in (hub, here))
     guard = greenlet(_end_instead)
     guard.switch(here)
     guard.parent = hub.parent
     hub.parent = guard
+    hub.__dict__.pop("SYSTEM_ERROR", None)  # the child has no neighbours
     settrace(_freeze)
     hub.loop.reinit()
     for each in everything:
         if _is_watcher(type(each)) and not _is_for(each, here):
-            each.stop()  # what stays ready would keep the loop busy
+            each.stop()  # a file that stays ready would keep the loop busy
 
 
 def _is_watcher(kind: type) -> bool:
@@ -88,13 +96,13 @@ def _is_watcher(kind: type) -> bool:
 
 
 def _is_for(watcher: Any, one: object) -> bool:
-    """Return whether the watcher is this greenlet's, as that of a `gevent.Timeout` around its fork is."""
+    """Return whether the watcher is this greenlet's, such as that of a `gevent.Timeout` around its fork."""
     return getattr(watcher.callback, "__self__", None) is one or one in (watcher.args or ())
 
 
 def _freeze(_: str, between: tuple[Any, Any]) -> None:
-    """Send control back where it comes from, if it comes to a greenlet of the parent: that one waited for a lock or for
-    the end of one that the child has as well.
+    """Replace a greenlet of the parent: control that comes to it goes back at once. The parent's greenlet may wait for
+    a lock, or the end of a greenlet, that the child has as well.
     """
     origin, target = between
     while target in _left:
@@ -102,7 +110,7 @@ def _freeze(_: str, between: tuple[Any, Any]) -> None:
 
 
 def _end_instead(forker: Any) -> None:
-    """Stand where the main greenlet does elsewhere: end the process with what is thrown there."""
+    """Replace the main greenlet: end the process with the exception that is thrown into it."""
     from gevent.hub import LoopExit
 
     try:

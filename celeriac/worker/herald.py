@@ -1,7 +1,7 @@
-"""The event reporter: sends Celery's events about tasks that ended elsewhere than in their runs.
+"""The event reporter: sends Celery's events about tasks that ended outside a run.
 
-An operator's cancel, a lost process, a sweep: whoever did it, SQL has a task event for it. One worker at a time reads
-these on and sends them to the listeners.
+For an operator's cancel, a lost process or a sweep, SQL has a task event. One worker at a time reads these and sends
+them to the listeners.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LAG = 1.0
 #: How many task events are read at once.
 BATCH = 1000
 
-#: If there was no reporter for so long (milliseconds), the next one begins with what happens from then on.
+#: If there was no reporter for so long (milliseconds), the next one skips what happened meanwhile.
 FORGOTTEN = 60_000
 
 TURN, UPTO = "celeriac:herald", "celeriac:herald:upto"
@@ -47,9 +47,9 @@ class Herald(threading.Thread):
                 self.look()
             except Exception as error:
                 if is_gone(error):
-                    logger.warning("Postgres is away; what ended tasks is told once it is back")
+                    logger.warning("Postgres is away; events of ended tasks are sent once it is back")
                 else:
-                    log_error(logger, error, "What ended tasks could not be told; it is tried again")
+                    log_error(logger, error, "Events of ended tasks could not be sent; it is tried again")
 
     def look(self) -> None:
         if not shared.telling():
@@ -76,7 +76,7 @@ class Herald(threading.Thread):
         return len(rows) == BATCH
 
     def _is_mine(self) -> bool:
-        """Return whether it is this worker's turn, which it keeps for as long as it polls in time."""
+        """Return whether it is this worker's turn; it keeps the turn as long as it polls in time."""
         lasts = int(max(5.0, 3 * self.every) * 1000)
 
         def ask(redis: Any) -> bool:

@@ -1,4 +1,6 @@
-"""Celery's `inspect` for rows: what runs in this worker, what it holds, and what waits for its time."""
+"""Celery's `inspect` for rows: the tasks that run in this worker, those it holds, and those that wait for their
+time.
+"""
 
 from __future__ import annotations
 
@@ -20,9 +22,10 @@ from celeriac.insights.fleet import held
 from celeriac.insights.fleet.held import Row
 from celeriac.roles.role import Role
 from celeriac.run import journal, redaction, shared
+from celeriac.settle.outcome import masked
 from celeriac.store.encoding import legible
 from celeriac.store.failures import in_a_line, is_passing
-from celeriac.store.started import masked, without_masks
+from celeriac.store.sensitive import without_masks
 
 #: Returns a task's entry in an answer from its row, whether it is active or reserved, and its description.
 Place = Callable[[Row, str, dict[str, Any]], Any]
@@ -50,7 +53,7 @@ class Holdings:
         return named | {alias: named[name] for name, alias in aliases.items()}
 
     def active(self, state: Any, safe: bool = False, **_: Any) -> Any:  # noqa: ARG002
-        """Return what processes run now."""
+        """Return the tasks that processes run now."""
         return self.desk.ask(lambda: [info for word, info in self._held(safe) if word == "active"])
 
     def reserved(self, state: Any, **_: Any) -> Any:  # noqa: ARG002
@@ -58,7 +61,7 @@ class Holdings:
         return self.desk.ask(lambda: [info for word, info in self._held() if word == "reserved"])
 
     def scheduled(self, state: Any, **_: Any) -> Any:  # noqa: ARG002
-        """Return what waits for its time and would come to this worker's queues: planned, to be retried, snoozed."""
+        """Return the tasks of this worker's queues that wait for their time: planned, to be retried, snoozed."""
         return self.desk.ask(self._scheduled)
 
     def query_task(self, state: Any, ids: Any, **_: Any) -> Any:  # noqa: ARG002
@@ -99,7 +102,8 @@ class Holdings:
     def _answer(
         self, rows: Sequence[Row], place: Place = lambda _, word, info: (word, info), *, safe: bool = False
     ) -> Any:
-        """Return an entry for each row, made by `place`, from whether it runs and the fields of Celery's own requests.
+        """Return an entry for each row. `place` makes it from whether the task runs and from the fields of Celery's own
+        requests.
 
         Arguments that are too large for the answer are shown as events show them, or not at all.
         """
@@ -149,7 +153,7 @@ def _shown(row: Row) -> dict[str, str]:
 
 
 def processes(pool: Any) -> list[int]:
-    """Return the pids of a pool's processes, or this one's where tasks run in it."""
+    """Return the pids of a pool's processes, or this one's if tasks run in it."""
     try:
         info = pool.info if pool else {}
     except AttributeError:  # Celery's prefork pool has no info once it has stopped
@@ -175,10 +179,8 @@ ROOM = 600_000
 
 
 def fitting(rows: Sequence[T], *forms: Callable[[T], Any], room: int = ROOM) -> list[Any]:
-    """Return each row in the first form that is no larger than its share of the room, else in the last,
-    while there is room.
-
-    Rows that are left out are logged, because a list has no place to mention them.
+    """Return each row in the first of its forms that fits its share of the space, or in the last one, as long as there
+    is space. The number of omitted rows is logged, because a list has no place to mention it.
     """
     answer: list[Any] = []
     share = room // max(1, len(rows))
@@ -186,7 +188,7 @@ def fitting(rows: Sequence[T], *forms: Callable[[T], Any], room: int = ROOM) -> 
         form, size = _first_within(share, row, forms)
         if size > room:
             logger.warning(
-                "inspect tells of %d of %d tasks: more would be too much for an answer", len(answer), len(rows)
+                "inspect shows %d of %d tasks: more would be too large for an answer", len(answer), len(rows)
             )
             break
         room -= size
@@ -210,7 +212,7 @@ PATIENCE = 0.5
 MOST = 5
 
 SILENT = f"Postgres has not answered within {PATIENCE:g} s"
-SILENT_YET = f"{SILENT}; it is asked nevertheless"
+SILENT_YET = f"{SILENT}; the query goes on"
 
 
 class Desk:
@@ -220,7 +222,7 @@ class Desk:
         self._free = threading.BoundedSemaphore(MOST)
 
     def ask(self, question: Callable[[], Any], silence: str = SILENT) -> Any:
-        """Return the answer, or Celery's error reply. A query that takes longer is completed nevertheless."""
+        """Return the answer, or Celery's error reply if that takes too long; the query is completed nevertheless."""
         if not self._free.acquire(blocking=False):
             logger.warning("A remote control command was refused: Postgres has not answered the last %d", MOST)
             return nok(SILENT)

@@ -39,7 +39,7 @@ from celeriac.store.connections import Database
 from celeriac.store.failures import in_a_line, is_down, is_gone, is_locked, is_passing, log_error
 from celeriac.store.patience import patient
 from celeriac.store.states import GONE
-from celeriac.version import described
+from celeriac.version import SCHEMA, described
 from celeriac.worker import overdue, stops
 from celeriac.worker.app import WorkerApp
 from celeriac.worker.governor import Governor
@@ -51,7 +51,7 @@ from celeriac.worker.shortage import Shortage
 logger = logging.getLogger(__name__)
 
 #: If all workers are silent for this long (seconds), or for two thirds of the shortest lease if that is less, nobody
-#: could write: a gap. Where heartbeats are rarer, it takes `MISSED` of them.
+#: could write: a gap. If heartbeats are rarer than that, a gap is `MISSED` of them.
 GAP = 5.0
 MISSED = 2
 
@@ -64,14 +64,14 @@ LOOK_AGAIN = 0.1
 #: How many tasks of resumed accounts a poll brings back.
 RESUMED = 500
 
-#: One worker of all has the turn for post-commit checks of callers' transactions, for this share of a poll's interval.
+#: One of all workers has the turn for post-commit checks of callers' transactions, for this share of a poll's interval.
 TURN = 0.9
 
 #: How many attempts a worker makes at its end to hand back what somebody has locked.
 LOOKS = 5
 
-#: A worker should have ended this long (seconds) after the second of its grace periods, which is for its processes; or
-#: within a third of it if somebody insists.
+#: A worker should have ended this long (seconds) after the second of its grace periods, which is for its processes;
+#: within a third of it after an insisting signal.
 SLACK = 15.0
 
 #: How long (seconds) a worker waits at its end for the poll under way.
@@ -89,7 +89,8 @@ def lost_process(pid: int | None) -> None:
 class Lifeline(threading.Thread):
     """The lifeline's thread: a poll every `poll_interval`, a heartbeat every `interval()`.
 
-    `ending`: the worker has stopped. `over`: its row says so, or cannot. `owns_process`: it may end its process.
+    `ending`: the worker has stopped. `over`: that is written to its row, or cannot be. `owns_process`: it may end its
+    process.
     """
 
     def __init__(self, app: WorkerApp, worker: Any) -> None:
@@ -132,7 +133,7 @@ class Lifeline(threading.Thread):
                     shared.renew(time.monotonic())
                 message = "Postgres is away" if gone else "The lifeline broke"
                 level = logging.WARNING if gone else logging.ERROR
-                # A heartbeat that failed has to come through before the lease is over.
+                # A heartbeat that failed has to be repeated before the lease is over.
                 rest = min(self.settings.poll_interval, self.interval() / 8)
                 logger.log(level, "%s; trying again in %g s", message, rest, exc_info=not is_passing(error))
                 if self.owns_process and PULSE.overdue():
@@ -154,7 +155,7 @@ class Lifeline(threading.Thread):
         lost_process(pid)
 
     def _every(self) -> float:
-        """Seconds between looks. Where the consumer's thread waits for what one has seen, both come in time."""
+        """Return the seconds between polls: shorter if the consumer's thread has to learn of their results in time."""
         is_passed_on = places.wake is None and (places.alone or not self.app.publisher.is_open)
         return self.settings.poll_interval * (1 - PASSED_ON if is_passed_on else 1)
 
@@ -177,7 +178,9 @@ class Lifeline(threading.Thread):
             self.find_work()
 
     def _unless_locked(self, act: Callable[[], object]) -> bool:
-        """Return whether `act` was done; False: somebody has locked what it needs, and the next poll tries again."""
+        """Return whether `act` was done; False if somebody has locked rows it needs, and the next poll has to try
+        again.
+        """
         done = True
         try:
             act()
@@ -196,7 +199,7 @@ class Lifeline(threading.Thread):
         return min(self.settings.heartbeat_interval, self.lease() / 3, GONE / 3)
 
     def gap(self) -> float:
-        """Return the silence (seconds) that counts as a gap: a shorter one, as on a busy machine, is mere lateness."""
+        """Return the silence (seconds) that counts as a gap: a shorter one, as on a busy machine, is only lateness."""
         return max(MISSED * self.interval(), min(GAP, self.lease() * 2 / 3))
 
     def lease(self) -> float:
@@ -216,7 +219,7 @@ class Lifeline(threading.Thread):
         self.next_heartbeat = min(self.next_heartbeat, time.monotonic() + seconds)
 
     def beat(self) -> None:
-        """Report the worker and renew its leases. Either is enough for the leases: see decision 38."""
+        """Report the worker and renew its leases. Each of the two is enough for the leases: see decision 38."""
         begins = time.monotonic()
         self.next_heartbeat = begins + self.interval()
         with COUNTERS.timing("sql_seconds", "heartbeat"):
@@ -252,7 +255,7 @@ class Lifeline(threading.Thread):
 
     def _more_resources(self) -> dict[str, Any]:
         overdue = {"drain_overdue": round(seconds, 1)} if (seconds := PULSE.overdue()) else {}
-        return {"node": shared.node(), "processes": self.processes()} | overdue
+        return {"node": shared.node(), "processes": self.processes(), "schema": SCHEMA} | overdue
 
     def queues(self) -> set[str]:
         return set(self.app.amqp.queues.consume_from)
@@ -281,9 +284,7 @@ class Lifeline(threading.Thread):
             self.orphans = release.of_process(connection, shared.worker_id(), None)
 
     def release_lost(self) -> None:
-        """Release what lost processes ran. A release skips locked tickets:
-        they stay in `orphans` until the next poll.
-        """
+        """Release the tickets of lost processes. Locked ones are skipped and stay in `orphans` until the next poll."""
         while not _lost.empty():
             if (pid := _lost.get()) is not None:
                 self.lost.add(pid)
@@ -311,7 +312,7 @@ class Lifeline(threading.Thread):
         self._beat_within(self.interval())  # a running worker's queues can change
 
     def glance(self, roles: Collection[str]) -> set[str]:
-        """Return the roles that were seen to have work, and wake whoever waits for it in this process."""
+        """Return the roles that have work, and wake the threads of this process that wait for it."""
         with self.database.statement() as connection:
             seen = glance(connection, roles, TURN * self.settings.poll_interval)
         shared.note_limits(seen.limits)
@@ -322,7 +323,9 @@ class Lifeline(threading.Thread):
         return with_work
 
     def look_around(self) -> set[str]:
-        """What callers' transactions left to be done, tasks of accounts that were resumed; their roles."""
+        """Run the post-commit checks that callers' transactions left, bring back tasks of resumed accounts, and return
+        the roles of both.
+        """
         with self.database.statement() as connection:
             has_turn = look.has_turn(connection, TURN * self.settings.poll_interval)
         with self.database.transaction() as connection:
@@ -339,8 +342,8 @@ class Lifeline(threading.Thread):
             self.dispatcher.resume(role)
 
     def governed(self) -> None:
-        """Report at once that a back-off began or ended, and wake the hub, which may sleep for seconds,
-        to check its gate.
+        """Report at once that a back-off began or ended, and wake the hub, which may sleep for seconds, so that it
+        checks its gate.
         """
         self.next_heartbeat = 0.0
         _lost.put(None)
@@ -362,9 +365,7 @@ class Lifeline(threading.Thread):
         _lost.put(None)
 
     def is_stopping(self) -> bool:
-        """Return whether it takes nothing more although no signal said so:
-        `control shutdown`, an error of its consumer.
-        """
+        """Return whether the worker stops without a signal: by `control shutdown`, or an error of its consumer."""
         return shared.draining() or getattr(getattr(self.worker, "blueprint", None), "state", RUN) in (CLOSE, TERMINATE)
 
     def decommissioned(self) -> None:
@@ -373,7 +374,7 @@ class Lifeline(threading.Thread):
         os.kill(os.getpid(), signal.SIGTERM)
 
     def make_way(self) -> None:
-        """End in good order for want of file descriptors, so that whoever started the worker starts it anew."""
+        """End in good order for lack of file descriptors, so that the supervisor starts the worker again."""
         if not self.is_stopping():
             logger.critical("Worker %s has hardly a file descriptor left: it finishes what it has", shared.worker_id())
             shared.drain()
@@ -384,7 +385,7 @@ class Lifeline(threading.Thread):
         for _ in range(LOOKS):
             if not stops.hand_back(self.database, self.app, self.processes()):
                 break
-            time.sleep(LOOK_AGAIN)  # a child may be settling a locked row; one that stays locked is rescued
+            time.sleep(LOOK_AGAIN)  # a child may be settling a locked row; a row that stays locked is rescued
         self.drain_until = time.monotonic() + self.settings.drain_grace + 1
         for pid in self.processes():
             if pid != os.getpid():
@@ -394,7 +395,7 @@ class Lifeline(threading.Thread):
         self.parted = True
 
     def _end(self) -> None:
-        """End the process: a handler that blocks or goes on was not interrupted, and Celery would wait for it."""
+        """End the process: a handler that blocks or ignores its interrupt still runs, and Celery would wait for it."""
         logger.error("Worker %s ends although a task goes on; the task is handed back", shared.worker_id())
         overdue.stop_all(overdue.below(os.getpid()))
         try:
@@ -403,8 +404,10 @@ class Lifeline(threading.Thread):
             stops.end()
 
     def _end_without_postgres(self) -> None:
-        """End the process if Postgres was away all through the drain: what runs is rescued once its lease is over."""
-        logger.error("Worker %s ends, and Postgres does not hear of it", shared.worker_id())
+        """End the process if Postgres was away during the whole drain: running tasks are rescued once their lease is
+        over.
+        """
+        logger.error("Worker %s ends, and cannot report that to Postgres", shared.worker_id())
         for pid in self.processes():
             if pid != os.getpid():
                 overdue.kill(pid)
@@ -412,8 +415,8 @@ class Lifeline(threading.Thread):
         stops.end()
 
     def stopped(self) -> None:
-        """Report the end after the last heartbeat, which would say otherwise.
-        An earlier embedded worker does not stop again.
+        """Report the end after the last heartbeat, which would overwrite it. An earlier embedded worker does not stop
+        again.
         """
         if self.ending.is_set():
             return
@@ -430,19 +433,21 @@ class Lifeline(threading.Thread):
             self.over.set()
 
     def spare(self) -> None:
-        """Note what is below the worker before its first task, and is none of its tasks'."""
+        """Note the worker's child processes before its first task, which its tasks have not started."""
         if self.owns_process:
             self.left_behind.spare(self.processes())
 
     def _report_and_part(self) -> None:
-        """Report the end, then part from what its tasks may have started; nothing of that keeps it from its end."""
+        """Report the end, then log or stop the processes that its tasks may have started; no error in that delays its
+        end.
+        """
         try:
             self._report_end()
         finally:
             try:
                 self.left_behind.part(stops=self.parted)
             except Exception as error:
-                log_error(logger, error, "What the worker leaves behind could not be looked through")
+                log_error(logger, error, "The processes that the worker leaves behind could not be listed")
 
     def _report_end(self) -> None:
         late.finish()

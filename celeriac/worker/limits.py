@@ -8,7 +8,7 @@ from dataclasses import dataclass
 RUNTIME_MB = 150
 BUFFER_MB = 100
 
-#: For how many more tasks memory stays free, for spikes.
+#: How many more tasks' memory stays free for spikes.
 HEAD_ROOM = 1
 
 
@@ -25,10 +25,10 @@ class BackOffLimits:
 
 @dataclass(frozen=True, slots=True)
 class BackOff:
-    """A back-off, or none. `reason`: why the worker backs off, None if it does not; `short`: which of `MEANS` are
-    short. `until`: when it is judged again.
+    """A back-off, or none.
 
-    `stuck`: a back-off was over and memory still short, so that waiting alone may never end it.
+    `reason`: why the worker backs off, None if it does not; `short`: which of `MEANS` are short. `until`: when it is
+    decided anew. `stuck`: memory was still short at the end of a back-off, so waiting alone may never help.
     """
 
     reason: str | None = None
@@ -42,7 +42,9 @@ MEANS = ("memory", "cpu")
 
 
 def govern(back_off: BackOff, memory: float, cpu: float, limits: BackOffLimits, now: float) -> BackOff:
-    """Return the back-off for these shares in use. One that has begun is not ended, nor prolonged, before its time."""
+    """Return the back-off for these shares in use. One that has begun is neither ended nor prolonged before its
+    time.
+    """
     if back_off.reason is not None and now < back_off.until:
         return back_off
     above = {"memory": _above("Memory", memory, limits.memory), "cpu": _above("CPU", cpu, limits.cpu)}
@@ -58,7 +60,7 @@ def _above(what: str, share: float, limit: float) -> str | None:
 
 
 def announcement(worker: str, before: str | None, after: str | None) -> str | None:
-    """Return the log line when a back-off begins or ends, by its reason before and after; else None."""
+    """Return the log line for a back-off that begins or ends, given its reason before and after; None if neither."""
     if (before is None) == (after is None):
         return None
     return f"[TaskWorker] {worker} " + (f"backing off: {after}" if after else "resuming normal operation")

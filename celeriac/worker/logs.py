@@ -64,16 +64,16 @@ def _message(record: logging.LogRecord) -> str:
 
 def _without_parameters(said: str) -> str:
     """Return the text without a statement's parameters: no line shows arguments."""
-    return _PARAMETERS.sub("[parameters are not told]", said)
+    return _PARAMETERS.sub("[parameters are not shown]", said)
 
 
 #: Characters that move a terminal's cursor, or that some programs take for the end of a line.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
-#: What such a character, or the end of a line, is in: most lines have neither, and are written as they are.
+#: Matches a line with such a character or a line's end: most have neither, and are written as they are.
 _NEEDS_CARE = re.compile(f"\n|{_CONTROLS.pattern}")
 
-#: Put before each line of a record but the first, so that no line that a task wrote passes for a record.
+#: The indent of each line of a record but the first, so that no line that a task wrote looks like a record.
 _CONTINUED = "\n    "
 
 
@@ -81,13 +81,13 @@ _CONTINUED = "\n    "
 _PLAIN = (logging.Formatter, ColorFormatter, TaskFormatter)
 
 
-#: What a line's form may show of its record where lines are written together.
+#: The fields of a record that a format may show if lines are written in batches.
 _ALIKE = frozenset({"asctime", "levelname", "levelno", "message", "msecs", "process", "processName"})
 _FIELD = re.compile(r"%\((\w+)\)")
 
 
 class AsText(logging.Formatter):
-    """Formats as the formatter before it does, but with nothing that only looks like a line of the log."""
+    """Formats as the formatter before it does, but without text that only looks like a line of the log."""
 
     def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()
@@ -106,7 +106,9 @@ class AsText(logging.Formatter):
         return self.inner.format(shown)
 
     def many(self, said: Iterable[tuple[float, str]]) -> str:
-        """Return the lines at INFO with these times (seconds of the epoch) and messages, where they are alike."""
+        """Return the lines at INFO with these times (seconds of the epoch) and messages, for a formatter whose lines
+        `is_alike`.
+        """
         lines, last, before, after = [], -1, "", ""
         for created, message in said:
             if (now := int(created * 1000)) != last:
@@ -119,7 +121,7 @@ class AsText(logging.Formatter):
 
 
 def in_one_record(said: str) -> str:
-    """Indent the further lines, and write out control characters."""
+    """Indent all lines but the first, and escape control characters."""
     lines = said.replace("\r\n", "\n").replace("\n", _CONTINUED)
     return _CONTROLS.sub(lambda one: f"\\x{ord(one[0]):02x}", lines)
 
@@ -132,9 +134,22 @@ def configure() -> None:
     logging.captureWarnings(True)
 
 
+def in_text(*names: str) -> None:
+    """Write a record as one in a process that Celery does not set up: the root logger's, those of these loggers, and
+    records that no handler takes. May be called again, once there are more handlers.
+    """
+    root, last = logging.getLogger(), logging.lastResort
+    for handler in [*root.handlers, *([last] if last else [])]:
+        if handler.formatter is None or type(handler.formatter) in _PLAIN:
+            handler.setFormatter(AsText(handler.formatter or logging.Formatter()))
+    for handler in (one for name in names for one in logging.getLogger(name).handlers):
+        if not isinstance(handler.formatter, AsText):
+            handler.setFormatter(AsText(handler.formatter or logging.Formatter()))
+
+
 def exchange(kind: str) -> None:
-    """Change the format to `json` or `text` when Celery sets its logging up, in workers and beats, and let no line
-    wait for who reads it.
+    """Change the format to `json` or `text` when Celery sets its logging up, in workers and beats, and write through
+    outlets, so that no line waits for its reader.
     """
     exchanged = _to_json if kind == "json" else _to_safe_text
     for signal in (signals.after_setup_logger, signals.after_setup_task_logger):

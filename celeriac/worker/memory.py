@@ -1,4 +1,4 @@
-"""The worker's memory limit and use, measured as the one that would kill it first measures them."""
+"""The worker's memory limit and use, measured as the kernel or container that would kill it first measures them."""
 
 from __future__ import annotations
 
@@ -20,19 +20,17 @@ class Memory(Protocol):
     def limit_mb(self) -> float: ...
 
     def used_mb(self, processes: Iterable[psutil.Process]) -> float:
-        """Return what counts against the limit (MB); `processes` are the worker's own."""
+        """Return the memory that counts against the limit (MB); `processes` are the worker's own."""
 
 
 @dataclass(frozen=True, slots=True)
 class Processes:
-    """The limit without a container: the worker's own processes count, whatever else the machine does."""
+    """The limit without a container: only the worker's own processes count."""
 
     limit_mb: float
 
     def used_mb(self, processes: Iterable[psutil.Process]) -> float:
-        """Return the resident memory; near the limit without what is shared,
-        which the kernel has to walk through to count.
-        """
+        """Return the resident memory; near the limit, without shared pages, which the kernel takes long to count."""
         family = list(processes)
         resident = sum(map(resident_mb, family))
         return resident if resident < self.limit_mb / 2 else sum(map(proportional_mb, family))
@@ -104,7 +102,7 @@ def resident_mb(process: psutil.Process) -> float:
         return 0.0
 
 
-#: Python's own thresholds (new objects): another one was set on purpose and is left alone.
+#: Python's own thresholds (new objects): any other was set on purpose and is left alone.
 PYTHONS = (700, 2000)
 
 #: The new threshold. The tasks of a ticket make some thousands of objects, none garbage before they are settled.

@@ -27,12 +27,12 @@ from celeriac.store.connections import Database
 logger = logging.getLogger(__name__)
 
 
-#: Reports for a process that is stopped: its task's outcome, and what became of it.
+#: Reports for a process that is stopped: called with its task's outcome, and what became of the task.
 Tell = Callable[[Outcome, str | None], None]
 
 
 def stop(database: Database, roles: Roles, processes: Iterable[int], tell: Tell) -> float:
-    """Stop those of these processes that are past their limits; return when (monotonic) the next one will be."""
+    """Stop the processes that are past their limits; return when (monotonic) the next one will be."""
     now = time.monotonic()
     ends = math.inf
     for limit in shared.limits(processes):
@@ -60,8 +60,8 @@ def _stop(database: Database, roles: Roles, limit: HardLimit, tell: Tell) -> Non
 
 
 def _time_out(database: Database, roles: Roles, limit: HardLimit) -> tuple[Outcome, str | None] | None:
-    """Settle the task under that limit; return its outcome and what became of it,
-    or None if its process has ended it.
+    """Settle the task under that limit; return its outcome and what became of it, or None if its process has ended the
+    task.
     """
     with database.transaction() as connection:
         task = lease.running(connection, limit.task, shared.worker_id(), limit.pid)
@@ -92,13 +92,13 @@ def below(pid: int) -> list[psutil.Process]:
 
 
 class LeftBehind:
-    """The processes below a worker that its tasks may have started, as they were seen as it began to drain.
+    """The processes below a worker that its tasks may have started, as seen when it began to drain.
 
-    What was below the worker before it took its first task, its application's and its beat's, is none of them.
-    What a child of the pool started is nobody's once that child has ended.
+    Processes that were there before its first task (the application's, beat) are not among them. Once a child of the
+    pool has ended, the processes it started have no known parent.
     """
 
-    #: What Python itself starts, which ends with its process.
+    #: Processes that Python itself starts, which end with their parent.
     OF_PYTHON = ("multiprocessing.resource_tracker", "multiprocessing.forkserver")
 
     def __init__(self) -> None:
@@ -107,19 +107,21 @@ class LeftBehind:
         self._shares_process = False
 
     def spare(self, pool: Collection[int]) -> None:
-        """Note what is below the worker, beside its pool, before it takes its first task."""
+        """Note the processes below the worker, except its pool's, before it takes its first task."""
         self._spared.update(process for process in below(os.getpid()) if process.pid not in pool)
 
     def look(self, pool: Collection[int]) -> None:
-        """Look once, while the pool's children are there. `pool`: where tasks run, which may be this process."""
+        """List the processes once, while the pool's children are there. `pool`: the processes in which tasks run, or
+        this one.
+        """
         if self._seen is None:
             self._shares_process = os.getpid() in pool
             seen = {process for process in below(os.getpid()) if process.pid not in pool}
             self._seen = seen - self._others()
 
     def part(self, *, stops: bool) -> None:
-        """Part from those that go on: log them. `stops`: tasks were handed back; where they shared this process, stop
-        what is below it, since the tasks that may have started that run again.
+        """Log those that go on. `stops`: tasks were handed back; if they shared this process, stop the processes below
+        it, because the tasks that may have started them run again.
         """
         stops = stops and self._shares_process
         seen = {*(self._seen or ()), *(below(os.getpid()) if stops else ())}
@@ -131,7 +133,7 @@ class LeftBehind:
             logger.warning("The worker ends, and %s (%d), which its tasks may have started, goes on", *_name(process))
 
     def _others(self) -> set[psutil.Process]:
-        """Return what was there before the tasks, and what is below that."""
+        """Return the processes that were there before the tasks, and those below them."""
         return {one for process in self._spared if process.is_running() for one in (process, *below(process.pid))}
 
     def _goes_on(self, process: psutil.Process) -> bool:

@@ -1,4 +1,4 @@
-"""Remote control commands that act on rows, whoever sends them: Flower, `celery control`, another app.
+"""Remote control commands that act on rows, from Flower, `celery control` or another app.
 
 Only this worker's mailbox gets these commands; Celery's registry stays as it is.
 """
@@ -6,8 +6,11 @@ Only this worker's mailbox gets these commands; Celery's registry stays as it is
 from __future__ import annotations
 
 import logging
+import math
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from celery import bootsteps
@@ -34,12 +37,20 @@ logger = logging.getLogger(__name__)
 
 Command = Callable[..., Any]
 
-#: Commands whose change is audited where it is made.
-_NOTED_THEMSELVES = frozenset({"revoke", "terminate", "revoke_by_stamped_headers", "rate_limit", "time_limit"})
+#: Commands that write their own entry to the audit trail.
+_NOTED_THEMSELVES = frozenset({
+    "revoke", "terminate", "revoke_by_stamped_headers", "rate_limit", "time_limit", "enable_events", "disable_events",
+})  # fmt: skip
+
+#: Seconds after which a command that is refused again is in the log again.
+WARN_AGAIN = 60.0
+
+#: Most arguments of a command that the audit trail has; each is cut to 100 characters.
+_MOST_NOTED = 10
 
 
 class PanelStep(bootsteps.StartStopStep):
-    """Replaces the commands that are about tasks, before the mailbox is first read."""
+    """Replaces the commands about tasks, before the mailbox is read for the first time."""
 
     requires = ("celery.worker.consumer.control:Control",)
 
@@ -58,9 +69,10 @@ class Panel:
         self.app = consumer.app
         self.desk = Desk()
         self.holdings = Holdings(consumer, self.desk)
+        self.warned: dict[str, float] = {}
 
     def guarded(self, handlers: Mapping[str, Command]) -> dict[str, Command]:
-        """Wrap each of these handlers in a check of what the settings allow."""
+        """Wrap each of these handlers in a check of whether the settings allow it."""
         settings = self.app.settings
         key, hostname = settings.remote_control_key, self.consumer.hostname
         seals = None if key is None else Seals(key, hostname)
@@ -78,16 +90,24 @@ class Panel:
         if why is None and seals is not None and acts:
             why = seals.wrong(name, arguments, signature)
         if why is not None:
-            logger.warning("Remote control: %s", why)
+            self._warn(name, why)
             return stock.nok(why)
         if acts and name not in _NOTED_THEMSELVES:
             self._note_of_worker(name, arguments)
         return handler(state, **arguments)
 
+    def _warn(self, name: str, why: str) -> None:
+        """Log a refusal; Flower repeats some every few seconds."""
+        now = time.monotonic()
+        if now - self.warned.get(name, -math.inf) >= WARN_AGAIN:
+            self.warned[name] = now
+            logger.warning("Remote control: %s", why)
+
     def _note_of_worker(self, name: str, arguments: Mapping[str, Any]) -> None:
-        """Note the command in the audit trail, if Postgres answers in time; else only the log has it."""
+        """Write the command to the audit trail; if Postgres does not answer in time, only the log has it."""
         logger.warning("Remote control: %s %s", name, dict(arguments) or "")
-        change = Change(self.consumer.hostname, None, {key: str(value)[:100] for key, value in arguments.items()})
+        some = islice(arguments.items(), _MOST_NOTED)
+        change = Change(self.consumer.hostname, None, {key[:100]: str(value)[:100] for key, value in some})
 
         def note() -> None:
             with self.app.database.transaction() as connection:
@@ -104,13 +124,18 @@ class Panel:
     # -- events, registry ------------------------------------------------------------------------------------------
 
     def enable_events(self, state: Any) -> Any:
-        reply = stock.enable_events(state)
-        heed(self.consumer)
-        return reply
+        return self._switch_events("enable_events", partial(stock.enable_events, state))
 
     def disable_events(self, state: Any) -> Any:
-        reply = stock.disable_events(state)
+        return self._switch_events("disable_events", partial(stock.disable_events, state))
+
+    def _switch_events(self, name: str, switch: Callable[[], Any]) -> Any:
+        """Note the command if it changes something: Flower enables events every five seconds."""
+        before = wanted(self.consumer.event_dispatcher)
+        reply = switch()
         heed(self.consumer)
+        if wanted(self.consumer.event_dispatcher) != before:
+            self._note_of_worker(name, {})
         return reply
 
     def registered(self, state: Any, *args: Any, **more: Any) -> list[str]:
@@ -120,7 +145,7 @@ class Panel:
     # -- limits ----------------------------------------------------------------------------------------------------
 
     def rate_limit(self, state: Any, task_name: Any, rate_limit: Any = None, **_: Any) -> Any:  # noqa: ARG002
-        """Set the role's rate, for all workers: whichever gets the command first does it for all."""
+        """Set the role's rate for all workers: the one that gets the command first does it."""
         return self.desk.ask(lambda: self._set(task_name, rate_limit=rate_limit), SILENT_YET)
 
     def time_limit(self, state: Any, task_name: Any = None, hard: Any = None, soft: Any = None, **_: Any) -> Any:  # noqa: ARG002
@@ -141,7 +166,9 @@ class Panel:
     # -- revoke ----------------------------------------------------------------------------------------------------
 
     def revoke(self, state: Any, task_id: Any, terminate: Any = False, **_: Any) -> Any:  # noqa: ARG002
-        """Cancel what does not run; with `terminate` also request what runs to stop. Flower sends 1 for true."""
+        """Cancel tasks that do not run; with `terminate`, also request running ones to stop. Flower sends 1 for
+        true.
+        """
         ids = maybe_list(task_id) or []
         return self.desk.ask(lambda: self._revoke(ids, bool(terminate)), SILENT_YET)
 
@@ -172,6 +199,23 @@ def _note_of_tasks(connection: Connection, done: Mapping[str, Cancelled]) -> Non
     audit.note_remote_control(connection, "revoke", "task", changes, by=shared.worker_id())
 
 
+class ElectionsStep(bootsteps.StartStopStep):
+    """Has gossip heed no election: its winner calls a task, and whoever may write to Redis can forge one.
+
+    Who joins, leaves or is lost is still reported to the steps of users that require Gossip.
+    """
+
+    requires = ("celery.worker.consumer.gossip:Gossip",)
+
+    def create(self, c: Any) -> None:
+        c.gossip.event_handlers = dict.fromkeys(c.gossip.event_handlers, _ignore)
+        c.gossip.election_handlers = {}
+
+
+def _ignore(event: Any) -> None:
+    """Do nothing for an event."""
+
+
 class ListenersStep(bootsteps.StartStopStep):
     """Sets the flag as each connection starts, by `-E` or what remote control has set since."""
 
@@ -182,10 +226,10 @@ class ListenersStep(bootsteps.StartStopStep):
 
 
 def heed(consumer: Any) -> None:
-    """Set the flag; call it after whatever enables or disables events."""
+    """Set the flag; call it after each change of whether events are enabled."""
     shared.tell(wanted(getattr(consumer, "event_dispatcher", None)))
 
 
 def wanted(dispatcher: Any) -> bool:
-    """Return whether Celery's own dispatcher would send events of tasks. No groups: all of them."""
+    """Return whether Celery's own dispatcher would send events of tasks. If it has no groups, it sends all events."""
     return bool(dispatcher and dispatcher.enabled and (not dispatcher.groups or "task" in dispatcher.groups))

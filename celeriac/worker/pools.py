@@ -19,7 +19,7 @@ from celeriac.run.flights import THREADS
 from celeriac.run.places import SharedPlace, places
 from celeriac.run.watch import watch
 
-#: Pools where tasks share a process: the kind of place, and the log line about how tasks are interrupted there.
+#: Pools whose tasks share a process: the kind of place, and the log line about how tasks are interrupted there.
 KINDS: dict[str, tuple[type[SharedPlace], str]] = {
     "threads": (
         interrupts.Thread,
@@ -41,19 +41,19 @@ KINDS[WIDE] = (
     f"{THREADS} threads, and is interrupted as with -P threads",
 )
 
-#: Replacements of Celery's own pools, whose slots would each need a connection and work only while Redis brings it.
+#: Replacements of Celery's own pools, in which each slot would need a connection, and would get work from Redis alone.
 INSTEAD = {
     "celery.concurrency.thread:TaskPool": "celeriac.worker.wide:Threads",
     "celery.concurrency.gevent:TaskPool": "celeriac.worker.greenlets:Greenlets",
 }
 
-#: How many open files a task has a share of: its own connection, one to Postgres.
+#: How many open files are counted for a task: its own connection, and one to Postgres.
 FILES = 2
 
-#: How many such a process has beside those of tasks: its own, and what is to be left (`descriptors.MOST`).
+#: How many such a process needs beside those of tasks: its own, and a reserve (`descriptors.MOST`).
 OWN_FILES = 256
 
-#: How many connections are needed beside those of running tasks: for the watch, and for repairs.
+#: How many connections are needed beside those of running tasks: for the watch and for repairs.
 BESIDE = 2
 
 
@@ -70,9 +70,7 @@ def kind_of(pool: type) -> str:
 
 
 def instead_of(pool: type) -> type:
-    """Return the replacement of Celery's own pool; a custom pool stays as it is,
-    and gets tickets as Celery brings them.
-    """
+    """Return the replacement of Celery's own pool; a custom pool stays as it is, and gets its tickets from Celery."""
     path = INSTEAD.get(f"{pool.__module__}:{pool.__qualname__}")
     return pool if path is None else symbol_by_name(path)
 
@@ -89,13 +87,13 @@ def refuse_hard_limits(kind: str, served: Iterable[Role]) -> None:
 
 
 def refuse_autoscale(kind: str, asked: object) -> None:
-    """Raise ConfigurationError for autoscale where it saves nothing, and ends Celery's worker."""
+    """Raise ConfigurationError for autoscale in pools where it saves nothing, and would end Celery's worker."""
     if kind in KINDS and asked:
         raise ConfigurationError(f"-P {kind}: slots without a task cost nothing; give -c in place of --autoscale")
 
 
 def offer() -> None:
-    """Make the pool known to Celery's `-P`, whose command line may have listed the pools before."""
+    """Register the pool for Celery's `-P`, also if its command line has listed the pools before."""
     ALIASES.setdefault(WIDE, "celeriac.worker.wide:TaskPool")
     command = sys.modules.get("celery.bin.worker")
     if command is not None and WIDE not in command.WORKERS_POOL.choices:
@@ -108,7 +106,7 @@ def connections(kind: str, concurrency: int) -> int:
 
 
 def files(slots: int) -> int:
-    """Return how many files the process may need open: none are counted where each task has a process of its own."""
+    """Return how many files the process may need open; 0 if each task has a process of its own."""
     return 0 if places.kind is None else OWN_FILES + FILES * slots
 
 

@@ -1,4 +1,6 @@
-"""The heartbeat of the worker's loop, for whoever may restart the worker. It needs neither Redis nor Postgres."""
+"""The heartbeat of the worker's loop, for a supervisor that may restart the worker. It needs neither Redis nor
+Postgres.
+"""
 
 from __future__ import annotations
 
@@ -26,8 +28,8 @@ class Pulse:
         self._stamped = time.monotonic()
 
     def is_live(self) -> bool:
-        """Return whether the worker is live. One that waits for Redis or Postgres, or drains, is; one whose loop stands
-        still, or whose drain goes on for too long, is not.
+        """Return whether the worker is live. It is while it waits for Redis or Postgres, or drains; it is not if its
+        loop stands still or its drain takes too long.
         """
         return not self.overdue() and (not self.consuming or time.monotonic() - self._stamped < FRESH)
 
@@ -45,7 +47,7 @@ PULSE = Pulse()
 
 
 class PulseStep(bootsteps.StartStopStep):
-    """Stamps from the consumer's own loop. In a pool without one (threads) its timer's thread stamps."""
+    """Stamps from the consumer's own loop; in a pool without a loop (threads), from its timer's thread."""
 
     requires = ("celery.worker.consumer.tasks:Tasks",)
 

@@ -1,6 +1,6 @@
-"""Rate wake-ups, a thread of the parent: gives out tasks of roles with a rate as their tokens come.
+"""Rate wake-ups, a thread of the parent: dispatches tasks of roles with a rate as their tokens come.
 
-A bucket holds one period's tokens. For "10/s" it is full before the lifeline's next poll, and the overflow is lost.
+A bucket holds one period's tokens. For "10/s" it is full before the lifeline's next poll, and further tokens are lost.
 """
 
 from __future__ import annotations
@@ -22,13 +22,14 @@ logger = logging.getLogger(__name__)
 #: The longest and the shortest time (seconds) between two checks.
 SELDOM, OFTEN = 1.0, 0.01
 
-#: How often the wait doubles for a role whose passes claim nothing although there are tokens, its window being full.
+#: How often the wait doubles for a role whose passes claim nothing although there are tokens, because its window is
+#: full.
 VAIN = 10
 
 
 class Refills(threading.Thread):
-    """Gives out tasks of the roles that are `served()`, until `ending`.
-    Without a rate among them it queries nothing.
+    """Dispatches tasks of the `served()` roles that have a rate, until `ending`. If none has one, it queries
+    nothing.
     """
 
     def __init__(self, app: WorkerApp, served: Callable[[], Sequence[Role]], ending: threading.Event) -> None:
@@ -70,7 +71,7 @@ class Refills(threading.Thread):
         return [role for role in self.served() if role.prompt and self.app.limited.of(role.name).rate_limit]
 
     def _refill(self, role: Role, refill: select.Refill) -> float:
-        """Give out the role's tasks if it has tokens; return how long (seconds) until it has more."""
+        """Dispatch the role's tasks if it has tokens; return how long (seconds) until it has more."""
         now = time.monotonic()
         wait = max(refill.seconds, self.not_before.get(role.lane, 0.0) - now)
         if wait > 0:

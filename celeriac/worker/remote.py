@@ -1,7 +1,8 @@
-"""Remote control can be sent by whoever may write to Redis: the levels limit what it may do in this worker.
+"""Levels of remote control: everybody who may write to Redis can send commands, and the level limits what they may do
+here.
 
-Each level includes those before it: `off`, `look` (read), `act` (cancel, stop, resize: what a restart or an enqueue
-undoes), `store` (limits of roles, which stay).
+Each level includes those before it: `off`, `look` (read), `act` (cancel, stop, resize: a restart or an enqueue undoes
+these), `store` (limits of roles, which stay).
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from celery.worker.control import Panel
 
 from celeriac.settings import ACT, LOOK, REMOTE, STORE
 
-#: Commands for listeners to events, which change no worker although Celery counts them among those that do.
-_LISTENING = frozenset({"enable_events", "disable_events", "heartbeat", "election"})
+#: A command for listeners to events, which changes no worker although Celery counts it among those that do.
+_LISTENING = frozenset({"heartbeat"})
+
+#: Commands that no level allows: whoever wins an election calls the task that is described in it, whichever it is.
+_REFUSED = frozenset({"election"})
 
 #: Commands whose changes stay.
 _LASTING = frozenset({"rate_limit", "time_limit"})
@@ -21,8 +25,8 @@ _ALIASES = frozenset({"dump_schedule", "dump_reserved", "dump_active", "dump_con
 
 
 def level_of(command: str) -> str:
-    """Return the lowest level that allows the command.
-    An application's own one acts, unless declared as inspect command.
+    """Return the lowest level that allows the command. An application's own command is `act`, unless it is declared as
+    an inspect command.
     """
     if command in _LASTING:
         return STORE
@@ -33,6 +37,8 @@ def level_of(command: str) -> str:
 
 def refused(command: str, level: str) -> str | None:
     """Return the reply to a command that is above this level; None if it is allowed."""
+    if command in _REFUSED:
+        return f"{command}: refused at every level, as a worker would call any task for whoever writes to Redis"
     needed = level_of(command)
     if REMOTE.index(needed) <= REMOTE.index(level):
         return None

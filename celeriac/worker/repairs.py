@@ -1,6 +1,7 @@
-"""Threads of the parent: the outbox, and a review and the vital repairs where no beat runs them; the ring by itself.
+"""Threads of the parent: one for the outbox, and for a review and the vital repairs if no beat runs them; one for the
+ring.
 
-Whether there is anything in the outbox, or the ring is worn, the lifeline's look has seen.
+The lifeline's poll sees whether there is anything in the outbox and whether the ring is worn.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ LOOK_EVERY = 1.0
 
 
 class Repairs(threading.Thread):
-    """A review; then what is in the outbox, and every `sweep_interval` the vital repairs, until `ending`."""
+    """The repairs of one worker: a review first; then, until `ending`, the outbox, and every `sweep_interval` the vital
+    repairs.
+    """
 
     def __init__(self, app: WorkerApp, ending: threading.Event) -> None:
         super().__init__(name="celeriac-repairs", daemon=True)
@@ -36,10 +39,12 @@ class Repairs(threading.Thread):
         self.ending = ending
 
     def run(self) -> None:
-        # In its own thread: after an outage a review may remove very much, and the outbox must not wait for that.
+        # It has its own thread: after an outage a review may remove very many rows, and the outbox must not wait for
+        # that.
         review = threading.Thread(target=self._review, name="celeriac-review", daemon=True)
         review.start()
-        # A turn moves live entries, which may take a minute: the outbox must not wait for that either.
+        # It has its own thread: a turn moves live entries, which may take a minute, and the outbox must not wait for
+        # that.
         ring = threading.Thread(target=self._turn, name="celeriac-ring", daemon=True)
         ring.start()
         while not self._waits_for(SEEN.outbox):
@@ -52,7 +57,7 @@ class Repairs(threading.Thread):
             self.turn()
 
     def _waits_for(self, what: threading.Event) -> bool:
-        """Until there is something to do, or it is time to look; whether it is the end."""
+        """Wait until there is something to do or it is time to check; return whether the worker ends."""
         if not self.ending.is_set():
             what.wait(min(self.every, self.app.settings.poll_interval, LOOK_EVERY))
         return self.ending.is_set()
@@ -82,7 +87,7 @@ class Repairs(threading.Thread):
         except Exception as error:
             if is_gone(error):
                 self.away.say(error)
-                # Heartbeats come first: leases that nobody could renew meanwhile are not stale.
+                # Heartbeats come first, so that leases that could not be renewed meanwhile do not count as stale.
                 self.due = max(self.due, time.monotonic() + self.every)
             else:
                 log_error(logger, error, "A repair failed; it is tried again")

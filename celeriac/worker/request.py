@@ -21,7 +21,7 @@ from celeriac.worker import lifeline
 
 logger = logging.getLogger(__name__)
 
-#: Guards Celery's counts, which belong to the hub's thread but are also changed by a pool's threads.
+#: Guards Celery's counts, which belong to the hub's thread, but which a pool's threads change, too.
 _counting = threading.Lock()
 
 #: Wake-ups received, by role.
@@ -29,10 +29,12 @@ kicks: Counter[str] = Counter()
 
 
 class TicketRequest(Request):
-    """A ticket's request. It runs no SQL on the hub's thread: the lifeline releases. What it counts are rows."""
+    """A ticket's request. It runs no SQL on the hub's thread: the lifeline releases the tickets of lost processes. Its
+    counts are of rows.
+    """
 
     def revoked(self) -> bool:
-        """Return False: rows are cancelled, in SQL, and no id that workers are told to revoke is a ticket's."""
+        """Return False: rows are cancelled in SQL, and no id in workers' lists of revoked tasks is a ticket's."""
         return False
 
     def execute_using_pool(self, pool: Any, **kwargs: Any) -> Any:
@@ -79,7 +81,7 @@ class TicketRequest(Request):
 
 
 def became(done: Mapping[str, Any] | None, tasks: int) -> str:
-    """Return what became of a ticket of so many tasks, by what its run returned; None: it raised."""
+    """Return what became of a ticket of so many tasks, according to its run's result; None: the run raised."""
     if done is None:
         return "broken"
     if "handed_back" in done:
@@ -89,7 +91,7 @@ def became(done: Mapping[str, Any] | None, tasks: int) -> str:
 
 
 def ran(role: str, tasks: int) -> None:
-    """Count tasks of a ticket that Redis did not bring."""
+    """Count tasks of a ticket that did not come through Redis."""
     with _counting:
         count(role, tasks)
 

@@ -49,7 +49,9 @@ class Usage:
 
 
 class Mean:
-    """The mean rate of a growing count over the last `period` seconds, as if it had been 0 before the first reading."""
+    """The mean rate of a growing count over the last `period` seconds; before the first reading the count is taken as
+    0.
+    """
 
     def __init__(self, period: float) -> None:
         self.period = period
@@ -87,15 +89,17 @@ class Meter:
 
 
 def descendants(root: psutil.Process) -> list[psutil.Process]:
-    """All that descend from it. psutil reads every process of the machine, where Linux may have lists of children."""
+    """Return all descendants of the process. Linux may have lists of children; psutil reads every process of the
+    machine.
+    """
     try:
         return list(map(psutil.Process, _children(root.pid)))
-    except (OSError, psutil.NoSuchProcess):  # also where one has just ended
+    except (OSError, psutil.NoSuchProcess):  # also if one has just ended
         return root.children(recursive=True)
 
 
 def _children(pid: int) -> Iterator[int]:
-    """Raises OSError where the kernel keeps no such lists, or the process has ended."""
+    """Return the pids of the children. Raises OSError if the kernel keeps no such lists, or the process has ended."""
     for thread in Path(f"/proc/{pid}/task").iterdir():
         for child in (thread / "children").read_text().split():
             yield int(child)

@@ -1,4 +1,4 @@
-"""A shortage of file descriptors in the process that runs a worker's tasks itself: it passes, or it is a leak."""
+"""A shortage of file descriptors in a process that runs a worker's tasks itself: it passes, or it is a leak."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ logger = logging.getLogger(__name__)
 
 
 class Shortage:
-    """`most`: how many tasks ran at once since hardly any descriptor was left; None: there are enough.
-    `has_closed`: idle connections of the engine's own were closed since.
+    """The state of a shortage. `most`: how many tasks ran at once since hardly any descriptor was left; None: there are
+    enough. `has_closed`: idle connections of the engine's own were closed since.
     """
 
     def __init__(self, database: Database) -> None:
@@ -32,8 +32,8 @@ class Shortage:
         return reason
 
     def is_leak(self) -> bool:
-        """Return whether they are missed for good: half of what had them has ended, and there are no more than before.
-        Idle connections of the engine's own are closed first, and the next look tells.
+        """Return whether the descriptors are leaked: half of the tasks that had them have ended, and still hardly any
+        is left. Idle connections of the engine's own are closed first; then the next check decides.
         """
         if self.most is None or _running() > self.most // 2:
             return False
@@ -45,7 +45,7 @@ class Shortage:
 
 
 def _running() -> int:
-    """How many tasks run in this process: none in the parent of a pool of processes."""
+    """Return how many tasks run in this process; 0 in the parent of a pool of processes."""
     if shared.in_flight is not None:
         return len(shared.in_flight())
     return sum(place.current is not None for place in places.taken())

@@ -24,10 +24,10 @@ from celeriac.roles.role import Role
 from celeriac.run import descriptors, shared
 from celeriac.run.places import places
 from celeriac.run.traces import traces
-from celeriac.store.built_in import is_built_in
 from celeriac.store.connections import Database
 from celeriac.store.failures import once_postgres_serves
 from celeriac.store.migrate import unapplied
+from celeriac.store.role_names import is_built_in
 from celeriac.version import __version__
 from celeriac.worker import pools
 from celeriac.worker.adopter import Adopter
@@ -50,13 +50,13 @@ class LifelineStep(bootsteps.StartStopStep):
 
     def __init__(self, worker: Any, **kwargs: Any) -> None:
         super().__init__(worker, **kwargs)
-        # The imports above are what a child needs for its first ticket: children are forked with them.
+        # The imports above are those that a child needs for its first ticket: children are forked with them.
         from celeriac.run import arrive, watch  # noqa: F401
 
         self.lifeline: Lifeline | None = None
         self.threads: list[threading.Thread] = []
         self.heard: list[tuple[Any, Callable[..., None]]] = []
-        # Children are forked with these, too; another worker forked from the same parent has its own.
+        # Children are forked with these as well; another worker forked from the same parent has its own.
         shared.make_own()
         traces.keep(on=True)
         COUNTERS.turn(on=bool(worker.app.settings.metrics_address))
@@ -74,8 +74,8 @@ class LifelineStep(bootsteps.StartStopStep):
             gc.freeze()
 
     def start(self, worker: Any) -> None:
-        """Start as soon as Postgres serves. Raises WorkerShutdown for a signal,
-        and after logging a configuration error.
+        """Start as soon as Postgres serves. Raises WorkerShutdown on a signal, and after logging a configuration
+        error.
         """
         for note in (
             *worker.app.notes(scheduler=worker.scheduler if worker.beat else None),
@@ -116,8 +116,8 @@ class LifelineStep(bootsteps.StartStopStep):
         self._on(signals.worker_shutdown, lambda **_: stop(lifeline))
 
     def terminate(self, worker: Any) -> None:  # noqa: ARG002 - Celery's signature
-        """End a worker that runs in a thread (`celery.contrib.testing`):
-        its process goes on, and nothing of it may stay.
+        """End a worker that runs in a thread (`celery.contrib.testing`): its process goes on, and nothing of the worker
+        may stay.
         """
         if self.lifeline is None or threading.current_thread() is threading.main_thread():
             return
@@ -155,7 +155,7 @@ def warn_of_queues(roles: Roles, consumed: set[str]) -> None:
 
 
 def _named(worker_id: str | None) -> str | None:
-    """Return the worker's name in SQL, if it was given one. Raises ConfigurationError."""
+    """Return the worker's configured name in SQL, if it has one. Raises ConfigurationError."""
     if worker_id is not None and not NAME.fits(worker_id):
         raise ConfigurationError(f"WORKER_ID={worker_id!r:.100}: give {NAME.right}")
     return worker_id
@@ -167,7 +167,7 @@ def _declared(served: Iterable[Role]) -> list[str]:
 
 
 def introduce(lifeline: Lifeline) -> None:
-    """Write what Postgres has to know of a worker before it works. Raises ConfigurationError."""
+    """Write to Postgres what it has to know of a worker before it works: its roles. Raises ConfigurationError."""
     app = lifeline.app
     refuse_old_schema(app.database, app.migrations)
     app.register_roles(served=[role.name for role in lifeline.served()])

@@ -1,7 +1,7 @@
-"""Stops: any signal that asks a worker to end makes it drain; an insisting one has what runs handed back at once.
+"""Stops: a signal to end makes a worker drain; an insisting one makes it hand back running tasks at once.
 
-They replace Celery's handlers: that of SIGQUIT (and of SIGTERM with `REMAP_SIGTERM=SIGQUIT`) ends tasks without a
-word, and that of SIGHUP has no grace period. A pool's process handles signals in `celeriac.run.places`.
+These handlers replace Celery's: that of SIGQUIT (and of SIGTERM with `REMAP_SIGTERM=SIGQUIT`) ends tasks without
+reporting them, and that of SIGHUP has no grace period. A pool's process handles signals in `celeriac.run.places`.
 """
 
 from __future__ import annotations
@@ -40,13 +40,14 @@ from celeriac.worker.herald import event_of
 
 SIGNALS = ("SIGTERM", "SIGQUIT", "SIGINT", "SIGHUP")
 
-#: Those that insist when they follow another; a supervisor may repeat SIGTERM.
+#: Signals that insist if they follow another one. SIGTERM does not: a supervisor may repeat it.
 INSISTING = ("SIGQUIT", "SIGINT")
 
-#: A signal that follows within this time (seconds) was sent with the first: to the group, and again by its starter.
+#: A signal that follows within this time (seconds) belongs to the first: one went to the process group, the other came
+#: from the starter.
 TOGETHER = 0.5
 
-#: Values that `worker_shutting_down` passes on: the grace period begins, or it is over.
+#: The values in the signal `worker_shutting_down`: the grace period begins, or it is over.
 WARM, COLD = "Warm", "Cold"
 
 
@@ -54,7 +55,7 @@ _begins_anew = False
 
 
 def begin_anew() -> None:
-    """Execute the worker's command once more, in this process. Celery's own way loses `python -m`."""
+    """Execute the worker's command again, in this process. Celery's own way loses `python -m`."""
     platforms.close_open_fds([sys.__stdin__, sys.__stdout__, sys.__stderr__])
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606
 
@@ -65,7 +66,7 @@ def _begin_anew_if_asked() -> None:
 
 
 def end() -> None:
-    """End the process, whatever its threads do."""
+    """End the process, whatever its threads are doing."""
     outlets.finish()
     _begin_anew_if_asked()
     os._exit(0)
@@ -85,7 +86,7 @@ class Stops:
             platforms.signals[name] = self._heard
 
     def _heard(self, number: int, _: Any) -> None:
-        """Handle a signal, in the main thread, between any two steps of it: nothing here waits."""
+        """Handle a signal. It interrupts the main thread between any two steps, so nothing here may wait."""
         if os.getpid() != self.pid:
             return
         name, now = signal.Signals(number).name, time.monotonic()
@@ -121,8 +122,8 @@ logger = logging.getLogger(__name__)
 
 
 def tell(tasks: Mapping[str, Any], outcome: Outcome, became: str | None) -> None:
-    """Call the hooks and the signal, if the task has failed for good;
-    in a thread of their own, since a hook may take long.
+    """Call the hooks and send the signal, if the task has failed for good; in a thread of their own, since a hook may
+    take long.
     """
     if became == FAILED:
         Thread(target=_call, args=(tasks[outcome.task.role], outcome), name="hooks", daemon=True).start()
@@ -151,7 +152,7 @@ def _try(hook: Callable[[], Any], task: Any) -> None:
 
 WHY = "its worker stopped"
 
-#: How many tasks events are sent about at most; a worker holds few more than it runs.
+#: For how many tasks events are sent at most; a worker holds few more than it runs.
 MOST = 10_000
 
 
@@ -170,7 +171,7 @@ def hand_back(database: Database, app: ReporterApp, processes: Iterable[int]) ->
 
 
 def hand_back_unstarted(database: Database) -> None:
-    """Hand back tickets that this process has taken from Redis and that nobody here has begun."""
+    """Hand back tickets that this process has taken from Redis and not begun."""
     tokens = [token for _, _, token in (request.args for request in list(reserved_requests)) if token]
     with database.transaction() as connection:
         release.release(
@@ -184,7 +185,7 @@ def _known(database: Database) -> list[Row]:
 
 
 def _tell(events: Journal, rows: Iterable[Row], began: Collection[int]) -> None:
-    """Send events about those that wait again; the event reporter sends those about tasks cancelled meanwhile."""
+    """Send events about tasks that wait again; the event reporter sends those about tasks cancelled meanwhile."""
     for row in rows:
         again = event_of(row | {"kind": "handed_back", "became": PENDING, "why": WHY, "node": None})
         if row["id"] not in began:

@@ -1,6 +1,5 @@
-"""The ticket task in Celery's worker: it moves through the pool like any task, and nothing reports it.
-
-No event, signal or log line is about a ticket: they are about its rows, in the process that runs them.
+"""The ticket task in Celery's worker: it goes through the pool like any task, and nothing reports it. Events, signals
+and log lines are about its rows, and come from the process that runs them.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class TicketTask(Task):
-    """The ticket task. Its rows go through Celery's tracer where somebody listens; the ticket itself never does."""
+    """The ticket task. Its rows go through Celery's tracer if somebody listens; the ticket itself never does."""
 
     abstract = True
     send_events = False

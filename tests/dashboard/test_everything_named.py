@@ -19,7 +19,7 @@ from celeriac.roles.bounds import CALL
 from celeriac.roles.role import Role
 from celeriac.schedules import operate as schedules
 from celeriac.schedules.decide import Entry
-from celeriac.store.routines import scripts
+from celeriac.store.routines.apply import scripts
 from tests.api.described import document
 from tests.dashboard import test_odd_kinds as kinds
 from tests.dashboard import test_odd_names as ids

@@ -22,11 +22,11 @@ def test_what_takes_too_long_to_explain_is_explained_in_part(site: Site, monkeyp
     with site.locked("ready_0"):
         text = site.html(f"tasks/{made}")
         why = site.get(f"tasks/{made}.json").json()["why"]
-    assert "Why it waits is known in part: turn took too long to ask." in text
+    assert "Why it waits is known in part: turn took too long to check." in text
     assert [one["outcome"] for one in why["checks"]][:8] == ["yes"] * 8
     told = {one["name"]: (one["outcome"], one["sentence"]) for one in why["checks"]}
-    assert told["turn"] == ("unknown", "this took too long to ask")
-    assert told["worker"] == ("not asked", "not asked: there was no time left")
+    assert told["turn"] == ("unknown", "this took too long to check")
+    assert told["worker"] == ("not asked", "not checked: there was no time left")
     assert (why["reason"], why["expected"]) == ("unknown", None)
 
 

@@ -12,7 +12,7 @@ import pytest
 from celeriac.insights.tasks.veil import CALLS as CALLS_FIELDS
 from celeriac.insights.tasks.veil import ERROR_TEXTS
 from celeriac.operate.tokens import CALLS, IMPLIED, READ, VIEW
-from celeriac.store.quoted import quoted
+from celeriac.store.messages import quoted
 from tests.api.works import task
 from tests.dashboard.pages import ONE, PAGES, filled
 from tests.dashboard.site import Site
@@ -76,6 +76,11 @@ def made(of_module: Site) -> dict[str, int]:
         """INSERT INTO celeriac.audit (by, action, kind, target, before, via)
         VALUES ('ann', 'discard', 'dead_letter', '7', CAST(:before AS jsonb), 'API')""",
         before=json.dumps({"name": "crawl", "task_id": "x", "sender": "shop", "reason": f"no {CANARY}"}),
+    )  # fmt: skip
+    site.rows(
+        """INSERT INTO celeriac.audit (by, action, kind, target, after, via)
+        VALUES ('ann', 'cancel', 'tasks', :before, CAST(:after AS jsonb), 'API')""",
+        before=f"statuses=['failed'], error={CANARY}", after=json.dumps({"filter": {"error": CANARY}, "tasks": 1}),
     )  # fmt: skip
     site.rows(
         "INSERT INTO celeriac.task_logs (task, attempt, level, line) VALUES (:task, 1, 'INFO', :line)",

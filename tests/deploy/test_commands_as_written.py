@@ -75,6 +75,7 @@ BY_NIGHT = {
     "python -m bench.pages": Finishing("the first page of a cold browser", SMALL),
     "python -m bench.browser": Finishing("a change, from its commit", SMALL),
     "python -m bench.workflows": Finishing("ratio", SMALL),
+    "python -m bench.chains": Finishing("the call", SMALL | {"BENCH_LINKS": "10,20"}),
     "python -m bench.metrics_cost": Finishing("ratio", SMALL),
     "python -m bench.viewers": Finishing("roles/build", SMALL),
     "python -m bench.api_load": Finishing("answers a second", SMALL),

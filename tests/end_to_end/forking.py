@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 import multiprocessing
 import os
+import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
 import billiard
@@ -35,6 +38,19 @@ def _nap(_: int) -> None:
 def _joined(child: Any) -> None:
     child.start()
     child.join()
+
+
+@contextmanager
+def _may_have_children() -> Iterator[None]:
+    """A process of Celery's pool is a daemon, which may have no children but by `os.fork`; programs that need others
+    lift that as this does.
+    """
+    config = multiprocessing.current_process()._config  # type: ignore[attr-defined]
+    before, config["daemon"] = config.get("daemon"), False
+    try:
+        yield
+    finally:
+        config["daemon"] = before
 
 
 def _forked(end: Callable[[], Any]) -> int:
@@ -96,8 +112,22 @@ WAYS: dict[str, Callable[[], Any]] = {
 def forks(self: Task[..., Any], way: str) -> str:
     """Returns "parent", or, in a child, "child"."""
     pid = os.getpid()
-    WAYS[way]()
+    with _may_have_children():
+        WAYS[way]()
     return "parent" if os.getpid() == pid else "child"
+
+
+@app.task(shared=False, bind=True, role="forks_on_loop", chunk=1, max_losses=1)
+async def forks_on_loop(self: Task[..., Any], way: str) -> str:
+    """As `forks`, and waits before and after, as coroutines do."""
+    await asyncio.sleep(0.01)
+    pid = os.getpid()
+    with _may_have_children():
+        WAYS[way]()
+    if os.getpid() != pid:
+        return "child"
+    await asyncio.sleep(0.01)
+    return "parent"
 
 
 @app.task(shared=False, bind=True, role="beside", chunk=1, max_losses=1)
@@ -126,9 +156,35 @@ def over(self: Task[..., Any]) -> None:
 
 @app.task(shared=False, bind=True, role="terminates", chunk=1, max_losses=1)
 def terminates(self: Task[..., Any], with_pool: bool = True) -> str:
-    _terminated()
-    if not with_pool:
-        return "done"
-    with multiprocessing.get_context("fork").Pool(2) as pool:
-        pool.map_async(_nap, range(2))
+    with _may_have_children():
+        _terminated()
+        if with_pool:
+            with multiprocessing.get_context("fork").Pool(2) as pool:
+                pool.map_async(_nap, range(2))
     return "done"
+
+
+#: Signals that a child may get, each of which ends a program that does not handle it.
+SIGNALS = ("SIGTERM", "SIGINT", "SIGQUIT", "SIGHUP", "SIGUSR1", "SIGUSR2")
+
+
+@app.task(shared=False, bind=True, role="signals", chunk=1, max_losses=1)
+def signals(self: Task[..., Any], when: str) -> dict[str, int]:
+    """Returns how a child ended that got this signal, for each as `subprocess` tells it. `when`: "at once", or "later",
+    when the child has begun.
+    """
+    return {name: _ended_by(signal.Signals[name], when) for name in SIGNALS}
+
+
+def _ended_by(number: signal.Signals, when: str) -> int:
+    begins, began = os.pipe()
+    pid = os.fork()
+    if not pid:
+        os.write(began, b".")
+        _nap(0)
+    if when == "later":
+        os.read(begins, 1)
+    os.kill(pid, number)
+    os.close(begins)
+    os.close(began)
+    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])

@@ -121,7 +121,10 @@ def test_of_two_at_once_the_worse_comes_first(staged: Staged, pair: tuple[str, s
         staged.is_first(worse, subjects[worse])
 
 
-@pytest.mark.parametrize("seconds", [5, pytest.param(600, marks=pytest.mark.nightly("ten minutes of mixed load"))])
+@pytest.mark.parametrize(
+    "seconds",
+    [5, pytest.param(600, marks=[pytest.mark.nightly("ten minutes of mixed load"), pytest.mark.timeout(900)])],
+)
 def test_a_healthy_system_under_mixed_load_names_nothing(
     staged: Staged, seconds: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -60,6 +60,15 @@ def test_a_worker_tells_what_it_has_run(shop: ModuleType, worker: Callable[..., 
     assert running.stop() == 0
 
 
+def test_a_worker_that_backs_off_tells_what_it_is_short_of(shop: ModuleType, worker: Callable[..., Running]) -> None:
+    port = free_port()
+    short = {"CELERIAC_MEMORY_LIMIT_MB": "450", "MEMORY_BACKOFF_THRESHOLD": "0.01", "CPU_BACKOFF_THRESHOLD": "1"}
+    worker("-c", "1", CELERIAC_METRICS_ADDRESS=str(port), **short)
+
+    until(lambda: (found := asked(port)) and at(found, "worker_backing_off", reason="memory") == 1, "the back-off")
+    assert at(asked(port), "worker_backing_off", reason="cpu") == 0
+
+
 def test_a_beat_tells_that_it_ticks_and_a_taken_port_stops_nobody(
     shop: ModuleType, rows: Rows, database_url: str, redis_url: str, tmp_path: Path
 ) -> None:

@@ -17,9 +17,8 @@ from celeriac.enqueue.rows import NewTask
 from celeriac.repair import hand_over, prune, ring
 from celeriac.run import outcomes, start
 from celeriac.settle import release, write
-from celeriac.settle.outcome import LOST, Outcome
+from celeriac.settle.outcome import LOST, Outcome, Started
 from celeriac.store import look
-from celeriac.store.started import Started
 from tests.faults.choices import NAMES, accounts, generating, keys, options, picks, policies, wanted
 from tests.faults.lives import GENERATED, Lives
 from tests.faults.operators import MATCHING, PRIORITISE, STEER_MANY, STEER_ONE, Operators, Order

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tasks.app import app
-from tasks.stale_thumbnails import BATCH, fix_stale_thumbnails
+from tasks.stale_thumbnails import fix_stale_thumbnails
 from tests import processes
 from tests.processes import Rows, until
 from tests.systems.stack import on_servers
@@ -29,6 +29,9 @@ STUCK = "SELECT count(*) FROM {} WHERE thumbnail_build_in_progress OR thumbnail_
 LARGEST = "SELECT max(n), count(*) FROM (SELECT count(*) AS n FROM {} GROUP BY xmin\\:\\:text) AS transactions"
 
 TABLES = ("agency_websites", "instasites")
+
+#: Rows that a transaction may reset, as docs/documents.md has it.
+MOST = 1_000
 
 #: Seconds a statement on a site may wait for the fixer.
 PATIENCE = 5.0
@@ -72,7 +75,7 @@ def test_100_000_stuck_builds_are_reset_in_bounded_batches(
     assert [rows.one(STUCK.format(table)) for table in TABLES] == [0, 0]
     for table in TABLES:
         ((largest, transactions),) = rows(LARGEST.format(table))
-        assert largest <= BATCH
-        assert transactions >= n / BATCH
+        assert largest <= MOST
+        assert transactions >= n / MOST
     assert max(waits) < PATIENCE
     print(f"{2 * n} reset; the longest wait of another writer was {max(waits):.3f} s")

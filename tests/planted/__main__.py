@@ -32,6 +32,7 @@ CAUGHT, NOT_CAUGHT = "caught", "NOT CAUGHT"
 
 #: What pytest prints of a test that noticed nothing, as it did not come to its assertions.
 NOT_RUN = re.compile(r"^_+ ERROR (at setup of|collecting) |from pytest-timeout", re.MULTILINE)
+AT_SETUP = re.compile(r"^_+ ERROR at setup of ", re.MULTILINE)
 
 Copies = SimpleQueue[Path]
 
@@ -118,14 +119,17 @@ def judge(defect: Defect, free: Copies) -> tuple[str, str]:
     copy = free.get()
     try:
         (copy / defect.file).write_text(defect.planted(copy))
-        return run([defect.test], copy)
+        return run([defect.test], copy, at_setup=defect.at_setup)
     finally:
         shutil.copy2(ROOT / defect.file, copy / defect.file)
         free.put(copy)
 
 
-def run(tests: Sequence[str], copy: Path, *options: str) -> tuple[str, str]:
-    """Run tests in a copy; return whether one failed, and the first line that says why."""
+def run(tests: Sequence[str], copy: Path, *options: str, at_setup: str = "") -> tuple[str, str]:
+    """Run tests in a copy; return whether one failed, and the first line that says why.
+
+    `at_setup`: a part of the error with which their set-up is to fail.
+    """
     command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", "--tb=short", *options, *tests]
     patience = PATIENCE * len(tests)
     environ = {name: value for name, value in os.environ.items() if name != "CI"} | {"PYTHONPATH": str(copy)}
@@ -136,9 +140,12 @@ def run(tests: Sequence[str], copy: Path, *options: str) -> tuple[str, str]:
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return "NO END", f"after {patience} s"
-    why = next((line[1:].strip() for line in done.stdout.splitlines() if line.startswith("E ")), "")
-    if done.returncode == 1 and why and not NOT_RUN.search(done.stdout):
-        return CAUGHT, why[:120]
+    errors = [line[1:].strip() for line in done.stdout.splitlines() if line.startswith("E ")]
+    meant = [line for line in errors if at_setup in line] if at_setup and AT_SETUP.search(done.stdout) else []
+    if done.returncode == 1 and errors and not NOT_RUN.search(done.stdout):
+        return CAUGHT, errors[0][:120]
+    if done.returncode == 1 and meant:
+        return CAUGHT, f"at setup: {meant[0]}"[:120]
     return NOT_CAUGHT if done.returncode == 0 else "NOT RUN", "\n".join(done.stdout.splitlines()[-3:])
 
 

@@ -16,9 +16,9 @@ DEFECTS = [
         ("30 to 60 seconds a site",),
     ),
     Defect(
-        "accounts by their length", "celeriac/dispatch/select.py",
-        "ORDER BY walk.place\n", "ORDER BY length(walk.account), walk.place\n",
-        "tests/postgres/test_fair_passes.py::test_the_rotation_goes_by_the_text_of_the_accounts",
+        "accounts that are numbers by their text", "celeriac/dispatch/fairness.py",
+        "return len(account), account", "return 0, account",
+        "tests/postgres/test_fair_passes.py::test_accounts_that_are_numbers_take_turns_as_numbers",
         ("accounts in the order of their ids",),
     ),
     Defect(
@@ -75,5 +75,30 @@ DEFECTS = [
         "slots = 1 if len(queue) > 1 else min(free, wants[turn] - before)", "slots = min(free, wants[turn] - before)",
         "tests/pure/test_fairness.py::test_few_rows_behind_the_cursor_do_not_let_one_account_flood_the_batch",
         ("behind the cursor “60 or fewer: all of them”",),
+    ),
+    Defect(
+        "a published site is not tracked", "tasks/instasites.py",
+        "    analytics.using(account=account).delay(site.id)\n", "",
+        f"{BUILT}::test_a_site_is_built_published_and_followed_up",
+        ("afterwards: InstaSite analytics",),
+    ),
+    Defect(
+        "tries are not counted", "celeriac/settle/retries.py",
+        "attempt.max_rounds if permanent else attempt.tries + 1", "attempt.max_rounds if permanent else attempt.tries",
+        f"{BUILT}::test_5_tries_of_5_attempts_and_then_it_has_failed",
+        ("`tries: { $inc: 1 }`, which updates nothing",),
+    ),
+    Defect(
+        "each creation of a site has a name of its own", "tasks/duda.py",
+        "{hashlib.sha256(external_id.encode()).hexdigest()[:16]}",
+        "{hashlib.sha256(external_id.encode() + os.urandom(8)).hexdigest()[:16]}",
+        f"{BUILT}::test_a_site_whose_creation_nobody_heard_of_is_not_created_twice",
+        ("side effect: sites at Duda, which a retry must not double",),
+    ),
+    Defect(
+        "each attempt waits 5 seconds longer than the last", "celeriac/roles/backoff.py",
+        "self.base * 2.0 ** min(retry, 64))", "self.base * (1 + min(retry, 64)))",
+        f"{BUILT}::test_an_answer_of_500_is_retried_after_5_10_20_and_40_seconds",
+        ("the schedule of attempts: at once, then 5, 10, 20, 40 seconds later",),
     ),
 ]  # fmt: skip

@@ -188,4 +188,10 @@ DEFECTS = [
         "tests/postgres/commands/test_doctor.py::test_the_doctor_tells_of_schedules_that_no_beat_runs",
         ("not retrying: is the maintenance running?",),
     ),
+    Defect(
+        "a priority of 50 is 5", "tasks/crawl_jobs.py",
+        "partial(steer.set_priority, priority=body.priority,",
+        "partial(steer.set_priority, priority=body.priority // 10,", DOCUMENT,
+        ("the example `{\"priority\": 50}`",),
+    ),
 ]  # fmt: skip

@@ -9,7 +9,11 @@ from tests.documents import tests_of
 
 
 class Defect(NamedTuple):
-    """`name` says what is broken. `text` occurs once in `file`. `rows`: of docs/documents.md, by what they name."""
+    """`name` says what is broken. `text` occurs once in `file`. `rows`: of docs/documents.md, by what they name.
+
+    `at_setup`: where the test's set-up is to fail, a part of what its error says. Without it, and for any other error
+    there, the test did not run, and has noticed nothing.
+    """
 
     name: str
     file: str
@@ -17,6 +21,7 @@ class Defect(NamedTuple):
     instead: str
     test: str
     rows: tuple[str, ...] = ()
+    at_setup: str = ""
 
     def wrong(self, root: Path) -> list[str]:
         """Return why it cannot be planted in this tree."""

@@ -8,6 +8,8 @@ ENDS = "tests/postgres/test_handlers_ends.py"
 BY_NAME = "tests/postgres/test_enqueue_by_name.py"
 NAMES = "tests/dashboard/test_odd_names.py"
 FORKS = "tests/end_to_end/test_forks.py::test_what_forked_children_call_comes_and_their_end_ends_nothing_else"
+SIGNALS = "tests/end_to_end/test_forks.py::test_a_signal_to_a_forked_child_ends_it_as_it_ends_any_program"
+CLOSED = "tests/postgres/test_closed_apps.py::test_however_it_was_used"
 
 DEFECTS = [
     # -- whatever a handler does ---------------------------------------------------------------------------------------
@@ -73,6 +75,43 @@ DEFECTS = [
         "a handler may yield", "celeriac/run/coroutines.py",
         "if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):", "if inner is None:",
         "tests/pure/test_coroutines.py::test_a_handler_that_yields_is_refused_where_it_is_declared",
+    ),
+    Defect(
+        "what a forked child calls waits for its parent's outcome", "celeriac/run/run.py",
+        "return run if run is None or run.generation == forks.generation else None", "return run",
+        f"{FORKS}[prefork]",
+    ),
+    Defect(
+        "the worker's handlers are its children's", "celeriac/run/children.py",
+        "if _is_the_parents(number) or (number == signal.SIGINT and interrupts):",
+        "if number == signal.SIGINT and interrupts:",
+        f"{SIGNALS}[threads]",
+    ),
+    Defect(
+        "what a pool ignores its children ignore", "celeriac/run/children.py",
+        "(handler is signal.SIG_IGN and number in _pools)", "(handler is None and number in _pools)",
+        f"{SIGNALS}[prefork]",
+    ),
+    Defect(
+        "a Ctrl-C that comes at once is lost", "celeriac/run/children.py",
+        "signal.signal(number, signal.SIG_DFL)\n",
+        "signal.signal(number, signal.SIG_DFL if number != signal.SIGINT else signal.default_int_handler)\n",
+        f"{SIGNALS}[threads]",
+    ),
+    Defect(
+        "neighbours are charged with their killer", "celeriac/run/traces.py",
+        "row.token: trace.unbegun(row.token, row.ids)\n", "row.token: trace.unbegun(row.token, [])\n",
+        "tests/end_to_end/test_neighbours.py::test_neighbours_of_a_killer_that_never_began_run_without_a_loss[solo]",
+    ),
+    Defect(
+        "a thread's loop keeps the first run", "celeriac/run/coroutines.py",
+        "Context().run(asyncio.new_event_loop)", "asyncio.new_event_loop()",
+        f"{CLOSED}[traced]",
+    ),
+    Defect(
+        "an exit hook keeps what sends nothing", "celeriac/dispatch/kicks.py",
+        "        after_fork(self._forget)\n", "        after_fork(self._forget)\n        atexit.register(self.flush)\n",
+        f"{CLOSED}[drained]",
     ),
     # -- names and ids -------------------------------------------------------------------------------------------------
     Defect(

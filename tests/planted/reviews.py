@@ -37,4 +37,17 @@ DEFECTS = [
         "tests/postgres/test_keep.py::test_a_finished_task_goes_at_once_or_stays_as_its_role_says",
         ("`removeFinishedJobs: true`: at once",),
     ),
+    Defect(
+        "one Queue Master stops the others", "celeriac/repair/review.py",
+        "ON CONFLICT (role) DO UPDATE\nSET state = excluded.state, reviewed_at = excluded.reviewed_at, "
+        "reviewed_by = excluded.reviewed_by,\n    found = excluded.found\n", "",
+        f"{REVIEW}::test_two_masters_at_once_do_each_thing_once",
+        ("several Queue Masters beside each other",),
+    ),
+    Defect(
+        "what a dead process ran is nobody's", "celeriac/repair/rescue.py",
+        "tokens = release.stale(connection, TICKETS, minutes)", "tokens = release.stale(connection, 0, minutes)",
+        "tests/end_to_end/test_faults.py::test_a_killed_worker_loses_nothing",
+        ("an orphaned job: its process crashed or hangs",),
+    ),
 ]  # fmt: skip

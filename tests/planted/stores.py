@@ -11,6 +11,7 @@ CALLS = "tests/api/test_documented_calls.py::test_the_documents_calls_are_answer
 GOVERNED = "tests/pure/test_governor.py"
 STORES = "tests/systems/test_stores.py"
 RESYNCS = "tests/systems/test_resyncs.py"
+LINES = "tests/end_to_end/test_log_lines.py::test_lines_tell_who_works_at_what"
 
 DEFECTS = [
     Defect(
@@ -169,5 +170,52 @@ DEFECTS = [
         "  replicas: 1\n", "  replicas: none\n",
         "tests/deploy/test_kubernetes.py::test_the_platform_and_our_rules_take_them",
         ("Kubernetes: Deployment `task-worker-resync`, 3 replicas",),
+    ),
+    Defect(
+        "a line names no store", "celeriac/run/lines.py",
+        'whose = "".join(f" for {what} {value}" for what, value in about.items())', 'whose = ""', LINES,
+        ("“Claimed task 123 (product_resync) for dispensary 456”",),
+    ),
+    Defect(
+        "a worker names itself", "celeriac/worker/step.py",
+        "shared.name_worker(_named(worker.app.settings.worker_id) or shared.fresh_name(_declared(served)))",
+        "shared.name_worker(shared.fresh_name(_declared(served)))", LINES,
+        ("start with a custom id: `resync-1`",),
+    ),
+    Defect(
+        "a store found again stays as it was", "tasks/catalogue.py",
+        "SET name = excluded.name, city", "SET name = dispensaries.name, city",
+        f"{STORES}::test_a_store_found_again_is_corrected_and_not_resolved_again",
+        ("`handlers/store-discovery.ts`",),
+    ),
+    Defect(
+        "a store that no platform knows is looked for again", "tasks/stores.py",
+        'raise Permanent(f"{store.platform} has no store', 'raise LookupError(f"{store.platform} has no store',
+        f"{STORES}::test_a_store_that_dutchie_does_not_know_fails_at_once",
+        ("`handlers/entry-point-discovery.ts`",),
+    ),
+    Defect(
+        "a resolved store gets no products", "tasks/stores.py",
+        "    product_discovery.delay(dispensary_id)\n", "",
+        f"{STORES}::test_stores_are_found_resolved_and_stocked_each_step_by_the_one_before",
+        ("product discovery",),
+    ),
+    Defect(
+        "a store's tasks have no lock", "celeriac/enqueue/intake.py",
+        '"lock_key": lambda: lock_of(role.lock_by, arguments, role.name),', '"lock_key": lambda: None,',
+        "tests/faults/test_store_locks.py::test_a_stores_tasks_never_overlap_and_no_role_starves",
+        ("one active task a store",),
+    ),
+    Defect(
+        "a worker that backs off tells nobody", "celeriac/metrics/process.py",
+        '"worker_backing_off", means in governor.back_off.short, means', '"worker_backing_off", False, means',
+        "tests/end_to_end/test_metrics_port.py::test_a_worker_that_backs_off_tells_what_it_is_short_of",
+        ("watch for frequent back-offs",),
+    ),
+    Defect(
+        "a system's tasks are left out", "tasks/__init__.py",
+        "from tasks import instasites, old_thumbnails,", "from tasks import old_thumbnails,",
+        "tests/systems/test_instasites.py::test_another_python_process_enqueues_with_delay",
+        ("`src/tasks/index.ts`",),
     ),
 ]  # fmt: skip

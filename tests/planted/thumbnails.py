@@ -12,7 +12,7 @@ SCHEDULED = f"{STALE}::test_its_schedule_enqueues_it_unless_it_is_switched_off"
 
 DEFECTS = [
     Defect(
-        "failures of other stores are other failures", "celeriac/store/alike.py",
+        "failures of other stores are other failures", "celeriac/store/messages.py",
         '(_HEX, "#"), (_DIGITS, "#")):', '(_HEX, "#")):',
         "tests/dashboard/test_failures.py::test_failures_are_told_by_their_problem",
         ("repeated failures, looked at by hand",),
@@ -51,5 +51,40 @@ DEFECTS = [
         '{"thumbnail_build_in_progress": True,', '{"thumbnail_build_in_progress": False,',
         f"{BUILT}::test_others_see_that_a_build_is_in_progress_and_since_when",
         ("`thumbnail_build_in_progress`",),
+    ),
+    Defect(
+        "outside production a build is stuck after 2 hours, too", "tasks/stale_thumbnails.py",
+        "< func.now() - timedelta(seconds=seconds))", "< func.now() - timedelta(hours=2))",
+        f"{STALE}::test_outside_production_15_minutes_are_enough",
+        ("`staleTimestamp`",),
+    ),
+    Defect(
+        "all stuck builds are reset in one transaction", "tasks/stale_thumbnails.py",
+        "oldest = found.limit(BATCH).with_for_update", "oldest = found.with_for_update",
+        "tests/faults/test_many_stale_thumbnails.py::test_100_000_stuck_builds_are_reset_in_bounded_batches",
+        ("`updateMany`, in bulk",),
+    ),
+    Defect(
+        "sites without a thumbnail are found and not enqueued", "tasks/thumbnails.py",
+        "for enqueued in build_thumbnail.bulk(calls, session=session))",
+        "for enqueued in build_thumbnail.bulk(calls[:0], session=session))", FOUND,
+        ("the job `build-thumbnails`",),
+    ),
+    Defect(
+        "agency websites get no thumbnails", "tasks/thumbnails.py",
+        '{"agency_website": AgencyWebsite, "instasite": Instasite}', '{"instasite": Instasite}', FOUND,
+        ("collection `agency_websites`",),
+    ),
+    Defect(
+        "the schedule of stale builds starts another task", "beat/__init__.py",
+        '"0 * * * *", "fix_stale_thumbnails", enabled_by', '"0 * * * *", "enqueue_missing_thumbnails", enabled_by',
+        SCHEDULED,
+        ("`exports.start`, `cron.schedule`",),
+    ),
+    Defect(
+        "a reset leaves the flag", "tasks/stale_thumbnails.py",
+        ".values(NOT_IN_PROGRESS).returning(site.id)",
+        ".values(thumbnail_process_started_at=None).returning(site.id)", SCHEDULED,
+        ("wait for the next run, see the flag cleared",),
     ),
 ]  # fmt: skip

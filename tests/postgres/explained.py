@@ -53,6 +53,7 @@ def short(name: str) -> str:
 
 #: Functions that meet no room.
 MEET_NONE = {
+    "begin_rests",
     "tokens",
     "burst",
     "per_second",
@@ -127,6 +128,7 @@ DELETED_IN_ORDER = {
         "LISTED",
         "ROLES_OF_DAY",
         "LEFT_BEHIND",
+        "RESTS",
     )
 }
 

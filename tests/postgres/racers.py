@@ -19,9 +19,8 @@ from celeriac.enqueue.rows import NewTask
 from celeriac.operate import cancel
 from celeriac.run import start
 from celeriac.settle import write
-from celeriac.settle.outcome import Outcome
+from celeriac.settle.outcome import Outcome, Started
 from celeriac.store.connections import Database
-from celeriac.store.started import Started
 from tests.postgres.stages import claimed
 
 #: Whoever holds this advisory lock keeps the racers at the line.

@@ -13,10 +13,9 @@ from celeriac.enqueue.insert import enqueue
 from celeriac.enqueue.rows import NewTask, Receipt
 from celeriac.run import shared, start
 from celeriac.settle import write
-from celeriac.settle.outcome import Outcome
+from celeriac.settle.outcome import Outcome, Started
 from celeriac.store import look
 from celeriac.store.connections import Database
-from celeriac.store.started import Started
 
 WORKER, PID = "worker-1", 4711
 

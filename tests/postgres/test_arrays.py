@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from celeriac.store.arrays import array, texts
 from celeriac.store.connections import Database
+from celeriac.store.encoding import array, texts
 from tests.examples import EXAMPLES
 
 SHARED = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=EXAMPLES)

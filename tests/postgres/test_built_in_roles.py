@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from celeriac import Celeriac, insights
-from celeriac.api.schedulable import role_taking
-from celeriac.store.built_in import is_built_in
+from celeriac.api.scheduled_jobs import role_taking
 from celeriac.store.connections import Database
+from celeriac.store.role_names import is_built_in
 from tests.postgres.conftest import new_task
 from tests.postgres.finished import finished
 from tests.postgres.stages import enqueued

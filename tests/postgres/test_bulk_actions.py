@@ -243,7 +243,7 @@ def test_a_step_that_fails_is_told_without_what_only_the_log_should_know(
     with monkeypatch.context() as patch:
         patch.setattr(insights, "matching_page", broken)
         assert works.work(database) == 0
-    assert "the log of who worked on it says why" in shown(database, bulk)["trouble"]
+    assert "the log of the process that worked on it has the reason" in shown(database, bulk)["trouble"]
     assert "a secret" in caplog.text
     assert works.work(database) == 1
 

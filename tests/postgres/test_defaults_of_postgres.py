@@ -194,7 +194,7 @@ def unwritable(say: Say, database_url: str, redis_url: str) -> Iterator[Celeriac
 
 
 READ_ONLY = (
-    r"default_transaction_read_only is on by the (client, so nothing can run: turn it off where that is said$|database"
+    r"default_transaction_read_only is on by the (client, so nothing can run: turn it off where that is set$|database"
     r".*`(BEGIN READ WRITE; ALTER (ROLE|DATABASE) .* RESET default_transaction_read_only; COMMIT)`$)"
 )
 

@@ -141,6 +141,13 @@ def test_each_kind_of_what_it_cannot_run_is_named_once_with_its_count(
     assert len(told) == len(expected), told
 
 
+def test_links_far_behind_are_looked_at(old: Any, new: Celeriac, rows: Rows) -> None:
+    chain(old.stays.s(1), *(old.stays.s() for _ in range(30)), old.webhook.s(), *(old.stays.s() for _ in range(30)))()
+    assert rows.one("SELECT count(*) FROM celeriac.chain_rests") > 0
+    (line,) = found(new)
+    assert "role 'stays' are followed by 'webhook', which is gone" in line
+
+
 def test_a_queue_that_somebody_takes_is_served(old: Any, new: Celeriac, rows: Rows) -> None:
     old.moves.delay()
     live_worker(rows, queues='["elsewhere"]')

@@ -262,12 +262,31 @@ def test_few_tasks_after_the_cursor_let_nobody_flood_the_pass(passes: Passes, wa
     assert passes.given() == {"a": 20, "b": 20, "c": 20}
 
 
-def test_the_rotation_goes_by_the_text_of_the_accounts(database: Database, waiting: Waiting) -> None:
-    waiting(**{"9": 1, "10": 1, "100": 1})
+def rotation(database: Database, free: int) -> list[str]:
     with database.transaction() as connection:
         seen = select.survey(connection, "work", "work")
-        found = select.accounts(connection, "work", seen, free=3, depth=1).open
-    assert [c.account for c in found] == ["10", "100", "9"]
+        found = select.accounts(connection, "work", seen, free=free, depth=1).open
+    return [c.account for c in found]
+
+
+def test_accounts_that_are_numbers_take_turns_as_numbers(database: Database, waiting: Waiting, rows: Rows) -> None:
+    waiting(**{"9": 1, "10": 1, "100": 1, "2": 1})
+    assert rotation(database, 5) == ["2", "9", "10", "100"]
+    rows("INSERT INTO celeriac.batchers (role, cursor) VALUES ('work', '9')")
+    assert rotation(database, 5) == ["10", "100", "2", "9"]
+
+
+def test_where_slots_run_out_or_one_is_no_number_turns_go_by_the_text(database: Database, waiting: Waiting) -> None:
+    waiting(**{"9": 1, "10": 1, "100": 1})
+    assert rotation(database, 3) == ["10", "100", "9"], "there may be more accounts than were read"
+    waiting(acme=1)
+    assert rotation(database, 5) == ["10", "100", "9", "acme"]
+
+
+def test_a_pass_begins_with_the_smallest_number(passes: Passes, waiting: Waiting, rows: Rows) -> None:
+    waiting(**{"9": 3, "10": 3, "100": 3, "2": 3})
+    assert passes.given(role(batch_size=6)) == {"2": 2, "9": 2, "10": 1, "100": 1}
+    assert rows.one("SELECT cursor FROM celeriac.batchers WHERE role = 'work'") == "9"
 
 
 def test_the_rotation_keeps_its_order_however_many_policies_there_are(

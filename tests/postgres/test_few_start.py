@@ -6,8 +6,8 @@ import uuid
 
 import pytest
 
+from celeriac.settle.outcome import Started
 from celeriac.store.connections import Database
-from celeriac.store.started import Started
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import enqueued, started, started_few
 from tests.processes import Rows

@@ -10,8 +10,8 @@ from celeriac.enqueue.rows import NewTask
 from celeriac.roles.role import Role
 from celeriac.run.run import Run
 from celeriac.run.settler import Settler
+from celeriac.settle.outcome import Started
 from celeriac.store.connections import Database
-from celeriac.store.started import Started
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import enqueued, outcome, running
 from tests.processes import Rows, until

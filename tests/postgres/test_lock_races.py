@@ -16,9 +16,9 @@ from celeriac.enqueue.insert import enqueue
 from celeriac.enqueue.rows import Receipt
 from celeriac.operate import prioritise
 from celeriac.repair import hand_over
+from celeriac.settle.outcome import Started
 from celeriac.store import look
 from celeriac.store.connections import Database
-from celeriac.store.started import Started
 from tests.postgres.conftest import new_task
 from tests.postgres.heads import WAITS, heads
 from tests.postgres.stages import again, claimed, enqueued, looked, outcome, running, settle_in, settled, started

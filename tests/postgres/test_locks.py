@@ -14,10 +14,9 @@ from celeriac.enqueue.rows import Receipt
 from celeriac.operate import cancel
 from celeriac.repair import hand_over
 from celeriac.roles.role import Role
-from celeriac.settle.outcome import Outcome
+from celeriac.settle.outcome import Outcome, Started
 from celeriac.store import look
 from celeriac.store.connections import Database
-from celeriac.store.started import Started
 from tests.postgres.conftest import new_task
 from tests.postgres.heads import WAITS, heads
 from tests.postgres.stages import again, claimed, enqueued, looked, outcome, running, settle_in, settled, started

@@ -170,6 +170,7 @@ def test_what_is_not_applied_is_told(empty: Engine) -> None:
             "celeriac_0005",
             "celeriac_0006",
             "celeriac_0007",
+            "celeriac_0008",
             *(f"app_{version:04}" for version in range(1, 10)),
         }
 

@@ -32,7 +32,7 @@ LATE = {"insights.held.WHICH_OF", "operate.revoke.REVOCABLE"}
 #: Shapes that stand beside each other in one database. By night each stands alone.
 TOGETHER = {
     "deep": ("one deep account", "behind one held lock", "parked", "not due"),
-    "wide": ("accounts with caps", "behind many locks", "many chords", "failures"),
+    "wide": ("accounts with caps", "behind many locks", "many chords", "long chains", "failures"),
     "others": ("a wide chord", "many paused accounts", "another role's", "long history"),
 }
 

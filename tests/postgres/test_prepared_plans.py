@@ -13,9 +13,8 @@ from celeriac.dispatch.claim import fresh_token
 from celeriac.roles.role import Role
 from celeriac.run import start
 from celeriac.settle import write
-from celeriac.settle.outcome import Outcome
+from celeriac.settle.outcome import Outcome, Started
 from celeriac.store.connections import Database
-from celeriac.store.started import Started
 from tests.postgres.backlog import TOKEN, analyze_while_idle, fill, tasks
 from tests.processes import Rows
 

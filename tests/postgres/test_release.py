@@ -12,8 +12,8 @@ import pytest
 from celeriac.roles.backoff import Backoff
 from celeriac.run import lease
 from celeriac.settle import release
+from celeriac.settle.outcome import Started
 from celeriac.store.connections import Database
-from celeriac.store.started import Started
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import PID, WORKER, claimed, enqueued, looked, outcome, running, settle_in, settled, started
 from tests.processes import Rows

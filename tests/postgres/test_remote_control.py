@@ -12,7 +12,7 @@ from celery.apps.worker import Worker as StockWorker
 
 from celeriac import Celeriac
 from celeriac.operate import sealed
-from celeriac.settings import Settings
+from celeriac.settings import REMOTE, Settings
 from celeriac.worker import remote
 from celeriac.worker.controller import Worker
 from celeriac.worker.panel import Panel
@@ -63,6 +63,17 @@ def test_who_is_to_hear_nothing_does_not_listen(app: Celeriac, monkeypatch: pyte
     assert app.conf.worker_enable_remote_control is (level != "off")
 
 
+@pytest.mark.parametrize("level", [*REMOTE, *(f"{level}, signed" for level in REMOTE)])
+def test_an_election_which_has_a_worker_call_any_task_is_refused_at_every_level(app: Celeriac, level: str) -> None:
+    level, _, signed = level.partition(", ")
+    app.settings = replace(app.settings, remote_control=level, remote_control_key=KEY if signed else None)
+    panel = Panel(SimpleNamespace(app=app, hostname="celery@here"))
+    guarded = panel.guarded({"election": lambda *_, **__: pytest.fail("it ran")})["election"]
+    call = {"id": "1", "topic": "task", "action": {"task": "add", "args": [1]}}
+    signature = {sealed.SEAL: sealed.seal(KEY, "election", call, None)} if signed else {}
+    assert "refused at every level" in guarded(None, **call, **signature)["error"]
+
+
 def test_what_changes_a_worker_is_in_the_trail_as_what_it_is(app: Celeriac, rows: Rows) -> None:
     assert ask(app, "pool_grow", n=2) == {"ok": {"n": 2}}
     ((by, via, *what),) = rows("SELECT by, via, action, kind, target, after FROM audit")
@@ -76,6 +87,8 @@ def test_with_a_key_what_is_more_than_a_look_is_signed_once_and_for_whom_it_is(
     app.settings = replace(app.settings, remote_control_key=KEY)
     sent: list[dict[str, Any]] = []
     monkeypatch.setattr(StockControl, "broadcast", lambda _self, _command, given, *_, **__: sent.append(given))
+    panel = Panel(SimpleNamespace(app=app, hostname="celery@here"))
+    grow = panel.guarded({"pool_grow": lambda state, n: {"ok": n}})["pool_grow"]  # noqa: ARG005
     app.control.broadcast("pool_grow", {"n": 3}, destination=["celery@here"])
     app.control.pool_grow(n=3, destination=["celery@there"])
     mine, others = sent
@@ -83,13 +96,52 @@ def test_with_a_key_what_is_more_than_a_look_is_signed_once_and_for_whom_it_is(
     assert "another key" in ask(app, "pool_grow", **mine | {"n": 30})["error"]
     assert "for others" in ask(app, "pool_grow", **others)["error"]
     assert ask(app, "ping") == {"ok": {}}
-    panel = Panel(SimpleNamespace(app=app, hostname="celery@here"))
-    grow = panel.guarded({"pool_grow": lambda state, n: {"ok": n}})["pool_grow"]  # noqa: ARG005
     assert grow(None, **mine) == {"ok": 3}
     assert "was used" in grow(None, **mine)["error"]
+    assert "before this worker began" in ask(app, "pool_grow", **mine)["error"], "another one, as after a restart"
     monkeypatch.setattr(sealed, "FRESH", -1.0)
-    assert "not of the last" in ask(app, "pool_grow", **mine)["error"]
+    assert "not of the last" in grow(None, **mine)["error"]
     assert rows("SELECT action FROM audit") == [("pool_grow",)]
+
+
+def test_who_may_only_look_does_not_have_events_sent_which_carry_calls_and_results(app: Celeriac) -> None:
+    assert remote.level_of("enable_events") == remote.level_of("disable_events") == "act"
+    app.settings = replace(app.settings, remote_control="look")
+    assert "it needs act" in guarded_events(app, set())("enable_events")["error"]
+
+
+def test_that_events_are_switched_is_noted_and_not_each_time_that_flower_asks(app: Celeriac, rows: Rows) -> None:
+    told = guarded_events(app, {"worker"})
+    for command in ("enable_events", "enable_events", "disable_events", "disable_events"):
+        assert "ok" in told(command)
+    assert rows("SELECT action, kind, target FROM audit ORDER BY id") == [
+        ("enable_events", "worker", "celery@here"), ("disable_events", "worker", "celery@here"),
+    ]  # fmt: skip
+
+
+def guarded_events(app: Celeriac, groups: set[str]) -> Any:
+    """Tells a worker whose events are of these groups a command."""
+    dispatcher = SimpleNamespace(enabled=True, groups=groups)
+    consumer = SimpleNamespace(app=app, hostname="celery@here", event_dispatcher=dispatcher)
+    panel = Panel(consumer)
+    handlers = panel.guarded(panel.commands())
+    return lambda command: handlers[command](SimpleNamespace(consumer=consumer))
+
+
+def test_a_refusal_is_a_warning_once_a_minute(
+    app: Celeriac, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Flower asks for events every five seconds."""
+    app.settings = replace(app.settings, remote_control="look")
+    told = guarded_events(app, set())
+    for _ in range(3):
+        told("enable_events")
+    assert caplog.text.count("enable_events: refused") == 1
+    told("disable_events")
+    assert caplog.text.count("refused") == 2
+    monkeypatch.setattr("celeriac.worker.panel.WARN_AGAIN", 0.0)
+    told("enable_events")
+    assert caplog.text.count("enable_events: refused") == 2
 
 
 def test_a_look_is_not_signed(app: Celeriac, monkeypatch: pytest.MonkeyPatch) -> None:

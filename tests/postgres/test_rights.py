@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,12 +11,12 @@ from click.testing import CliRunner, Result
 from sqlalchemy import make_url, text
 from sqlalchemy.exc import DBAPIError
 
-from celeriac import Celeriac, Settings, insights
+from celeriac import Celeriac, insights
 from celeriac.cli import within_celery
 from celeriac.cli.up import sign_in_code
 from celeriac.dispatch import parking
 from celeriac.errors import BadValue, ConfigurationError, NotAllowed
-from celeriac.operate import audit, enqueuers, policies, sessions, steer, tokens
+from celeriac.operate import audit, enqueuers, policies, sessions, steer
 from celeriac.operate.allowed import Allowed
 from celeriac.repair import SWEEPS, history, sweep
 from celeriac.roles import limits
@@ -28,11 +27,10 @@ from celeriac.worker.panel import Panel
 from models.stores import ANALYTICS
 from tests.conftest import Servers
 from tests.postgres import stages
+from tests.postgres.logins import PREFIX, Login, denied, login
 from tests.processes import Rows
 
-PREFIX = f"celeriac_test_{os.getpid()}"
-
-Login = Callable[[str], Celeriac]
+__all__ = ["login"]
 
 #: Where a task can be.
 ROOMS = ("tasks", "ready", "ready_0", "later", "behind", "parked", "tickets", "locks", "looks", "intake", "history",
@@ -72,43 +70,6 @@ FORBIDDEN = [
     "CREATE FUNCTION mine() RETURNS int LANGUAGE sql AS 'SELECT 1'",
     "ALTER FUNCTION celeriac.enqueue RESET search_path",
 ]
-
-
-@pytest.fixture
-def login(app: Celeriac, servers: Servers, database_url: str, redis_url: str) -> Iterator[Login]:
-    """`login("worker")`: an app on a login of its own that is a member of that role, of which `sync` is known."""
-
-    @app.task(role="sync", prompt=False, shared=False, unique_by="store_id")
-    def sync(store_id: int) -> None: ...
-
-    app.register_roles()
-    with app.database.transaction() as connection:
-        grant(connection, PREFIX)
-    made: list[Celeriac] = []
-
-    def of(part: str) -> Celeriac:
-        servers.execute(f"CREATE ROLE {PREFIX}_login_{part} LOGIN PASSWORD 'secret' IN ROLE {PREFIX}_{part}")
-        url = make_url(database_url).set(username=f"{PREFIX}_login_{part}", password="secret")
-        settings = Settings(database_url=url.render_as_string(hide_password=False), redis_url=redis_url)
-        made.append(Celeriac(part, settings=settings, set_as_current=False))
-        return made[-1]
-
-    yield of
-    for one in made:
-        one.publisher.close()
-        one.database.dispose()
-    with app.database.engine.begin() as connection:
-        for role in connection.execute(
-            text("SELECT rolname FROM pg_roles WHERE rolname LIKE :p"), {"p": f"{PREFIX}_%"}
-        ):
-            connection.exec_driver_sql(f"DROP OWNED BY {role.rolname}")
-            connection.exec_driver_sql(f"DROP ROLE {role.rolname}")
-
-
-def denied(database: Database, statement: str) -> str:
-    with pytest.raises(DBAPIError) as error, database.transaction() as connection:
-        connection.exec_driver_sql(statement)
-    return str(error.value.orig.pgcode)
 
 
 def test_an_enqueue_only_login_enqueues_and_nothing_else(login: Login, rows: Rows) -> None:
@@ -309,55 +270,6 @@ def test_an_admin_login_prints_the_link_of_celeriac_up_run_after_run(login: Logi
         code = sign_in_code(admin)
         with admin.transaction() as connection:
             assert sessions.use_code(connection, code)
-
-
-def test_an_admin_login_makes_no_token_and_frees_no_login_that_the_trail_does_not_tell(
-    login: Login, rows: Rows, app: Celeriac
-) -> None:
-    """Not even by a row that says something else, as somebody else or as of another time."""
-    admin, mine = login("admin").database, f"{PREFIX}_login_admin"
-    insert = """INSERT INTO celeriac.api_tokens (id, name, hash, scopes, created_by)
-        VALUES (:name, :name, sha256('x'), '{admin}', 'x')"""
-    with admin.transaction() as connection:
-        connection.execute(text(insert), {"name": "quiet"})
-        connection.execute(text(insert), {"name": "false"})
-        audit.write(connection, "create", "token", [audit.Change("false", None, {"scopes": ["view"]})], by="bob")
-        tokens.create(connection, "told", ["read"], by="ann")
-        audit.write(connection, "create", "token", [audit.Change("told", None, {"scopes": ["read"]})], by="ann")
-    with admin.transaction() as connection:
-        enqueuers.limit(connection, "shop", Allowed.of(["sync"]), by="ann")
-    with admin.transaction() as connection:
-        connection.exec_driver_sql("DELETE FROM celeriac.enqueuers")
-        tokens.revoke(connection, "quiet")
-    trail = rows("SELECT target, action, by, after -> 'scopes', login FROM audit ORDER BY target, id")
-    assert {one[4] for one in trail} == {mine}
-    assert [one[:4] for one in trail] == [
-        ("false", "create", "bob", ["view"]), ("false", "insert", mine, ["admin"]),
-        ("quiet", "insert", mine, ["admin"]), ("quiet", "update", mine, ["admin"]),
-        ("shop", "limit", "ann", None), ("shop", "delete", mine, None), ("told", "create", "ann", ["read"]),
-    ]  # fmt: skip
-    for statement in (
-        "INSERT INTO celeriac.audit (by, action, kind, target, at) VALUES ('x', 'x', 'x', 'x', '2020-01-01')",
-        "INSERT INTO celeriac.audit (by, action, kind, target, login) VALUES ('x', 'x', 'x', 'x', 'x')",
-        "UPDATE celeriac.api_tokens SET scopes = '{admin}' WHERE name = 'told'",
-        "UPDATE celeriac.api_tokens SET revoked_at = NULL WHERE name = 'quiet'",
-    ):
-        assert denied(admin, statement) == "42501", statement
-
-
-def test_for_a_worker_login_a_role_s_secrets_only_grow(login: Login, rows: Rows, app: Celeriac) -> None:
-    worker = login("worker").database
-    rows("""UPDATE celeriac.roles SET definition = definition || '{"sensitive": ["pin"]}'""")
-    for said in ("[]", '["card"]', "null"):
-        with worker.transaction() as connection:
-            emptied = f"""definition || '{{"sensitive": {said}}}'"""
-            connection.exec_driver_sql(f"UPDATE celeriac.roles SET definition = {emptied}, role = role || 'x'")
-    assert rows("SELECT role, definition -> 'sensitive' FROM celeriac.roles WHERE role LIKE 'sync%'") == [
-        ("sync", ["card", "pin"])
-    ]
-    with app.database.transaction() as connection:
-        connection.exec_driver_sql("""UPDATE celeriac.roles SET definition = definition || '{"sensitive": []}'""")
-    assert rows.one("SELECT definition -> 'sensitive' FROM celeriac.roles WHERE role = 'sync'") == []
 
 
 def test_every_table_of_the_engine_is_for_workers_or_expressly_not(login: Login, rows: Rows) -> None:

@@ -12,7 +12,10 @@ from celery import chord
 from sqlalchemy.exc import DBAPIError
 
 from celeriac import Celeriac, ConfigurationError, Hashed, Permanent, Task, insights
-from celeriac.errors import BadArguments, BadValue, IdTaken
+from celeriac.enqueue.intake import new_task
+from celeriac.errors import BadArguments, BadValue, IdTaken, TokenLimited
+from celeriac.operate.allowed import Allowed
+from celeriac.operate.tokens import Bearer
 from tests.postgres.workflows import run_all
 from tests.processes import Rows
 
@@ -81,6 +84,45 @@ def test_a_hashed_key_names_a_parameter(app: Celeriac) -> None:
 
     with pytest.raises(ConfigurationError, match="takes no 'cart'"):
         app.task(role="pay", shared=False, unique_by=Hashed("cart"))(pay)
+
+
+#: A token of a tenant, limited to his account; and one that is limited to keys as well.
+ACME = Bearer("1", "acme's", frozenset({"enqueue"}), Allowed.of(accounts=["acme"]))
+ACME_KEYS = Bearer("2", "acme's", frozenset({"enqueue"}), Allowed.of(accounts=["acme"], keys=["acme:*"]))
+
+
+def test_with_the_account_in_a_hashed_key_a_guess_is_answered_as_any_call_is(app: Celeriac, rows: Rows) -> None:
+    """Another's key is taken, locked or free: neither a receipt nor what a task waits for tells which."""
+    own = Hashed("{tenant}:{pin}", salt="pepper")
+
+    @app.task(role="pay", shared=False, sensitive=("pin",), fair_by="tenant", unique_by=own, lock_by=own)
+    def pay(tenant: str, pin: str) -> None: ...
+
+    @app.task(role="leak", shared=False, sensitive=("pin",), fair_by="tenant", unique_by=Hashed("pin", salt="pepper"))
+    def leak(tenant: str, pin: str) -> None: ...
+
+    app.register_roles()
+    for task in (pay, leak):
+        task.delay("victim", "4711")
+    guesses = [pay.delay("acme", pin).row_id for pin in ("4711", "0815")]
+    assert len(set(guesses)) == 2
+    assert rows("SELECT DISTINCT waits_for FROM worker_tasks WHERE account = 'acme'") == [(None,)]
+    assert rows("SELECT count(*) FROM celeriac.tasks WHERE role = 'pay'") == [(3,)]
+    shared = [leak.delay("acme", pin).row_id for pin in ("4711", "0815")]
+    assert rows("SELECT account FROM celeriac.tasks WHERE id = ANY (:ids) ORDER BY 1", ids=shared) == [
+        ("acme",), ("victim",),
+    ], "without the account the right guess finds the victim's task: docs/tenants.md says so"  # fmt: skip
+
+
+def test_a_token_that_is_limited_to_keys_enqueues_no_role_with_a_hashed_one(app: Celeriac) -> None:
+    @app.task(role="leak", shared=False, sensitive=("pin",), fair_by="tenant", unique_by=Hashed("pin"))
+    def leak(tenant: str, pin: str) -> None: ...
+
+    role, signature = app.role_declared("leak")
+    guess = new_task(role, signature, None, ("acme", "4711"), {}, limit=1e6)
+    ACME.refuse(guess)
+    with pytest.raises(TokenLimited, match="may not enqueue with the unique_key"):
+        ACME_KEYS.refuse(guess)
 
 
 # -- the oracle --------------------------------------------------------------------------------------------------------

@@ -12,8 +12,8 @@ from celeriac import Celeriac
 from celeriac.roles.role import Role
 from celeriac.run.run import Run
 from celeriac.settle import write
+from celeriac.settle.outcome import Started
 from celeriac.store.connections import Database
-from celeriac.store.started import Started
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import again, outcome, running
 from tests.processes import Rows, until

@@ -236,6 +236,20 @@ def test_many_are_steered_in_bounded_transactions_and_each_is_told(
     assert rows.one("SELECT count(DISTINCT xmin::text) FROM celeriac.audit") == 3
 
 
+def test_the_target_of_many_names_the_conditions_and_the_log_no_value(
+    database: Database, rows: Rows, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Errors and arguments stand in the filter alone, where they are hidden from whoever may not see calls."""
+    condition = {"statuses": ["pending"], "error": "KeyError: s3cret", "arguments": {"email": "s3cret", "n": 1}}
+    many = audit.AuditedTogether(condition, 1)
+    with caplog.at_level("INFO", "celeriac.operate.audit"):
+        list(steer.in_batches(database, [in_state(database, "pending")], partial(steer.cancel, by="ann"), many=many))
+    ((target, filtered),) = rows("SELECT target, after -> 'filter' FROM celeriac.audit WHERE kind = 'tasks'")
+    assert (target, filtered) == ("statuses, error, arg.email, arg.n", condition)
+    assert "ann: cancel tasks statuses, error" in caplog.text
+    assert "s3cret" not in caplog.text
+
+
 def test_what_a_filter_means_shares_a_row_of_the_audit_trail(
     database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -244,7 +258,7 @@ def test_what_a_filter_means_shares_a_row_of_the_audit_trail(
     ids = [in_state(database, state) for state in ["completed"] * 4 + ["pending"] * 9]
     many = audit.AuditedTogether({"role": "work"}, len(ids))
     list(steer.in_batches(database, ids, partial(steer.cancel, by="ann", why="sold"), many=many))
-    shared = ("ann", "cancel", "tasks", "role=work", None, {"filter": {"role": "work"}, "tasks": 13}, "sold")
+    shared = ("ann", "cancel", "tasks", "role", None, {"filter": {"role": "work"}, "tasks": 13}, "sold")
     assert rows(AUDIT) == [shared]
     assert rows("SELECT count(*) FROM celeriac.task_events WHERE by = 'ann' AND why = 'sold'") == [(9,)]
     list(steer.in_batches(database, ids, partial(steer.retry, by="ann"), many=audit.AuditedTogether({"account": ""})))

@@ -114,7 +114,7 @@ def test_nothing_of_sql_is_printed(fresh: str, redis_url: str) -> None:
         ("", "Redis did not take it, leaving it alone for 5 s: "),
         (
             "import celeriac.local as l\ndef join(**_): raise l.LocalStackError('It needs the wheel')\nl.join = join\n",
-            "Could not kick work; the workers' next look makes up for it: It needs the",
+            "No wake-up for work could be sent; the workers' next poll makes up for it: It needs the",
         ),
     ],
     ids=["redis away", "no redis and no extra"],

@@ -32,7 +32,7 @@ def test_what_has_no_room_at_all_is_left_out_and_that_is_logged(caplog: pytest.L
     told = fitting(range(100), whole, short, room=90)
     assert len(dumps(told)) <= 90 + 2 * len(told)
     assert 10 < len(told) < 100
-    assert f"inspect tells of {len(told)} of 100 tasks" in caplog.text
+    assert f"inspect shows {len(told)} of 100 tasks" in caplog.text
 
 
 def test_of_many_that_were_revoked_some_are_named() -> None:

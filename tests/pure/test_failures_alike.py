@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from celeriac.insights.failures.fingerprints import own_frame
-from celeriac.store.alike import in_lines, pattern_of
+from celeriac.store.messages import in_lines, pattern_of
 
 
 @pytest.mark.parametrize(

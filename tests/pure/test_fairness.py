@@ -11,7 +11,7 @@ from hypothesis import assume, event, given
 from hypothesis import strategies as st
 from hypothesis.strategies import DataObject
 
-from celeriac.dispatch.fairness import Claimant, allocate, next_cursor
+from celeriac.dispatch.fairness import Claimant, allocate, in_turn, next_cursor
 from tests.pure.seed_batcher import BATCH, NeverEnds, distribute
 
 WEIGHTS = st.sampled_from([0.1, 0.5, 1.0, 2.0, 3.0, 10.0]) | st.floats(0.01, 100)
@@ -52,6 +52,35 @@ def held(claimant: Claimant, given: Mapping[str, int]) -> int:
 
 def wants_more(claimant: Claimant, given: Mapping[str, int]) -> bool:
     return given.get(claimant.account, 0) < claimant.wants
+
+
+NUMBERS = st.lists(st.integers(0, 10**30), max_size=12, unique=True)
+
+
+@given(NUMBERS, st.integers(0, 10**30) | st.none(), st.integers(0, 20), st.data())
+def test_numbers_take_turns_as_numbers_where_nobody_waits_for_the_next_pass(
+    numbers: list[int], last: int | None, free: int, data: DataObject
+) -> None:
+    cursor = "" if last is None else str(last)
+    given = [
+        Claimant(name, data.draw(st.integers(1, 9)), data.draw(st.integers(0, 2)))
+        for name in in_rotation(list(map(str, numbers)), cursor)
+    ]
+    turns = in_turn(given, cursor, free)
+    assert sorted(map(str, turns)) == sorted(map(str, given))
+    quiet = [one.account for one in given if not one.holding]
+    if len(quiet) > free:
+        assert turns == given
+        return
+    assert set(quiet) <= allocate(turns, free).keys()
+    after = -1 if last is None else last
+    assert [int(one.account) for one in turns] == sorted(numbers, key=lambda n: (n <= after, n))
+
+
+@pytest.mark.parametrize("name", ["", "07", "-1", "1.0", "١", "1a", " 1", "²"])
+def test_what_is_no_whole_number_leaves_the_order(name: str) -> None:
+    given = [Claimant("10", 1), Claimant("9", 1), Claimant(name, 1)]
+    assert in_turn(given, "", 9) == given
 
 
 # -- what one pass gives -----------------------------------------------------------------------------------------------

@@ -105,4 +105,4 @@ def test_tickets_are_handed_back_whatever_it_leaves_behind(
     monkeypatch.setattr(Lifeline, "_report_end", lambda _: reported.append("ended"))
     with caplog.at_level(logging.ERROR):
         Lifeline._report_and_part(lifeline)
-    assert "What the worker leaves behind could not be looked through" in caplog.text
+    assert "The processes that the worker leaves behind could not be listed" in caplog.text

@@ -12,7 +12,7 @@ import pytest
 from celeriac.roles.role import Role
 from celeriac.run import lines
 from celeriac.run.sparing import FEW, WITHIN, Sparing
-from celeriac.store.started import Started
+from celeriac.settle.outcome import Started
 
 
 def started(**headers: Any) -> Started:

@@ -60,7 +60,7 @@ def test_celerys_lines_tell_no_result_and_no_argument() -> None:
 
 def test_a_statements_parameters_are_not_told() -> None:
     told = line("Not written: x\n[SQL: INSERT]\n[parameters: {'a': 'canary'}]\n(more)")
-    assert told["message"] == "Not written: x\n[SQL: INSERT]\n[parameters are not told]\n(more)"
+    assert told["message"] == "Not written: x\n[SQL: INSERT]\n[parameters are not shown]\n(more)"
 
 
 @pytest.mark.parametrize("odd", ["\ud800", "\x00", "a\nb", object(), {1: {2}}])

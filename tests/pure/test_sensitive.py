@@ -15,10 +15,10 @@ from celeriac.insights.tasks.redaction import redacted
 from celeriac.roles.options import secrets_in
 from celeriac.roles.signature import Signature
 from celeriac.run import journal
+from celeriac.settle.outcome import masked
 from celeriac.store.redact import HIDDEN, without
-from celeriac.store.sensitive import Sensitive, kept, of
+from celeriac.store.sensitive import Sensitive, kept, of, without_masks
 from celeriac.store.spellings import SHORTEST
-from celeriac.store.started import masked, without_masks
 
 SECRET = Sensitive(frozenset({"password", "pin"}), ("user", "password", "card"))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -272,3 +273,44 @@ def test_a_class_name_stands_for_one_thing() -> None:
     answers = {name for name, folders in twice.items() if folders in (["api", "insights"], ["api", "doctor"])}
     assert answers == ANSWERS
     assert {*twice} - answers == {*TWO_THINGS}
+
+
+#: The folders of a task's way, which a newcomer reads first.
+CORE = ("canvas", "dispatch", "enqueue", "roles", "run", "settle", "store")
+
+#: A module with fewer lines scatters what belongs to a verb.
+SHORTEST = 40
+
+#: The core's shorter modules: why each is one of its own.
+SHORT = {
+    "celeriac.dispatch.app": "each folder states its part of the app in `app.py`",
+    "celeriac.enqueue.rests": "one task, many and the outbox store links by it, and none of these is the other's",
+    "celeriac.roles.backoff": "a retry's delay is looked for under this name",
+    "celeriac.run.sparing": "pure; the log's lines, its only caller, are not",
+    "celeriac.store.forks": "is imported by all that a fork leaves unfit, before anything else of the engine",
+    "celeriac.store.ready": "one statement's parts, shared by folders that may not import one another",
+    "celeriac.store.role_names": "pure; each folder reads lanes, whatever else it is about",
+    "celeriac.store.shell": "pure; every command that is printed quotes with it",
+}
+
+
+def test_a_short_module_of_the_core_has_a_reason() -> None:
+    """One that has grown, or is gone, has to be struck off. A migration has the size of what it changes."""
+    modules = {name: path for name, path in MODULES.items() if path.name != "__init__.py"}
+    short = {
+        name
+        for name, path in modules.items()
+        if name.split(".")[1] in CORE and ".migrations." not in name and len(path.read_text().splitlines()) < SHORTEST
+    }
+    assert short == {*SHORT}
+    assert len(SHORT) <= 10
+
+
+def test_a_task_is_understood_in_one_sitting() -> None:
+    """The list in docs/architecture.md: so many files and lines are read without a pause."""
+    _, section = (ROOT / "docs" / "architecture.md").read_text().split("### In one sitting\n")
+    files = re.findall(r"^\| `([\w/]+\.py)` \|", section.partition("\n## ")[0], re.MULTILINE)
+    lines = [len((ENGINE / file).read_text().splitlines()) for file in files]
+    assert 10 <= len(files) <= 15
+    assert sum(lines) <= 2_500
+    assert {file.partition("/")[0] for file in files} == {"enqueue", "dispatch", "run", "settle", "roles", "store"}

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from celeriac.insights.tasks.shown import SHOWN
 from celeriac.insights.tasks.veil import CALLS, ERROR_TEXTS, veiled
-from celeriac.store.quoted import MOST, quoted
+from celeriac.store.messages import MOST, quoted
 from tests.api.described import document
 
 HIDDEN = "•••"
@@ -70,6 +70,16 @@ def test_rows_from_before_quotes_were_marked_are_shown_by_the_kind_of_their_erro
         assert veiled(marked_one)["says"] == f"2 failed: «{HIDDEN}»; 2 tasks"
     others = {"name": "flood", "says": "9 tasks wait", "quarantined": None, "why": "the last was not over"}
     assert veiled(others) == others
+
+
+def test_what_selected_many_tasks_is_hidden_in_rows_from_before_targets_named_conditions_alone() -> None:
+    def of(target: str, kind: str = "tasks") -> Any:
+        return veiled({"kind": kind, "target": target, "after": {"filter": {"error": "s3cret"}}})["target"]
+
+    assert of("statuses=['failed'], error=s3cret, account=a") == f"statuses={HIDDEN}"
+    assert of("error=s3cret") == f"error={HIDDEN}"
+    assert of("statuses, error, arg.email") == "statuses, error, arg.email"
+    assert of("a=b", "account") == "a=b"
 
 
 def test_of_a_sentence_what_an_error_says_is_hidden() -> None:

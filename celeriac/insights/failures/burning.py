@@ -1,8 +1,8 @@
-"""Roles whose attempts fail now as they did not before: a judgement within minutes, compared with the role's own past.
+"""Find roles whose attempts have begun to fail: within minutes, and compared with the role's own past.
 
 The alert `fails_now`, `celeriac doctor`, `status`, the overview, the role's page and the API all use this one. An
 attempt failed if its event has an error: it is retried, begins a new round, timed out, was given up, or took its
-process down. A retry without an error, by which a handler waits for something, is no failure.
+process down. A retry without an error, by which a handler waits for something, does not count.
 """
 
 from __future__ import annotations
@@ -16,8 +16,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, text
 
 from celeriac.insights.why.spans import span
-from celeriac.store.alike import pattern_of
-from celeriac.store.quoted import quoted
+from celeriac.store.messages import pattern_of, quoted
 from celeriac.store.shell import argument, word
 
 #: Kinds of events by which an attempt failed.
@@ -26,17 +25,18 @@ KINDS = ("retry", "retry_round", "timeout", "failed", "worker_lost")
 #: With fewer failed attempts than this there is no judgement.
 FEW = 10
 
-#: At most so many events are read back, of any kind as their index has no kind; and at most so many ended tasks of a
-#: role.
+#: How many of the newest events are read at most, of any kind, because their index has no kind; and how many ended
+#: tasks of a role.
 MOST = 10_001
 
-#: So many newest attempts have to fail mostly as well, so that a failure that has passed leaves the list.
+#: Most of so many newest attempts have to fail, too, so that a failure that has passed leaves the list.
 NEWEST = 20
 
-#: A role without a past burns at this share of failures; one with a past at so many times its own share, within bounds.
+#: The share of failures at which a role without a past burns; the multiple of its own share at which one with a past
+#: burns, and the bounds of that.
 WITHOUT_PAST, LEAST, TIMES, CERTAIN = 0.5, 0.2, 4.0, 0.9
 
-#: So many attempts make a past that can be compared with.
+#: How many attempts make a past that can be compared with.
 PAST = 100
 
 #: A role does not burn if none of its attempts has failed for so long (seconds).
@@ -45,8 +45,8 @@ OVER = 600.0
 #: So many failures of a role are read for their error, and so many of their tasks are looked up.
 READ, LOOKED_UP = 1_000, 500
 
-# The windows of five minutes and of an hour begin no earlier than the oldest event or task that is read: further back
-# not both failures and successes are known. Roles that keep no successes have counted them by minutes.
+# The windows of five minutes and of an hour begin no earlier than the oldest event or task that is read, because before
+# that either failures or successes are unknown. Roles that keep no successes have counted them by minutes.
 SUSPECTS = text("""
 WITH walked AS MATERIALIZED (
     SELECT role, task, at, kind, from_status, to_status, why IS NOT NULL AS said FROM celeriac.task_events
@@ -151,11 +151,12 @@ ORDER BY started_at DESC LIMIT 1
 class Burning:
     """A role of which `failed` of `attempts` attempts failed within `window` seconds.
 
-    `usual`: the share (0 to 1) of the day before, None where too few attempts were made. `error`: the most frequent
-    one, without what differs from task to task; `same` of the `read` newest failures have it, and it began at `since`.
-    `tasks`: hit within the hour; `given_up` of them have failed for good. `accounts`: of the newest 500 of these tasks;
-    `account`: where it is a single one. `oldest`: seconds since the oldest unfinished one of these was enqueued.
-    `worker_started_at`, `version`: of a worker of its queue that started within the ten minutes before `since`.
+    `usual`: the share (0 to 1) on the day before, None if there were too few attempts. `error`: the pattern of the most
+    frequent error; `same` of the `read` newest failures have it, and it began at `since`. `tasks`: how many are hit
+    within the hour; `given_up` of them have failed for good. `accounts`: how many accounts the newest 500 of these
+    tasks have; `account`: the only one, if it is one. `oldest`: seconds since the oldest unfinished one of these was
+    enqueued. `worker_started_at`, `version`: those of a worker of its queue that started within the ten minutes before
+    `since`.
     """
 
     role: str
@@ -203,7 +204,9 @@ class Burning:
 
 
 def burning(connection: Connection, role: str | None = None) -> list[Burning]:
-    """Return the roles that burn and are not paused, or the given one if it does; the one with most tasks hit first."""
+    """Return the roles that burn and are not paused, or only the given one if it burns; the role with most tasks hit
+    comes first.
+    """
     parameters = {"role": role, "most": MOST, "few": FEW, "newest": NEWEST, "kinds": list(KINDS)}
     suspects = connection.execute(SUSPECTS, parameters).all()
     burns = [_described(connection, row, of) for row in suspects if (of := window_of(row)) is not None]
@@ -212,7 +215,7 @@ def burning(connection: Connection, role: str | None = None) -> list[Burning]:
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """The window in which a role burns. `limit`: the share of failures from which on it does."""
+    """The window in which a role burns. `limit`: the share of failures above which it burns."""
 
     seconds: float
     failed: int
@@ -235,7 +238,7 @@ def window_of(row: Any) -> Window | None:
 
 
 def limit_of(completed: int, failed: int) -> float:
-    """Return the share of failures from which on a role burns, given its attempts of the day before. Pure."""
+    """Return the share of failures above which a role burns, given its attempts of the day before. Pure."""
     usual = usual_of(completed, failed)
     return WITHOUT_PAST if usual is None else min(CERTAIN, max(LEAST, TIMES * usual))
 
@@ -269,10 +272,10 @@ def _described(connection: Connection, row: Row[Any], window: Window) -> Burning
 
 
 def _began(minutes: Sequence[Any], times: Sequence[datetime], limit: float) -> datetime:
-    """Return when this error began: its first occurrence within the minutes up to now that fail.
+    """Return when this error began: its first occurrence in the unbroken run of failing minutes up to now.
 
-    `minutes` and `times`: newest first. The minute in which it began may hold more successes; what began before the
-    oldest of `times` is known to the minute.
+    `minutes` and `times`: newest first. The minute in which it began may have more successes. A begin before the oldest
+    of `times` is known to the minute only.
     """
     failing: datetime | None = None
     for minute in minutes:

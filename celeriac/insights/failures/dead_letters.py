@@ -16,8 +16,8 @@ MOST = 1_000
 #: How much of a message is shown (bytes).
 SHOWN = 65_536
 
-# Ordered by -id where one name is given: an order by id alone is also the primary key's, and that index would pass by
-# all other names.
+# Ordered by -id if a name is given: an order by id alone is also the primary key's, and a scan of that index would read
+# all other names, too.
 LIST = text("""
 SELECT id, at, name, task_id, sender, args, kwargs, reason, size FROM celeriac.dead_letters
 WHERE id < coalesce(CAST(:before AS bigint), 9223372036854775807)
@@ -40,7 +40,7 @@ def dead_letters(
     connection: Connection, *, name: str | None = None, limit: int = 100, before: int | None = None
 ) -> list[dict[str, Any]]:
     """Return dead letters, newest first: those for one task (its `name`) or all. Raises BadValue."""
-    if not 1 <= limit <= MOST + 1:  # one more than a page shows whether there is a following one
+    if not 1 <= limit <= MOST + 1:  # one more row than a page shows whether there is a next page
         raise BadValue(f"limit={limit}: give 1 to {MOST:,}")
     parameters = {"before": before, "most": limit}
     rows = (

@@ -1,4 +1,4 @@
-"""Accounts whose attempts fail now, while the role goes on for others: a customer's own endpoint, mostly."""
+"""Find accounts whose attempts fail while the role works for others: usually a customer's own endpoint."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ from datetime import datetime
 from sqlalchemy import Connection, text
 
 from celeriac.insights.failures.burning import FEW, KINDS, MOST, OVER
-from celeriac.store.alike import pattern_of
-from celeriac.store.quoted import quoted
+from celeriac.store.messages import pattern_of, quoted
 from celeriac.store.shell import argument
 
 #: So many failed attempts of a role are looked up for their accounts, and so many of its newest successes are read; of
@@ -19,9 +18,9 @@ LOOKED_UP, SUCCESSES, ROLES = 1_000, 10_000, 20
 #: Most accounts that are returned.
 ACCOUNTS = 20
 
-# INVARIANT: an account is named that had successes within the hour, and has had none since its attempts fail: one
-# that has always failed is every day's state. Since its first failed attempt more of the others' attempts have
-# succeeded than failed: an outage of the whole role is none of an account, though what was under way may end well.
+# INVARIANT: an account is returned if it had successes within the hour and none since its attempts fail; one that
+# always fails is nothing new. Since its first failed attempt, more of the others' attempts have succeeded than failed:
+# an outage of the whole role is not an account's, even if some tasks under way still succeed.
 FAILING = text("""
 WITH walked AS MATERIALIZED (
     SELECT role, task, at, kind, from_status, left(split_part(why, chr(10), 1), 500) AS message
@@ -75,7 +74,9 @@ ORDER BY tasks DESC, role, account LIMIT :accounts
 
 @dataclass(frozen=True, slots=True)
 class FailingAccount:
-    """An account of whose attempts in a role, `attempts` since it last worked, all failed; `tasks` are hit."""
+    """An account whose attempts in a role have all failed since it last worked: `attempts` of them, of `tasks`
+    tasks.
+    """
 
     role: str
     account: str
@@ -102,7 +103,7 @@ class FailingAccount:
 
 
 def failing_accounts(connection: Connection) -> list[FailingAccount]:
-    """Return the accounts that fail in a role that neither is paused, the one with most tasks hit first."""
+    """Return the accounts that fail in a role, neither of which is paused; the one with most tasks hit comes first."""
     parameters = {
         "most": MOST, "kinds": list(KINDS), "few": FEW, "over": OVER, "looked_up": LOOKED_UP, "successes": SUCCESSES,
         "accounts": ACCOUNTS, "roles": ROLES,

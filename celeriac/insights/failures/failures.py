@@ -1,4 +1,4 @@
-"""Failures in groups: how many different things go wrong, in which role, since when, and for whom."""
+"""Group failures: how many different things go wrong, in which role, since when, and for which accounts."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from celeriac.insights.failures.said import Said, said_by
 from celeriac.insights.tasks.clock import clock
 from celeriac.insights.tasks.lists import Matching
 
-#: At most so many failures are grouped: the newest ones, by id.
+#: How many failures are grouped at most: the newest ones, by id.
 LOOKS_AT = 5_000
 
-#: So many pages are read where a group's failures are only counted.
+#: How many pages are read if a group's failures are only counted.
 PAGES = 20
 
 #: Most groups that can be returned: as many as there can be.
 MOST = LOOKS_AT
 
-#: Each group lists so many tasks and accounts, and so many counts over time.
+#: How many tasks and accounts, and how many counts over time, each group lists.
 EXAMPLES, ACCOUNTS, PARTS = 5, 10, 24
 
-#: The time that `last_hour` counts.
+#: The time (seconds) over which `last_hour` counts.
 RECENT = timedelta(hours=1)
 
 #: Most seconds that `since` may go back.
@@ -67,9 +67,9 @@ SELECT id, task_id, role, account, completed_at FROM walk ORDER BY -id
 class FailureGroup:
     """Failures of one kind, among those read. `message`: the newest one's first line. `pattern`: the part of it that
     all have in common. `frame`: their innermost own frame, "file:function". `tasks`: the newest few. `accounts`: the
-    first few that were hit, of `accounts_in_all`. `trend`: how many in each of 24 equal parts of the time read. All of
-    them were given up; `retrying`: tasks that failed so and are tried again, among the first 500 of the role. `mark`:
-    what somebody noted about it.
+    first few that were hit, of `accounts_in_all`. `trend`: how many failed in each of 24 equal parts of the time read.
+    All of them were given up; `retrying`: how many tasks failed in the same way and are tried again, among the first
+    500 of the role. `mark`: somebody's note about it.
     """
 
     fingerprint: str
@@ -93,8 +93,8 @@ class FailureGroup:
 @dataclass(frozen=True, slots=True)
 class Failures:
     """Groups of failures. `groups`: the most frequent first, of `groups_in_all`. `looked_at`: how many failures were
-    read, the newest by id; if `reached_end` is False there are older ones. `begin`: start of the trends, which end now:
-    as long ago as was requested, or the time of the oldest failure.
+    read, the newest by id; if `reached_end` is False there are older ones. `begin`: the start of the trends, which end
+    now: the requested time, or else that of the oldest failure.
     """
 
     groups: list[FailureGroup]
@@ -200,7 +200,7 @@ def _of_group(connection: Connection, fingerprint: str, role: str | None, since:
         yield [one.id for one in same]
         if looked_at < LOOKS_AT:
             return
-        role = same[0].role if same else role  # All failures of a group are of one role, so no other role is read.
+        role = same[0].role if same else role  # All failures of a group have one role, so no other role is read.
         before = last
 
 
@@ -212,8 +212,8 @@ def failed_page(
     connection: Connection, fingerprint: str, before: int | None, *, role: str | None = None,
     since: float | None = None, until: datetime | None = None,
 ) -> tuple[list[int], int | None]:  # fmt: skip
-    """Return the failures of the group among the next 5,000 that did not end after `until`; and the id to go on from,
-    None at the end.
+    """Return the group's failures among the next 5,000 that did not end after `until`, and the id to go on from, None
+    at the end.
     """
     failed, looked_at, last = _page(connection, role, _begin(clock(connection), since), before)
     same = [one for one in failed if one.kind.fingerprint == fingerprint]

@@ -1,7 +1,7 @@
 """The fingerprint by which failures are grouped.
 
-Two failures are of one kind if these are the same: role, type of the exception, message without what differs from task
-to task (numbers, ids, what is quoted), and the innermost own frame. Pure.
+Two failures are of one kind if they have the same role, type of exception, message without what differs from task to
+task (numbers, ids, quoted texts), and innermost own frame. Pure.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
-from celeriac.store.alike import pattern_of
+from celeriac.store.messages import pattern_of
 
 _TYPE = re.compile(r"([A-Za-z_][\w.]*): ")
 _FRAME = re.compile(r'^  File "([^"]+)", line \d+, in (.+)$', re.MULTILINE)
 
-#: Files that are not the user's own: of the engine, of what is installed, of Python.
+#: Files that are not the user's own: those of the engine, of installed packages, of Python.
 _OTHERS = (f"{Path(__file__).parents[1]}/", "/site-packages/", "/dist-packages/", "/lib/python", "<")
 
 
@@ -40,7 +40,9 @@ def kind_of(role: str, message: str, traceback: str | None) -> Kind:
 
 
 def own_frame(traceback: str | None) -> str | None:
-    """Return the innermost frame that is neither a library's nor the engine's, as "file:function": lines move."""
+    """Return the innermost frame that is neither a library's nor the engine's, as "file:function", without its line,
+    which changes.
+    """
     frames = _FRAME.findall(traceback or "")
     own = [(file, function) for file, function in frames if not any(other in file for other in _OTHERS)]
     return f"{own[-1][0].rpartition('/')[2]}:{own[-1][1]}" if own else None

@@ -1,4 +1,4 @@
-"""Marks on a kind of failure, beside its failures: what somebody noted, and how many tasks are still retried."""
+"""Marks on kinds of failures: somebody's note on each, and how many of its tasks are still retried."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Literal
 
 from sqlalchemy import Connection, text
 
-from celeriac.store.alike import pattern_of
+from celeriac.store.messages import pattern_of
 
 #: So many tasks of a role that wait for their time are read: those that are due first.
 LOOKS_AT = 500
@@ -41,7 +41,7 @@ class Mark:
     reopened: bool = False
 
 
-#: The mark of a kind that nobody has marked.
+#: The mark of a kind without one.
 OPEN = Mark()
 
 
@@ -53,13 +53,13 @@ def marks(connection: Connection, last_seen: dict[str, datetime]) -> dict[str, M
 
 
 def _now(mark: Mark, last_seen: datetime) -> Mark:
-    """Return the mark as it stands now: one that was resolved opens again with a later failure."""
+    """Return the mark with its present state: a resolved one opens again with a later failure."""
     if mark.state == "resolved" and mark.at is not None and last_seen > mark.at:
         return replace(mark, state="open", reopened=True)
     return mark
 
 
 def retrying(connection: Connection, roles: Collection[str]) -> Counter[tuple[str, str]]:
-    """Count, by role and pattern, the tasks whose last attempt failed so and that are tried again."""
+    """Count, by role and pattern, the tasks whose last attempt failed in that way and that are tried again."""
     rows = connection.execute(RETRYING, {"roles": sorted(roles), "most": LOOKS_AT}).all() if roles else ()
     return Counter((row.role, pattern_of(row.message)) for row in rows)

@@ -11,7 +11,7 @@ from celeriac.insights.fairness.accounts import NEWEST
 from celeriac.insights.fairness.shares import CAP
 from celeriac.insights.tasks.counting import Count
 
-#: Most tasks listed of those it holds, and of its oldest.
+#: The most tasks in the list of those it holds, and in that of its oldest.
 HOLDINGS, OLDEST = 50, 10
 
 # Each LIMIT has its index's ORDER BY.
@@ -66,7 +66,7 @@ FROM celeriac.tickets k, unnest(k.ids, k.accounts) AS held (id, account)
 WHERE held.account = :account ORDER BY k.claimed_at, held.id LIMIT :most
 """)
 
-# Taken from the entries that are counted, role by role.
+# Selected among the entries that are counted, role by role.
 FIRST = text(f"""{_KNOWN}
 SELECT entries.id, r.role, entries.due_at, entries.parked FROM known r CROSS JOIN LATERAL (
     SELECT id, due_at, false AS parked FROM ({_READY}) AS ready
@@ -81,7 +81,7 @@ ORDER BY entries.due_at, entries.id LIMIT :told
 class AccountRole:
     """An account's tasks in one role. `ready` could start; `later` waits for its time; `parked`: the account is paused,
     or may have nothing. Tasks waiting for a lock are not counted: no index has them by account. `completed`, `failed`:
-    of the role's newest 1,000 that ended within an hour. `oldest_due`: among those ready or parked.
+    among the role's newest 1,000 tasks that ended within an hour. `oldest_due`: among the ready or parked ones.
     """
 
     role: str
@@ -134,7 +134,7 @@ def account_holdings(connection: Connection, account: str, *, limit: int = HOLDI
 
 
 def account_oldest(connection: Connection, account: str, *, limit: int = OLDEST) -> list[Oldest]:
-    """Return the account's tasks due first, of 500 from each role: one of a lower priority may be missing."""
+    """Return the account's tasks due first, among 500 of each role, so that one of a lower priority may be missing."""
     parameters = {"account": account, "most": CAP + 1, "told": limit}
     return [Oldest(*row) for row in connection.execute(FIRST, parameters)]
 

@@ -1,4 +1,6 @@
-"""Accounts in the last hour: how their tasks ended and how long they waited, by the newest of each role."""
+"""Accounts in the last hour: how their tasks ended and how long they waited, computed from the newest tasks of each
+role.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ class AccountHour:
 
 
 def account_hours(connection: Connection, account: str | None = None) -> list[AccountHour]:
-    """Return the accounts most of whose tasks ended, or the given one."""
+    """Return the accounts with most ended tasks, or only the given one."""
     parameters = {"account": account, "newest": NEWEST, "accounts": ACCOUNTS}
     return [AccountHour(*row) for row in connection.execute(ENDED, parameters)]
 

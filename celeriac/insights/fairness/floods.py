@@ -1,4 +1,4 @@
-"""Floods: roles of which most of what waits is one account's, while others wait as well."""
+"""Floods: roles in which most waiting tasks are one account's, while others wait as well."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
-#: The newest tasks of a role that are looked at, and the share of them that is a flood when it is one account's.
+#: How many of a role's newest tasks are read, and the share of them which is a flood if one account has it.
 NEWEST, SHARE = 1_000, 0.8
 
 # INVARIANT: so many entries of an index a role, and a descent for another account on either side.
@@ -35,7 +35,7 @@ class Flood:
 
 
 def floods(connection: Connection, roles: Sequence[str]) -> list[Flood]:
-    """Of these roles, by look-ups."""
+    """Return the floods among these roles, by look-ups."""
     if not roles:
         return []
     wanted = {"roles": list(roles), "newest": NEWEST, "share": SHARE}

@@ -12,12 +12,12 @@ from celeriac.errors import BadValue
 from celeriac.insights.tasks.counting import Count
 from celeriac.store.states import CLAIMED, PENDING, RUNNING
 
-#: So many that wait for a key are counted.
+#: How many tasks that wait for a key are counted.
 CAP = 1_000
 
 MOST = 1_000
 
-#: A key that is waited for and that nobody has is given to the next within seconds.
+#: How long (seconds) a key may be free while tasks wait for it, before it counts as stuck.
 FREE = 60.0
 
 # INVARIANT: each step is one descent to the next key somebody waits for.
@@ -81,10 +81,10 @@ ORDER BY b.priority DESC, b.due_at, b.id
 class Lock:
     """A lock key that is held, or waited for.
 
-    `task`: the lock holder, None if the key is free and a worker's next check gives it to one that waits. `status`: of
+    `task`: the lock holder, None if the key is free and a worker's next check gives it to a waiting task. `status`: of
     that task; a pending one has the key and has not been claimed. `held_seconds`: since it began, or was claimed.
-    `is_stale`: its worker has been silent for longer than its role allows. `waiting`: how many wait for the key,
-    `oldest_wait_seconds` of those counted.
+    `is_stale`: its worker has been silent for longer than its role allows. `waiting`: how many tasks wait for the key;
+    `oldest_wait_seconds`: the longest wait among those counted.
     """
 
     lock_key: str
@@ -137,10 +137,11 @@ def locks(connection: Connection, *, limit: int = 100) -> Locks:
 
 
 def stuck(connection: Connection, longer_than: float, *, looked_at: int = 200) -> list[Lock]:
-    """Keys behind which tasks wait that do not move, those with most behind them first.
+    """Return keys whose waiting tasks do not move, those with most of these first.
 
-    Those held for longest are looked at, and those waited for that come first by name: so many of each. The holder has
-    run for longer than so many seconds, or its worker fell silent; or nobody has the key for `FREE`.
+    A key is stuck if its holder has run for longer than so many seconds, if the holder's worker fell silent, or if
+    nobody has had the key for `FREE`. Only the keys held longest are read, and the first by name among those that tasks
+    wait for: a fixed number of each.
     """
     kinds = (HELD, WAITED_FOR)
     keys = list(dict.fromkeys(key for kind in kinds for key in connection.execute(kind, {"most": looked_at}).scalars()))
@@ -156,7 +157,7 @@ def _is_stuck(one: Lock, longer_than: float) -> bool:
 
 
 def lock(connection: Connection, lock_key: str) -> Lock:
-    """Return one lock key; one that nobody holds or waits for is returned as such."""
+    """Return one lock key, also if nobody holds it or waits for it."""
     return _locks(connection, [lock_key])[0]
 
 

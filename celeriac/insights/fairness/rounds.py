@@ -1,7 +1,7 @@
-"""The promise of fairness, checked against the record of the last passes: an account that holds nothing is next.
+"""Check the promise of fairness against the record of the last passes: an account that holds nothing is next.
 
-While it waits, no other account gets a second slot (docs/guarantees.md, 10). And in time, against the tickets: what is
-claimed begins soon, and does not lie behind what others have claimed before.
+While it waits, no other account gets a second slot (docs/guarantees.md, 10). The promise is also checked in time,
+against the tickets: a claimed task begins soon, and does not wait behind earlier claims of others.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ ORDER BY r.role, newest.id
 """)
 
 
-#: An account that runs nothing may wait for what was claimed before its own for so long (seconds), or for so many runs
-#: where these take longer. By default it is about a second and a run. Longer is unfair where what was claimed before
-#: still begins: not where one long run has the slots, nor where a ticket was lost and what was claimed after it begins.
+#: How long (seconds), or how many runs if these take longer, an account that runs nothing may wait for earlier claims.
+#: By default it waits about a second and a run. A longer wait is unfair while tasks claimed earlier still begin. It is
+#: not if one long run has the slots, or if a ticket was lost and tasks claimed later begin.
 LONGEST, RUNS = 10.0, 3
 
-#: How many of the oldest tickets that nobody has started are read of a role.
+#: How many of a role's oldest unstarted tickets are read.
 MOST_IN_LINE = 200
 
-# Reads what is held, and no dead entry of what is gone: see `held_since` in dispatch/select.py.
+# Reads the tickets that are held, and no dead entries: see `held_since` in dispatch/select.py.
 IN_LINE = text("""
 SELECT t.role, max(extract(epoch FROM statement_timestamp() - t.claimed_at)) AS waited, max(bound.seconds) AS bound
 FROM celeriac.roles r
@@ -78,8 +78,8 @@ class Turns:
 
 @dataclass(frozen=True, slots=True)
 class InLine:
-    """The longest wait (seconds) of a role's claimed task whose account runs nothing while what others have claimed
-    before it still begins, and how long it may be.
+    """The longest wait (seconds) of a role's claimed task whose account runs nothing, while earlier claims of others
+    still begin; and the longest that is fair.
     """
 
     seconds: float
@@ -87,7 +87,7 @@ class InLine:
 
 
 def in_line(connection: Connection) -> dict[str, InLine]:
-    """Return, of roles where it is too long, how long an account that runs nothing waits behind others' claims."""
+    """Return the roles in which an account that runs nothing waits too long behind others' claims."""
     read = {"longest": LONGEST, "runs": RUNS, "most": MOST_IN_LINE}
     return {row.role: InLine(float(row.waited), row.bound) for row in connection.execute(IN_LINE, read)}
 
@@ -101,8 +101,8 @@ class SeenPass:
 
 
 def lags(connection: Connection, lines: Mapping[str, InLine]) -> dict[str, float]:
-    """Return by role the rounds an account holding nothing has waited, or where it is more, for how many times the
-    bound of time one of `lines` has: 1 is the bound, 0 means that nobody waits.
+    """Return by role the rounds that an account holding nothing has waited, or, if that is more, its wait in `lines` as
+    a multiple of the bound: 1 is the bound, 0 means that nobody waits.
     """
     late = {role: one.seconds / one.bound for role, one in lines.items()}
     rounds: dict[str, float] = {role: lag(passes) for role, passes in _passes(connection, None).items()}

@@ -58,8 +58,8 @@ GROUP BY role, account
 """)
 
 # INVARIANT of `walk`: each step is one descent into `parked_of_account`, to the account's next role (unless one is
-# given) or to the next account. It names the index's whole order, as a part of it would let Postgres take another
-# index.
+# given) or to the next account. It names the index's whole order, because a part of it would let Postgres choose
+# another index.
 PARKED = text("""
 WITH RECURSIVE walk AS (
     (SELECT account, role FROM celeriac.parked ORDER BY account, role, priority DESC, due_at, id LIMIT 1)
@@ -113,8 +113,8 @@ class AccountShare:
     """An account's share of one role, or (`role` None) of all together.
 
     `waiting`: ready to start; `parked`: the account is paused, or may have nothing. `oldest_due`: of those counted.
-    `fair`: slots it would hold if all were shared out anew; `fair_share` and `held_share` are parts of 1 of what all
-    would hold, or hold.
+    `fair`: slots it would hold if all were allocated anew; `fair_share` and `held_share`: its share (0 to 1) of the
+    slots that all accounts would hold, and of those they do hold.
     """
 
     role: str | None
@@ -190,7 +190,7 @@ def fair_slots(claims: Sequence[Claim], slots: float) -> list[float]:
     """Return the weighted max-min share of each claim: nobody gets more than it wants, and those with less get equal
     levels.
 
-    Progressive filling: claims that are satisfied soonest are served first, and what they leave goes to the others.
+    Progressive filling: claims that are satisfied soonest are served first, and the others get the slots that are left.
     """
     fair = [0.0] * len(claims)
     weight = sum(claim.weight for claim in claims)
@@ -222,7 +222,7 @@ def _count(row: Row[Any] | None) -> Count:
 
 
 def _shared(rows: Sequence[AccountShare], window: int | None) -> list[AccountShare]:
-    """Return a role's shares with the fair ones. A role that nobody declared has as many slots as are held."""
+    """Return a role's shares with the fair ones. An undeclared role has as many slots as are held."""
     held = sum(share.held for share in rows)
     fair = fair_slots([Claim(_wants(share), share.weight) for share in rows], held if window is None else window)
     return _with_parts([replace(share, fair=slots) for share, slots in zip(rows, fair, strict=True)])

@@ -8,7 +8,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from celeriac.store.built_in import is_built_in
+from celeriac.store.role_names import is_built_in
 
 #: The horizons of `workers_needed`, in hours.
 HORIZONS = (1, 4, 8)

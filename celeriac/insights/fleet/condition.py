@@ -1,4 +1,4 @@
-"""The condition of what the engine runs on: Postgres' own figures, beats, and workers that fell silent."""
+"""The condition of the system below the engine: Postgres' own figures, beats, and workers that fell silent."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from celeriac.insights.why.spans import span
 #: Most rows returned of each kind.
 MOST = 20
 
-#: A transaction open for longer (seconds) keeps vacuum from removing rows that died since.
+#: How long (seconds) a transaction may be open; a longer one keeps vacuum from removing rows that died since.
 OLD = 600.0
 
-#: So few dead rows are not reported.
+#: Up to this number, dead rows are not reported.
 FEW_DEAD = 10_000
 
 BEATS = text("""
@@ -26,8 +26,8 @@ SELECT beat_id, hostname, pid, started_at, last_tick_at, late_by,
 FROM celeriac.beats ORDER BY last_tick_at DESC LIMIT :most
 """)
 
-# A replication slot, or a standby with feedback, has the id of a transaction that vacuum has to stop at, and no time.
-# It is older than the oldest minute that was written after it, among minutes at doubling distances.
+# A replication slot, or a standby with feedback, has the id of a transaction at which vacuum has to stop, but no time.
+# Its age is estimated from the oldest minute that was written after it, among minutes at doubling distances.
 HELD_BACK = """
 held_back AS (
     SELECT h.name, h.kind, CAST(extract(epoch FROM statement_timestamp() - interval '2 minutes' - (
@@ -43,8 +43,7 @@ held_back AS (
 )
 """
 
-# A login that is neither superuser nor member of pg_monitor sees that others' transactions are there, but not since
-# when.
+# A login that is neither superuser nor member of pg_monitor sees others' transactions, but not when they began.
 OLD_TRANSACTIONS = text(f"""
 WITH {HELD_BACK}
 SELECT CAST(pid AS text) AS id, coalesce(application_name, '') AS name, coalesce(usename, '') AS login,
@@ -110,7 +109,8 @@ GROUP BY k.worker_id ORDER BY seconds DESC
 #: Most tasks of a role that are counted.
 COUNTED = 1_000
 
-# A paused role's tasks are promoted once it is resumed. Of failed tasks only a role's newest are read.
+# A paused role's tasks are not overdue: they are promoted once it is resumed. Only a role's newest failed tasks are
+# read.
 PAUSED = text("SELECT role FROM celeriac.roles WHERE paused ORDER BY role")
 
 RETRIES = text("""
@@ -140,7 +140,7 @@ CLOCK = text("SELECT clock_timestamp()")
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
-    """A transaction open for long. `id`: its process', or the name of a prepared one, of a slot or of a standby."""
+    """A transaction open for long. `id`: the process id, or the name of a prepared transaction, a slot or a standby."""
 
     id: str
     name: str
@@ -186,8 +186,8 @@ class Size:
 
 @dataclass(frozen=True, slots=True)
 class Connections:
-    """Of all databases; `most` without those kept for superusers. `theirs`: of the login and application with most of
-    them, of which `idle` are idle.
+    """The connections to all databases; `most` excludes those kept for superusers. `theirs`: how many the login and
+    application with most of them has, of which `idle` are idle.
     """
 
     used: int
@@ -205,7 +205,7 @@ class Connections:
 
 @dataclass(frozen=True, slots=True)
 class SilentWorker:
-    """A worker that holds tasks and last reported them so many seconds ago."""
+    """A worker that holds tasks and last reported so many seconds ago."""
 
     worker_id: str
     tasks: int
@@ -214,8 +214,8 @@ class SilentWorker:
 
 @dataclass(frozen=True, slots=True)
 class RetryBacklog:
-    """A role's retries. `overdue`: how many wait although their time came, the first so many `seconds` ago. `used_up`:
-    how many failed within a day and had used up their retries.
+    """A role's retries. `overdue`: how many still wait although their time has come, the first one `seconds` ago.
+    `used_up`: how many failed within a day with all retries used up.
     """
 
     role: str
@@ -230,7 +230,9 @@ def paused(connection: Connection) -> list[str]:
 
 
 def retries(connection: Connection, late: float) -> list[RetryBacklog]:
-    """Return the roles with either. `late`: seconds a due task may take to go on. Counts stop at `COUNTED`."""
+    """Return the roles with overdue or used-up retries. `late`: how many seconds after its time a task counts as
+    overdue. Counts stop at `COUNTED`.
+    """
     rows = connection.execute(RETRIES, {"late": late, "most": COUNTED}).mappings()
     return [RetryBacklog(**row) for row in rows]
 
@@ -241,7 +243,7 @@ def beats(connection: Connection) -> list[dict[str, Any]]:
 
 
 def old_transactions(connection: Connection, seconds: float) -> list[Transaction]:
-    """Return transactions open for longer than so many seconds: nothing that died since can be vacuumed away."""
+    """Return transactions open for longer than so many seconds: vacuum can remove no row that died since they began."""
     rows = connection.execute(OLD_TRANSACTIONS, {"seconds": seconds, "most": MOST}).mappings()
     return [Transaction(**row) for row in rows]
 

@@ -20,7 +20,7 @@ LIMITS = ("rate_limit", "timeout", "hard_timeout")
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """An option of a role. `is_told`: an operator's value, in place of the declared one."""
+    """An option of a role. `is_told`: the value is an operator's, in place of the declared one."""
 
     name: str
     declared: Any
@@ -30,8 +30,8 @@ class Option:
 
 @dataclass(frozen=True, slots=True)
 class Otherwise:
-    """A declaration that is not in force, since a newer one is, or since another of the same release was started later.
-    `options`: those that differ, None where that release does not know one.
+    """A declaration that does not apply, because a newer one does, or another of the same release was started later.
+    `options`: those that differ; None for one that the release does not know.
     """
 
     release: int
@@ -41,8 +41,8 @@ class Otherwise:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredRole:
-    """A role as declared. `limited_at`: when its limits were last changed or declared, None where it has none.
-    `otherwise`: what another release of the code declares, None where all declare the same.
+    """A role as declared. `limited_at`: when its limits were last changed or declared, None if it has none.
+    `otherwise`: another release's declaration, None if all declare the same.
     """
 
     options: list[Option]

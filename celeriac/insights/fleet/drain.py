@@ -1,11 +1,11 @@
-"""A forecast of how the waiting tasks are worked off, by the rates at which tasks come and are done. Pure."""
+"""Forecast how the waiting tasks are worked off, by the rates at which tasks come and end. Pure."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-#: Points of a curve, beside the first; hours it shows where its length is unknown, and at most.
+#: How many points a curve has after the first; how many hours it shows if its length is unknown, and at most.
 POINTS, USUAL, LONGEST = 24, 8.0, 168.0
 
 

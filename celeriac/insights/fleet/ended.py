@@ -1,4 +1,6 @@
-"""Tasks ended, or taken from their runs, outside of those runs: for the process that reports them as events."""
+"""Read which tasks ended, or were taken from their runs, outside of these runs, for the process that reports them as
+events.
+"""
 
 from __future__ import annotations
 
@@ -8,17 +10,18 @@ from sqlalchemy import Connection, text
 
 from celeriac.store.states import CANCELLED, FAILED
 
-#: Events of a task that ran which the settling process reports itself. A task can also expire in SQL.
+#: Kinds of task events that the settling process reports itself if the task ran. A task can also expire in SQL.
 SETTLED = ("retry", "retry_round", "snooze", "failed", "timeout", "expired", "cancelled", "late_finish")
 
-#: The run came to nothing; its task waits again, or has failed.
+#: Kinds of events by which a run came to nothing; its task waits again or has failed.
 LOST = ("worker_lost", "abandoned", "rescue", "lost")
 
 #: Somebody requested another attempt.
 AGAIN = "retry_asked"
 
-# Waits for nobody's transaction: what commits later than :lag seconds after it began may be missed.
-# INVARIANT: a task that waits again is reported only while it waits; later, it would seem to wait while it runs.
+# It waits for no open transaction, so an event whose transaction commits later than :lag seconds after it began may be
+# missed. INVARIANT: a task that waits again is reported only while it waits; otherwise it would seem to wait while it
+# runs.
 SINCE = text("""
 WITH following AS MATERIALIZED (
     SELECT * FROM celeriac.task_events WHERE id > :after ORDER BY id LIMIT :most
@@ -51,7 +54,7 @@ LAST = text("SELECT coalesce(max(id), 0) FROM celeriac.task_events")
 
 
 def since(connection: Connection, after: int, *, lag: float, most: int) -> list[dict[str, Any]]:
-    """Return up to `most` task events after the given one; `task_id` is None in those that need no report."""
+    """Return up to `most` task events after the given one; `task_id` is None in events that need no report."""
     parameters = {"after": after, "lag": lag, "most": most, "settled": list(SETTLED), "back": [*LOST, AGAIN]}
     return [dict(row) for row in connection.execute(SINCE, parameters | {"over": [CANCELLED, FAILED]}).mappings()]
 

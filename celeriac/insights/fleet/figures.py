@@ -70,7 +70,7 @@ SELECT r.role, walk.n FROM celeriac.roles r CROSS JOIN LATERAL (
 ) AS walk
 """)
 
-# A quarantined schedule does not run and is late as well: `watched.LATE` counts it too.
+# A quarantined schedule does not run and counts as late, as it does in `watched.LATE`.
 SCHEDULES = text("""
 SELECT name, skips, CASE WHEN enabled
     THEN greatest(0, extract(epoch FROM statement_timestamp() - next_run_at)) ELSE 0 END AS late
@@ -107,8 +107,8 @@ REVISION = text("SELECT version_num FROM celeriac.version")
 
 
 def served(connection: Connection, wait: float) -> Sequence[RowMapping]:
-    """Return for each registered role its window, pause and objective (`wait` seconds where it has none), its workers
-    by state, their slots and how many are busy.
+    """Return for each registered role its window, pause and objective (`wait` seconds by default), its workers by
+    state, their slots and how many are busy.
     """
     return connection.execute(SERVED, {"wait": wait}).mappings().all()
 
@@ -134,12 +134,12 @@ def live_beats(connection: Connection) -> int:
 
 
 def in_all(connection: Connection) -> Sequence[Row[Any]]:
-    """Return for each registered role all that was ever counted by the minute, and by its passes."""
+    """Return for each registered role the totals of all counted minutes, and of its passes."""
     return connection.execute(IN_ALL).all()
 
 
 def counts_behind(connection: Connection) -> float:
-    """Return the seconds since the minute up to which everything is counted."""
+    """Return how many seconds ago the minutes that are completely counted end."""
     return float(connection.execute(BEHIND).scalar_one())
 
 

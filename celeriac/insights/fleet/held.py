@@ -1,4 +1,4 @@
-"""Tasks that one worker holds, and those it may be given next: for Celery's `inspect`."""
+"""Read the tasks that one worker holds, and those it may get next, for Celery's `inspect`."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ Row = dict[str, Any]
 
 
 def held(connection: Connection, worker_id: str, tokens: Sequence[str], *, most: int = MOST) -> list[Row]:
-    """Return the tasks of the tickets this worker has started, and of those it has taken from Redis (`tokens`)."""
+    """Return the tasks of the tickets that this worker has started, and of those it has taken from Redis (`tokens`)."""
     parameters = {"worker_id": worker_id, "tokens": list(tokens), "most": most}
     return [dict(row) for row in connection.execute(HELD, parameters).mappings()]
 
@@ -78,7 +78,7 @@ def later(connection: Connection, lanes: Sequence[str]) -> list[Row]:
 def which_of(
     connection: Connection, task_ids: Sequence[str], worker_id: str, tokens: Sequence[str], lanes: Sequence[str]
 ) -> list[Row]:
-    """Return which of these tasks the worker holds (`word` is reserved), or wait for their time (scheduled)."""
+    """Return which of these tasks the worker holds (`word` is reserved), and which wait for their time (scheduled)."""
     parameters = {"task_ids": list(task_ids), "worker_id": worker_id, "tokens": list(tokens), "lanes": list(lanes)}
     return [dict(row) for row in connection.execute(WHICH_OF, parameters).mappings()]
 

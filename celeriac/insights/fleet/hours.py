@@ -1,4 +1,4 @@
-"""Workers over the last hour: what each used, when it backed off, how much it did."""
+"""Read what each worker used in the last hour, when it backed off, and how much it did."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ WHERE h.worker_id IS NOT NULL GROUP BY h.worker_id
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A minute of a worker. `backoff_reason`: why it took nothing new at some time in it, None if it always did.
-    Percentages are None where it did not report them.
+    """A minute of a worker. `backoff_reason`: why it backed off at some time in it, None if it did not. Percentages are
+    None if it did not report them.
     """
 
     minute: datetime

@@ -1,4 +1,4 @@
-"""Idle: since when a role has had nothing to do, and what gives it something next."""
+"""Idle: read how long a role has had nothing to do, and which schedule makes its next task."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from sqlalchemy import Connection, text
 # :role" Postgres could walk an index by the minute alone, past all other roles' minutes.
 IDLE = text("""
 SELECT greatest(
-        (SELECT completed_at FROM celeriac.history WHERE role = :role ORDER BY completed_at DESC LIMIT 1),
+        (SELECT completed_at FROM celeriac.last_ended(:role, 1)),
         (SELECT max(minute) FROM (
             SELECT minute, completed + failed AS ended FROM celeriac.minutes
             WHERE role BETWEEN :role AND :role ORDER BY role DESC, minute DESC LIMIT 100) AS m WHERE ended > 0)

@@ -1,4 +1,4 @@
-"""Work that is left ready: tasks could start, a worker is idle, the window has space, and nobody claims them."""
+"""Find work that is left ready: tasks could start, a worker is idle, the window has space, and nobody claims them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Mapping
 
 from sqlalchemy import Connection, text
 
-#: A pass comes at least once in so long (seconds); for a role that is not prompt, once in two of its periods.
+#: A pass should come within this time (seconds); for a role that is not prompt, within two of its periods.
 PATIENCE = 60.0
 
-#: Reasons for which a pass may leave ready tasks where they are, as `dispatch.passes` words them.
+#: Good reasons for a pass to claim nothing, in the words of `dispatch.passes`.
 GOOD_REASONS = (
     "the role is paused", "the window is full", "the rate limit is reached",
     "every account with work is paused or at its cap",
 )  # fmt: skip
 
-# A worker that backs off takes nothing new. If beat's pass of a role is switched off, that is taken as intended, also
-# for its further queues.
+# A worker that backs off takes nothing new. If beat's pass of a role is switched off, that counts as intended, also for
+# its other queues.
 LEFT = text("""
 WITH busy AS (
     SELECT worker_id, count(DISTINCT worker_pid) AS slots FROM celeriac.tickets
@@ -51,9 +51,8 @@ WHERE NOT r.paused AND ready.n > 0 AND pass.explains IS NOT TRUE
 
 
 def left(connection: Connection, oldest: Mapping[str, float], most: int) -> dict[str, int]:
-    """Return by role how many ready tasks are left, counted to `most`.
-
-    `oldest`: seconds for which its oldest could have started. All look-ups; a task that has just come is not counted.
+    """Return by role how many ready tasks are left, counted to `most`. `oldest`: for how many seconds its oldest could
+    have started. A task that has just come is not counted. It takes look-ups only.
     """
     parameters = {"patience": PATIENCE, "good": list(GOOD_REASONS), "most": most}
     rows = connection.execute(LEFT, parameters).all()

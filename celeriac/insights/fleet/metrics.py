@@ -1,4 +1,4 @@
-"""Metrics: how long the queues are, how much fails, what retrying saves, how long tasks wait; per role."""
+"""Metrics per role: length of the queue, share of failures, success of retries, waiting time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from celeriac.store.built_in import is_built_in
+from celeriac.store.role_names import is_built_in
 
 MEASURE = text("""
 SELECT r.role,
@@ -40,12 +40,12 @@ def metrics(connection: Connection, role: str | None = None) -> list[dict[str, A
 
 
 def priorities(connection: Connection, role: str) -> dict[int, int]:
-    """Count a role's queued tasks by tens of priority: 0 is 0 to 9; counts the first 20,000 of each state table."""
+    """Count a role's queued tasks by tens of priority (0 is 0 to 9), among the first 20,000 of each state table."""
     return priorities_of(connection, role).get(role, {})
 
 
 def priorities_of(connection: Connection, role: str | None = None) -> dict[str, dict[int, int]]:
-    """Count the queued tasks by tens of priority, by registered role, or of the given one."""
+    """Count the queued tasks by tens of priority, for each registered role, or only the given one."""
     return {row.role: _sorted(row.priorities) for row in connection.execute(PRIORITIES, {"role": role})}
 
 

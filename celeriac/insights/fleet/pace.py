@@ -6,10 +6,10 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
-#: A role falls behind if in each of so many minutes in a row more tasks came than began.
+#: How many minutes in a row more tasks have to come than begin, before a role counts as falling behind.
 MINUTES = 10
 
-# It is not known what roles that keep no successes began: NULL is not less than anything.
+# Roles that keep no successes do not know how many tasks began: NULL is not less than anything.
 PACE = text("""
 SELECT r.role, coalesce(CAST(r.definition ->> 'every' AS double precision), 30) AS every,
     CAST(r.definition ->> 'wait_objective' AS double precision) AS objective, (
@@ -23,8 +23,8 @@ WHERE CAST(:role AS text) IS NULL OR r.role = :role ORDER BY r.role
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """A role's pace. `every`: seconds between beat's passes. `objective`: seconds within which a task is to start, None
-    where the role has none. `falls_behind`: in each of the last ten minutes counted more tasks came than began.
+    """A role's pace. `every`: seconds between beat's passes. `objective`: seconds within which a task should start,
+    None if the role has none. `falls_behind`: in each of the last ten minutes counted more tasks came than began.
     """
 
     every: float = 30.0

@@ -1,4 +1,4 @@
-"""How long a role waits for its turn at slots that others' tasks take, too: the queues of a worker take turns."""
+"""Compute how long a role waits for its turn at slots that it shares with others: the queues of a worker take turns."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
-# Of each role that holds something: see `held_since` in dispatch/select.py.
+# Reads each role that holds something: see `held_since` in dispatch/select.py.
 AT_WORK = text("""
 SELECT r.role, coalesce(r.definition ->> 'queue', r.role) AS queue, b.seconds_per_task AS seconds
 FROM celeriac.roles r CROSS JOIN LATERAL celeriac.batcher(r.role) AS b
@@ -48,7 +48,9 @@ class Turn:
     slots: int
 
     def wait(self, window: int) -> float:
-        """Return what a newcomer waits for them where so many tasks of its role may be claimed or running."""
+        """Return how long (seconds) a new task waits for other queues if so many tasks of its role may be claimed or
+        running.
+        """
         return self.seconds * max(1, window - self.slots)
 
 
@@ -59,8 +61,8 @@ def turns(connection: Connection) -> Mapping[str, Turn]:
 
 
 def turn_of_each(at_work: Iterable[AtWork], serving: Iterable[Serving]) -> dict[str, Turn]:
-    """Between two starts of a queue at a worker each other queue of that worker may have one, and a slot is free there
-    each `seconds` / slots. A queue waits for nobody if a worker has slots for it alone. Pure.
+    """Return each queue's turn. Between two of its starts at a worker, each other queue of that worker may have one,
+    and a slot becomes free there every `seconds` / slots. A queue does not wait if some worker serves it alone. Pure.
     """
     longest: dict[str, float] = {}
     for one in at_work:

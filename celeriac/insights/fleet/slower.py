@@ -1,4 +1,4 @@
-"""Roles whose tasks run far longer now than they did before: an endpoint that is slow, mostly."""
+"""Find roles whose tasks run far longer now than before, usually because an endpoint is slow."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from sqlalchemy import Connection, text
 from celeriac.insights.history.histogram import quantile
 from celeriac.insights.why.spans import span
 
-#: So many newest runs of a role are read, those under way among them; with fewer than `FEW` there is no judgement.
+#: How many of a role's newest runs are read, with those under way; with fewer than `FEW` there is no judgement.
 NEWEST, FEW = 20, 10
 
-#: A role is slower if half of them took so many times as long as nine of ten did before, and so many seconds more.
+#: A role is slower if half of its newest runs took so many times as long as nine of ten did before, and so many seconds
+#: more.
 TIMES, MORE = 3.0, 1.0
 
 #: So many runs make a past that can be compared with.
@@ -24,8 +25,8 @@ PAST = 100
 #: So many minutes of the day before are read first, and the whole day of so many roles at most.
 SAMPLED, ROLES = 35, 20
 
-# As the minutes have it, tasks that shared a ticket each count its mean. A ticket's run under way has taken at least
-# its age, shared by its tasks. The minutes sampled lie 41 apart, so that they fall on each minute of an hour.
+# As in the minutes, tasks that shared a ticket each count with its mean. A ticket under way has taken at least its age,
+# divided by its tasks. The sampled minutes are 41 apart, so that they fall on each minute of an hour.
 RUNS = text("""
 SELECT r.role, newest.runs, newest.under_way, sample.runs AS sample FROM celeriac.roles r CROSS JOIN LATERAL (
     SELECT array_agg(seconds ORDER BY at DESC) AS runs, percentile_cont(0.5) WITHIN GROUP (ORDER BY seconds) AS half,
@@ -64,14 +65,13 @@ SELECT array_agg(n ORDER BY place) FROM (
         AND minute < statement_timestamp() - :end * interval '1 minute' GROUP BY place) AS d
 """)
 
-#: The past: the day before this hour, or where a role is younger, this hour but its last ten minutes (minutes ago).
+#: The past (minutes ago): the day before this hour, or, for a younger role, this hour except its last ten minutes.
 DAY, HOUR = {"begin": 25 * 60, "end": 60}, {"begin": 60, "end": 10}
 
 
 @dataclass(frozen=True, slots=True)
 class Slower:
-    """A role of whose newest runs half took `now` seconds and more, where nine of ten took up to `usual` before.
-
+    """A slower role: half of its newest runs took `now` seconds or more; nine of ten took up to `usual` before.
     `under_way`: how many of the newest `runs` have not ended.
     """
 
@@ -101,8 +101,8 @@ def slower(connection: Connection) -> list[Slower]:
 
 
 def grown_by(runs: Sequence[float], sample: Sequence[int] | None) -> float:
-    """Return how many times as long as half of a sample of the day before these runs take; at most by so much is a role
-    slower. Pure. Without a sample it may be by any number.
+    """Return how many times as long as half of a sample of the day before these runs take: an upper bound of how much
+    slower the role is; infinite without a sample. Pure.
     """
     half = quantile([int(n) for n in sample], 0.5) if sample and sum(sample) >= FEW else None
     return median(runs) / half if half else math.inf

@@ -1,4 +1,4 @@
-"""What makes Postgres slow: statements that run for long, while there are more of them than processors; a full disk."""
+"""Find what makes Postgres slow: more long statements than processors, or a full disk."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from sqlalchemy.exc import OperationalError
 from celeriac.insights.why.blockers import without_constants
 from celeriac.insights.why.spans import span
 
-#: A statement that runs for longer (seconds) is named where processors are short; the engine's own take milliseconds.
+#: How long (seconds) a statement has to run to be named if processors are short; the engine's own take milliseconds.
 LONG = 5.0
 
-#: So many series of so many pieces of work, of some 0.1 ms each, are timed.
+#: How many series of how many pieces of work, of about 0.1 ms each, are timed.
 SERIES, PIECES = 3, 40
 
 #: Most statements that are returned.
 MOST = 20
 
-# What waits for a lock, for its client or for a time keeps no processor and no disk busy. A vacuum that pauses between
-# pages waits for a time. A session of another login tells neither state nor statement without pg_read_all_stats.
+# A session that waits for a lock, its client or a time uses no processor and no disk. A vacuum that pauses between
+# pages waits for a time. Without pg_read_all_stats, neither state nor statement of another login's session is visible.
 LONG_STATEMENTS = text("""
 SELECT a.pid, coalesce(a.usename, '') AS login, coalesce(a.application_name, '') AS name,
     CAST(extract(epoch FROM clock_timestamp() - a.query_start) AS double precision) AS seconds,
@@ -36,7 +36,7 @@ WHERE a.state = 'active' AND a.pid <> pg_backend_pid() AND a.backend_type IN ('c
 ORDER BY a.query_start LIMIT :most
 """)
 
-# The checkpointer has no statement; it waits for its time, or is at work.
+# The checkpointer has no statement; it either waits for its time or is at work.
 UNDER_WAY = text("""
 SELECT 'a vacuum of ' || CAST(relid AS regclass) || ' is under way (pid ' || pid || ')'
 FROM pg_stat_progress_vacuum WHERE datname = current_database()
@@ -46,13 +46,13 @@ WHERE backend_type = 'checkpointer' AND coalesce(wait_event_type, '') <> 'Activi
     AND coalesce(wait_event, '') <> 'CheckpointWriteDelay'
 """)
 
-# INVARIANT: each piece is the same work, so the quickest tells what a processor needs for it.
+# INVARIANT: each piece is the same work, so the quickest shows how long a processor needs for it.
 WORK = text("""
 SELECT clock_timestamp() FROM generate_series(0, :pieces) AS n
 WHERE (SELECT sum(i) FROM generate_series(1, 3000) AS i WHERE n IS NOT NULL) > 0
 """)
 
-# More than fits into `work_mem`: it is written to where temporary files are, mostly the disk of the tables.
+# More than fits into `work_mem`, so that it is written to a temporary file, usually on the tables' disk.
 ROOM = text("SELECT count(*) FROM generate_series(1, 25000)")
 
 
@@ -82,9 +82,10 @@ class LongStatement:
 
 @dataclass(frozen=True, slots=True)
 class Slowness:
-    """`crowd`: how many times as long as its quickest piece a piece of work takes, about what wants each processor.
+    """How slow Postgres is.
 
-    `longest`: what runs for long, the longest first. `beside`: vacuums and a checkpoint that are under way.
+    `crowd`: how many times as long as the quickest a piece of work takes, about the number of sessions per processor.
+    `longest`: the long statements, the longest first. `beside`: vacuums and a checkpoint under way.
     """
 
     crowd: float
@@ -103,7 +104,7 @@ class Slowness:
 
 
 def slowness(connection: Connection) -> Slowness | None:
-    """Return how slow Postgres is where statements run for long; None where none does: then nothing is timed."""
+    """Return how slow Postgres is if statements run for long; None if none does: then nothing is timed."""
     rows = connection.execute(LONG_STATEMENTS, {"long": LONG, "most": MOST}).mappings()
     longest = [LongStatement(**row | {"runs": without_constants(row["runs"])}) for row in map(dict, rows)]
     if not longest:
@@ -115,8 +116,8 @@ def slowness(connection: Connection) -> Slowness | None:
 def crowd_of(times: Sequence[float]) -> float:
     """Return how many times as long as the quickest a piece took, given when each began (seconds). Pure.
 
-    The quickest is that of the fastest quarter: a single one may be a mistake of the clock. Of the series' means the
-    median counts: one stall, which falls into one of them, is none.
+    The quickest is the limit of the fastest quarter, because a single value may be a mistake of the clock. The result
+    is the median of the series' means, so that a single stall, which affects one series, does not count.
     """
     took = [after - before for before, after in pairwise(times)]
     quick, size = sorted(took)[len(took) // 4], len(took) // SERIES
@@ -125,7 +126,7 @@ def crowd_of(times: Sequence[float]) -> float:
 
 
 def no_room(connection: Connection) -> str | None:
-    """Return what Postgres says where it cannot write a temporary file of 0.5 MB; None where it can, within a
+    """Return Postgres' error if it cannot write a temporary file of 0.5 MB; None if it can. Call it in a
     transaction.
     """
     connection.exec_driver_sql("SAVEPOINT room; SET LOCAL work_mem = '64kB'")

@@ -92,8 +92,8 @@ class UnstartedTickets:
 
 
 def workers(connection: Connection, *, limit: int = MOST) -> list[dict[str, Any]]:
-    """Return the workers that report or did lately, with the ids of what each holds, and how many of its slots are
-    `busy` with it. `heartbeat_age` in seconds.
+    """Return the workers that report or did lately, with the ids of the tasks each holds, and how many of its slots
+    these keep `busy`. `heartbeat_age` in seconds.
     """
     return _rows(connection, WORKERS, limit)
 
@@ -113,9 +113,8 @@ def workers_by_name(connection: Connection, *, limit: int = MOST, after: str = "
 def passes(
     connection: Connection, role: str | None = None, *, limit: int = 100, before: int | None = None
 ) -> list[dict[str, Any]]:
-    """Return what the last passes saw (`claimants`), gave, or why nothing; of one role or of all, newest first.
-
-    `capped`: how many accounts got no more because their cap is used up.
+    """Return the last passes, of one role or of all, newest first: what each saw (`claimants`), what it gave, or why it
+    gave nothing. `capped`: how many accounts got no more because their cap is used up.
     """
     statement, of = (PASSES_OF_ALL, {}) if role is None else (PASSES, {"role": role})
     rows = _rows(connection, statement, limit, before=before, **of)
@@ -123,7 +122,7 @@ def passes(
 
 
 def _capped(claimants: Sequence[Any], slots: Mapping[str, int]) -> int:
-    """Count the accounts that wait for more than they got and are at their cap with it."""
+    """Count the accounts that are at their cap after the pass and still have waiting tasks."""
     return sum(
         isinstance(one, Mapping)
         and one.get("cap") is not None
@@ -136,12 +135,12 @@ def _capped(claimants: Sequence[Any], slots: Mapping[str, int]) -> int:
 def reviews(
     connection: Connection, role: str | None = None, *, limit: int = MOST, after: str = ""
 ) -> list[dict[str, Any]]:
-    """Return by role what the last review wrote of its queue: the Queue Master's State Document."""
+    """Return by role what the last review wrote about its queue: the Queue Master's State Document."""
     return _rows(connection, REVIEWS, limit, role=role, after=after)
 
 
 def schedules(connection: Connection, *, limit: int = MOST) -> list[dict[str, Any]]:
-    """Return the schedules by name. `late_seconds`: how long the next run is overdue, 0 if it is not."""
+    """Return the schedules by name. `late_seconds`: by how long the next run is overdue, 0 if it is not."""
     return redaction.schedules(connection, _rows(connection, SCHEDULES, limit))
 
 
@@ -181,7 +180,7 @@ def audit_trail(
     limit: int = 100,
     before: int | None = None,
 ) -> list[dict[str, Any]]:
-    """Return the audit trail, newest first: of one target (its `kind` given as well) or of all."""
+    """Return the audit trail, newest first, of all targets or of one, which needs its `kind` as well."""
     if (kind is None) != (target is None):
         missing = "kind" if kind is None else "target"
         raise BadValue(f"{missing}=None: give kind and target together, or neither")

@@ -1,4 +1,4 @@
-"""Tickets over the last hour: how many SQL had handed out for each queue, and how many messages lay in Redis."""
+"""Tickets over the last hour: how many were claimed in SQL for each queue, and how many messages were in Redis."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class TicketSample:
 
     @property
     def ahead(self) -> int | None:
-        """The tickets that were not in Redis: workers had just taken them, or they were lost."""
+        """The number of tickets that were not in Redis: workers had just taken them, or they were lost."""
         return None if self.in_redis is None else max(0, self.tickets - self.in_redis)
 
 

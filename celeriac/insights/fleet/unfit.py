@@ -1,4 +1,4 @@
-"""Workers that report and still do not do as they should: short of memory, of an older release, with a wrong clock."""
+"""Find workers that report but are unfit: short of memory, of an older release, or with a wrong clock."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from celeriac.store.states import GONE
 #: Most workers of each kind that are returned.
 MOST = 20
 
-# The governor's back-off was over, and memory still short, so that waiting alone does not end it.
+# Workers whose memory was still short after the governor's back-off, so that waiting alone does not help.
 SHORT = text("""
 SELECT worker_id, resources ->> 'backoff_reason' AS reason,
     CAST(resources ->> 'memory_mb' AS double precision) AS megabytes,
@@ -31,7 +31,7 @@ _RELEASE = """
         || coalesce(CAST(substring({0} FROM '[(]deployment ([0-9]{{1,9}})[)]') AS integer), 0)
 """
 
-# `since`: how long the first worker of a newer release has been there, which takes one of its queues.
+# `since`: how long ago the first worker of a newer release started that serves one of its queues.
 OLDER = text(f"""
 WITH active AS MATERIALIZED (
     SELECT worker_id, version, queues, started_at, {_RELEASE.format("version")} AS release FROM celeriac.workers
@@ -58,13 +58,15 @@ ORDER BY abs(CAST(resources ->> 'clock_ahead' AS double precision)) DESC LIMIT :
 
 
 def short_of_memory(connection: Connection) -> Sequence[Row[Any]]:
-    """Return worker, reason, megabytes in use, its least share (percent) within two hours, and the tasks it holds."""
+    """Return the worker, the reason, the megabytes in use, its lowest share (percent) within two hours, and the tasks
+    it holds.
+    """
     return connection.execute(SHORT, {"heard": GONE, "most": MOST}).all()
 
 
 def older(connection: Connection) -> Sequence[Row[Any]]:
-    """Return worker and version of those beside which a newer release serves the same queue; that one's version, and
-    the seconds since its first worker started.
+    """Return workers whose queue is also served by a newer release: the worker and its version, the newer version, and
+    the seconds since the newer one's first worker started.
     """
     return connection.execute(OLDER, {"heard": GONE, "most": MOST}).all()
 

@@ -1,4 +1,4 @@
-"""Figures that alerts compare and metrics export: each read has a bound, whatever waits or has happened."""
+"""Read the figures that alerts compare and metrics export; each read is bounded, however much waits or has happened."""
 
 from __future__ import annotations
 
@@ -10,20 +10,21 @@ from sqlalchemy import Connection, Row, RowMapping, text
 from celeriac.insights.fleet.condition import HELD_BACK
 from celeriac.store.states import GONE
 
-#: Roles with work are looked for up to so many, by name: those that nobody has registered are among them.
+#: How many roles with work are read at most, by name, unregistered ones among them.
 MOST_ROLES = 1_000
 
-#: So many pairs of account and priority are read for their oldest entry, of each role: the first by name.
+#: For how many pairs of account and priority of each role, the first by name, the oldest entry is read.
 LEVELS = 10_000
 
-#: So many events of any kind are read back, as their index has no kind: one more than the setting may be.
+#: How many of the newest events of any kind are read, because their index has no kind: one more than the setting may
+#: be.
 MOST_EVENTS = 10_001
 
-#: Dead letters are counted to here: one more than the setting may be.
+#: The number to which dead letters are counted: one more than the setting may be.
 MOST_LETTERS = 1_001
 
-#: A worker that is silent for so long (seconds) beyond the threshold does not come back, so its alert ends. At most so
-#: many workers are reported at once.
+#: How long (seconds) beyond the threshold a worker is silent before its alert ends, because it will not come back; and
+#: how many workers are reported at most.
 FORGOTTEN, MOST_WORKERS = 3600.0, 100
 
 # `unserved` counts due tasks in `later`: they become ready as soon as a worker checks. For roles that keep no successes
@@ -112,15 +113,15 @@ FROM celeriac.scheduled_jobs s
 WHERE enabled AND last_skip_at > statement_timestamp() - interval '1 hour'
 """)
 
-# A beat that ends deletes its row: then the last runs of its schedules stand in. While Postgres was down no beat could
-# tick.
+# A beat that ends deletes its row; then the last runs of its schedules take its place. While Postgres was down no beat
+# could tick.
 BEAT = text("""
 SELECT CAST(extract(epoch FROM statement_timestamp() - greatest(celeriac.up_since(), coalesce(
     (SELECT max(last_tick_at) FROM celeriac.beats), max(last_run_at), min(created_at)))) AS double precision) AS silence
 FROM celeriac.scheduled_jobs WHERE enabled AND quarantined IS NULL HAVING count(*) > 0
 """)
 
-# Of a worker that took this queue and is silent, the last that was heard.
+# The silent worker of this queue that was heard last.
 LAST_HEARD = text("""
 SELECT worker_id, CAST(extract(epoch FROM statement_timestamp() - last_heartbeat_at) AS double precision) AS seconds
 FROM celeriac.workers WHERE queues ? :queue AND status <> 'stopped' ORDER BY last_heartbeat_at DESC LIMIT 1
@@ -140,7 +141,7 @@ WHERE since < statement_timestamp() - :late * interval '1 second'
 ORDER BY since DESC LIMIT :most
 """)
 
-# The worker's own heartbeat carries `drain_overdue`; it would not if the worker had ended.
+# `drain_overdue` is in the worker's own heartbeat, so the worker has not ended.
 DRAINING_ON = text("""
 SELECT worker_id, CAST(resources ->> 'drain_overdue' AS double precision)
     + CAST(extract(epoch FROM statement_timestamp() - last_heartbeat_at) AS double precision) AS overdue
@@ -158,8 +159,8 @@ FROM (
 WHERE kind IN ('ticket_lost', 'late_finish') GROUP BY role
 """)
 
-# Transactions with a snapshot, or that have written: rows they may still see are not vacuumed. Seeing others' takes
-# pg_read_all_stats.
+# Transactions that have a snapshot or have written: vacuum keeps the rows they may still see. Seeing those of other
+# logins takes pg_read_all_stats.
 TRANSACTION = text(f"""
 WITH {HELD_BACK}
 SELECT greatest((SELECT max(seconds) FROM held_back), CAST(extract(epoch FROM statement_timestamp() - least(
@@ -174,16 +175,18 @@ LETTERS = text("SELECT count(*) FROM (SELECT id FROM celeriac.dead_letters ORDER
 
 
 def of_roles(connection: Connection, *, samples: int, most: int, newest: int) -> Sequence[RowMapping]:
-    """Of each role that is registered or has work what is queued (`most` a room), what waits with no worker, how long
-    the longest runs, and the share of failures, None of no more than `samples` outcomes in the last hour; of the
-    `newest`.
+    """Return for each role that is registered or has work: how many tasks are queued (counted to `most` in each state
+    table), how many wait without a worker, how long the longest has run, and the share of failures among the `newest`
+    outcomes of the last hour, None if there are no more than `samples`.
     """
     parameters = {"samples": samples, "most": most, "newest": newest, "roles": MOST_ROLES}
     return connection.execute(ROLES, parameters).mappings().all()
 
 
 def oldest_ready(connection: Connection, levels: int = LEVELS) -> Sequence[Row[Any]]:
-    """Return role, seconds since its longest-waiting ready task was due, and its objective; of roles not paused."""
+    """Return for each role that is not paused the seconds since its longest-waiting ready task was due, and its
+    objective.
+    """
     return connection.execute(OLDEST, {"most": levels}).all()
 
 
@@ -193,8 +196,8 @@ def late_schedules(connection: Connection) -> Sequence[Row[Any]]:
 
 
 def skipping_schedules(connection: Connection) -> Sequence[Row[Any]]:
-    """Name, skipped instants of all time, when the last was, and the last task, which may not be over (`overlaps`); of
-    those that skipped one in the last hour.
+    """Return schedules that skipped an instant in the last hour: name, number of all skipped instants, time of the last
+    one, and the last task, which may be unfinished (`overlaps`).
     """
     return connection.execute(SKIPPED).all()
 
@@ -205,17 +208,21 @@ def beat_silence(connection: Connection) -> float | None:
 
 
 def last_heard(connection: Connection, queue: str) -> Row[Any] | None:
-    """Of the workers of this queue that have not stopped the one heard of last, and how many seconds ago."""
+    """Return the worker heard last, among those of this queue that have not stopped, and how many seconds ago
+    that was.
+    """
     return connection.execute(LAST_HEARD, {"queue": queue}).one_or_none()
 
 
 def silent_workers(connection: Connection, late: float) -> Sequence[Row[Any]]:
-    """Worker, the seconds it has been silent, and the tasks it holds; of those beyond `late` seconds."""
+    """Return workers that have been silent for more than `late` seconds: the worker, those seconds, and the tasks it
+    holds.
+    """
     return connection.execute(HEARTBEATS, {"late": late, "forgotten": FORGOTTEN, "most": MOST_WORKERS}).all()
 
 
 def draining_on(connection: Connection) -> Sequence[Row[Any]]:
-    """Return worker and seconds since it should have ended, of those that drain and do not end."""
+    """Return workers whose drain does not end: the worker, and the seconds since it should have ended."""
     return connection.execute(DRAINING_ON, {"forgotten": GONE, "most": MOST_WORKERS}).all()
 
 

@@ -36,8 +36,8 @@ FROM unnest(CAST(:names AS text[])) AS asked (name) LEFT JOIN celeriac.repairs r
 
 MOST = 1_000
 
-#: The engine's rules, by damage, the worst first: what stops everything, what stops one kind of work, what delays it,
-#: and what somebody should check.
+#: The engine's rules by damage, the worst first: those about what stops everything, what stops one kind of work, what
+#: delays it, and what somebody should check.
 DAMAGE = (
     "disk_full", "connections_full", "locked_table", "schema_behind", "schema_ahead", "redis_away", "redis_full",
     "beat_silent", "no_worker", "fails_now", "held_lock", "slow_postgres", "slow_redis", "idle_while_ready",
@@ -56,7 +56,9 @@ def damage(name: str, severity: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The last check of the rules. `seconds`: since it ended, None before the first. `unread`: unreadable rules."""
+    """The last check of the rules. `seconds`: since it ended, None before the first. `unread`: rules whose figures
+    could not be read.
+    """
 
     name: str
     seconds: float | None
@@ -64,13 +66,15 @@ class Look:
 
 
 def firing(connection: Connection) -> list[dict[str, Any]]:
-    """Return the alerts that fired at the last check, the worst first; `says` goes on from the subject."""
+    """Return the alerts that fired at the last check, the worst first; `says` continues a sentence that begins with the
+    subject.
+    """
     rows = [dict(row) for row in connection.execute(FIRING).mappings()]
     return sorted(rows, key=lambda row: damage(row["name"], row["severity"]))
 
 
 def pending_alerts(connection: Connection) -> list[dict[str, Any]]:
-    """Return what is above its threshold, but not yet for as long as its rule requires."""
+    """Return alerts whose figure is above its threshold, but not yet for as long as the rule requires."""
     return [dict(row) for row in connection.execute(PENDING, {"most": MOST}).mappings()]
 
 

@@ -1,11 +1,11 @@
-"""Histograms of how long tasks waited or ran, as counts in fixed buckets: adding them up, and their quantiles."""
+"""Histograms of how long tasks waited or ran, as counts in fixed buckets; their sums and quantiles."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
 
-#: Upper bounds (seconds) of the buckets, each of which includes its bound; one more bucket has what is longer. Stored
+#: Upper bounds (seconds) of the buckets, each of which includes its bound; one more bucket counts longer times. Stored
 #: rows and counters use these buckets, so they only change with a migration.
 BOUNDS = (
     0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1800.0, 3600.0,
@@ -25,10 +25,10 @@ def counts(buckets: Iterable[tuple[int, int]]) -> list[int]:
 
 
 def quantile(numbers: Sequence[int], share: float) -> float | None:
-    """Return the seconds below which that share lies, as Prometheus' `histogram_quantile` does; None for an empty
-    histogram.
+    """Return the seconds below which that share of the values is, as Prometheus' `histogram_quantile` does; None for an
+    empty histogram.
 
-    Values are taken to be spread evenly within a bucket. What is beyond the last bound counts as that bound.
+    Values are assumed to be spread evenly within a bucket. Values beyond the last bound count as that bound.
     """
     if not (whole := sum(numbers)):
         return None
@@ -41,5 +41,5 @@ def quantile(numbers: Sequence[int], share: float) -> float | None:
 
 
 def cumulative(numbers: Sequence[int]) -> list[int]:
-    """Return for each bound, and for no bound, how many are at most so long."""
+    """Return for each bound, and for infinity, how many values are at most that long."""
     return list(accumulate(numbers))

@@ -15,7 +15,7 @@ from celeriac.insights.history.histogram import BUCKETS, quantile
 #: The spans that can be requested, with their length and the length of a step (seconds).
 SPANS: Mapping[str, tuple[int, int]] = {"1h": (3_600, 60), "24h": (86_400, 900), "7d": (604_800, 7_200)}
 
-#: For all roles together so many rows are read, one a minute and role; beyond that, the newest.
+#: How many rows, one a minute and role, are read for all roles together; of more, the newest.
 MOST = 500_000
 
 UNTIL = text("SELECT until FROM celeriac.minutes_until")
@@ -64,7 +64,7 @@ HOUR = 3_600
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step of a flow: what happened from `at` on. None: not known for any role."""
+    """A step of a flow: the counts from `at` on. None: unknown for all roles."""
 
     at: datetime
     enqueued: int | None = 0
@@ -79,7 +79,7 @@ class Step:
 class Flow:
     """A flow. `steps`: all of them, of `step` seconds each; the last ends at `until`, up to which minutes are counted.
 
-    `is_partial`: for roles that keep no successes it is not known what was enqueued and started, and the sums lack it.
+    `is_partial`: the sums of enqueued and started tasks lack roles that keep no successes, for which these are unknown.
     `is_cut`: there were too many rows to read, so the span's beginning is left out; the first step may be shorter.
     """
 
@@ -113,7 +113,7 @@ class Retries:
 
 
 def flow(connection: Connection, span: str = "1h", role: str | None = None) -> Flow:
-    """Return what happened within a span of `SPANS`, of one role or of all. Raises BadValue."""
+    """Return the counts of a span of `SPANS`, for one role or all. Raises BadValue."""
     if span not in SPANS:
         raise BadValue(f"span={span!r:.50}: give one of {', '.join(SPANS)}")
     seconds, step = SPANS[span]
@@ -131,7 +131,7 @@ def flow(connection: Connection, span: str = "1h", role: str | None = None) -> F
 
 
 def last_hour(connection: Connection) -> dict[str, list[Step]]:
-    """Return, by role that ended anything, a step for each of the last hour's minutes."""
+    """Return, for each role with ended tasks, a step for each of the last hour's minutes."""
     asked = _span(connection, HOUR)
     steps: dict[str, list[Step]] = {}
     for row in connection.execute(ENDED, asked):

@@ -1,4 +1,6 @@
-"""A role's runs, for the simulation that replays them: when each task could start, started, ended (epoch seconds)."""
+"""Read a role's runs for the simulation that replays them: when each task could start, started and ended (epoch
+seconds).
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ Process = tuple[str | None, int | None]
 
 
 class Before(NamedTuple):
-    """A run that was not its task's last: when it ended, as what kind of event, and the pid of its process."""
+    """A run that was not its task's last: when it ended, the kind of its event, and the pid of its process."""
 
     ended: float
     kind: str
@@ -53,8 +55,9 @@ class Before(NamedTuple):
 class LastRun(NamedTuple):
     """The last run of a task; those of one ticket share `process` and `started`. Times are epoch seconds.
 
-    `later`: no wake-up was sent for it, as it waited for its time or was enqueued in SQL. `moved`: when somebody last
-    changed its priority or time while it waited. `again`: it ran before; `earlier`: those runs, as far as events show.
+    `later`: no wake-up was sent for it, because it waited for its time or was enqueued in SQL. `moved`: when somebody
+    last changed its priority or time while it waited. `again`: it ran before; `earlier`: those runs, as far as events
+    show them.
     """
 
     id: int
@@ -82,7 +85,7 @@ class RunsPage(NamedTuple):
 
 
 def ran(connection: Connection, role: str, after: tuple[datetime, int], until: datetime, most: int = PAGE) -> RunsPage:
-    """Return the next page of tasks that ended after this time and id, those that ran."""
+    """Return the next page of tasks that have run, among those that ended after this time and id."""
     parameters = {"role": role, "after": after[0], "id": after[1], "until": until, "most": most}
     rows = connection.execute(RAN, parameters).all()
     last = (rows[-1].completed_at, rows[-1].id) if len(rows) == most else None
@@ -90,7 +93,9 @@ def ran(connection: Connection, role: str, after: tuple[datetime, int], until: d
 
 
 def counted(connection: Connection, since: datetime, until: datetime) -> dict[str, int]:
-    """Return, by role that keeps no successes, how many tasks its workers counted as ended in the minutes between."""
+    """Return, for each role that keeps no successes, how many tasks its workers counted as ended in the minutes
+    between.
+    """
     return {row.role: row.n for row in connection.execute(COUNTED, {"since": since, "until": until})}
 
 
@@ -105,6 +110,6 @@ def _read(role: str, row: Row[Any]) -> LastRun:
 
 
 def _pid(by: str | None) -> int | None:
-    """Return the pid in a process's name, as its app writes it; None for anybody else who moved a task."""
+    """Return the pid in a process's name, as its app writes it; None for any other actor that moved a task."""
     number = (by or "").rpartition(":")[2]
     return int(number) if number.isdecimal() else None

@@ -12,14 +12,15 @@ from sqlalchemy import Connection, text
 
 from celeriac.errors import BadValue
 from celeriac.insights.tasks.counting import Count
-from celeriac.store.ticks import STRIP
+from celeriac.store.states import STRIP
 
-#: So many ticks of a day are read for their lateness; so many left-out ones are counted.
+#: How many ticks of a day are read for their lateness, and how many skipped ones are counted.
 LOOKED_AT, COUNTED = 10_000, 1_000
 
 MOST = 1_000
 
-#: The status of a task that is neither unfinished nor in history: its role keeps none like it, or not for so long.
+#: The status of a task that is neither unfinished nor in history: its role does not keep such tasks, or not for so
+#: long.
 NOT_KEPT = "not kept"
 
 _TICK = """due_at, done_at, CAST(extract(epoch FROM done_at - due_at) AS double precision) AS late_seconds, task_id,
@@ -47,7 +48,7 @@ FROM unnest(CAST(:schedules AS bigint[])) AS s (id), LATERAL (
 GROUP BY s.id
 """)
 
-# What has ended did so after its tick, so the tick's time limits the days of history that are read.
+# A task ends after its tick, so the tick's time limits the days of history that are read.
 OUTCOMES = text("""
 SELECT w.task_id, coalesce(o.id, h.id) AS id, CASE WHEN o.id IS NULL THEN h.status ELSE coalesce((
     SELECT CASE WHEN k.worker_id IS NULL THEN 'claimed' ELSE 'running' END
@@ -79,8 +80,8 @@ LATENESS_OF = text(
 
 @dataclass(frozen=True, slots=True)
 class Lateness:
-    """Lateness in seconds. `now`: of the schedule most overdue, 0 if none is. The others are of the ticks of the last
-    24 h that made a task, None without any; of the newest if there are more than are read.
+    """Lateness in seconds. `now`: that of the most overdue schedule, 0 if none is. The others are those of the last 24
+    hours' ticks that made a task, None without any; if there are too many to read, of the newest.
     """
 
     now: float
@@ -91,7 +92,7 @@ class Lateness:
 
 @dataclass(frozen=True, slots=True)
 class Ticking:
-    """A schedule's last ticks, oldest first, the outcome of its last task, and the instants left out in 24 h."""
+    """A schedule's last ticks, oldest first, the outcome of its last task, and the instants skipped within 24 hours."""
 
     strip: Sequence[Mapping[str, Any]]
     last: Mapping[str, Any] | None
@@ -134,7 +135,7 @@ def lateness(connection: Connection, schedule: int | None = None) -> Lateness:
 
 
 def _with_outcomes(connection: Connection, ticks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Add `id` and `status` of its task to each tick; both None for instants left out."""
+    """Add `id` and `status` of its task to each tick; both are None for skipped instants."""
     made = [row for row in ticks if row["task_id"]]
     parameters = {"task_ids": [row["task_id"] for row in made], "since": [row["due_at"] for row in made]}
     outcomes = {row.task_id: row for row in connection.execute(OUTCOMES, parameters)} if made else {}

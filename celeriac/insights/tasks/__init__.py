@@ -1,1 +1,1 @@
-"""Tasks: one of them, lists of them, counts, workflows; and what is shown to whom."""
+"""Tasks: one of them, lists of them, counts, workflows; and what each viewer may see."""

@@ -1,4 +1,4 @@
-"""A task's attempts that did not succeed, what follows the next failure, and what the task enqueued."""
+"""A task's attempts that did not succeed, the consequence of its next failure, and the tasks it enqueued."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ FROM celeriac.roles WHERE role = :role
 RUNS = text("""
 SELECT id, status,
     CAST(extract(epoch FROM completed_at - coalesce(started_at, completed_at)) AS double precision) AS seconds
-FROM celeriac.history WHERE role = :role ORDER BY completed_at DESC, id DESC LIMIT :most
+FROM celeriac.last_ended(:role, :most) ORDER BY completed_at DESC, id DESC
 """)
 
 TRACEBACK = text("""
@@ -55,7 +55,9 @@ class EndedRun:
 
 @dataclass(frozen=True, slots=True)
 class EndedAttempt:
-    """An attempt without success. `number`: the first is 1. `kind`: the event's, as retry, timeout or lost."""
+    """An attempt without success. `number`: the first is 1. `kind`: that of its event, such as retry, timeout or
+    lost.
+    """
 
     number: int
     at: datetime
@@ -77,7 +79,9 @@ def runs(connection: Connection, role: str, *, limit: int = MOST_RUNS) -> list[E
 
 
 def children(connection: Connection, task: int, *, limit: int = MOST_CHILDREN) -> list[dict[str, Any]]:
-    """Return tasks it enqueued, or that follow it, by id; an arbitrary `limit` of them if there are more."""
+    """Return the tasks that it enqueued or that follow it, by id; if there are more than `limit`, an arbitrary
+    choice.
+    """
     return [dict(row) for row in connection.execute(CHILDREN, {"id": task, "most": limit}).mappings()]
 
 
@@ -87,15 +91,16 @@ def traceback(connection: Connection, task: int) -> str | None:
 
 
 def delays(connection: Connection, role: str) -> tuple[Mapping[str, Any] | None, float | None]:
-    """Return the role's backoff and the seconds between its rounds; None where it declares none, or is unknown."""
+    """Return the role's backoff and the seconds between its rounds; each is None if the role declares none or is
+    unknown.
+    """
     row = connection.execute(DELAYS, {"role": role}).one_or_none()
     return (None, None) if row is None else (row.backoff, row.round_delay)
 
 
 def after_a_failure(task: Mapping[str, Any], backoff: Mapping[str, Any] | None, round_delay: float | None) -> str:
-    """Return a sentence on what follows if an unfinished task fails now. `task`: its row.
-
-    Formula and numbers are those of `Backoff` and of `settle.retries`.
+    """Return a sentence about the consequence if an unfinished task fails now. `task`: its row. Formula and numbers are
+    those of `Backoff` and of `settle.retries`.
     """
     done, most, tries, rounds = (task[name] for name in ("retry_count", "max_retries", "tries", "max_rounds"))
     attempt = f"Attempt {done + 1}" + ("" if most is None else f" of {most + 1}")

@@ -18,8 +18,8 @@ WHERE id < coalesce(CAST(:before AS bigint), 9223372036854775807) ORDER BY id DE
 
 
 def bulks(connection: Connection, *, limit: int = 100, before: int | None = None) -> list[dict[str, Any]]:
-    """Return bulk actions, newest first. `asked` grows while the tasks are gathered; `left` of them are still to be
-    moved, after `seconds` of moving. Raises BadValue.
+    """Return bulk actions, newest first. `asked`: how many tasks are gathered so far; `left`: how many of them have
+    still to be moved, after `seconds` of moving. Raises BadValue.
     """
     if not 1 <= limit <= MOST_ROWS + 1:  # one more than a page shows whether there is a following one
         raise BadValue(f"limit={limit}: give 1 to {MOST_ROWS:,}")

@@ -1,4 +1,4 @@
-"""The conditions that narrow a list of tasks: one list, from which command line, API and dashboard take theirs."""
+"""The conditions that narrow a list of tasks: one list, used by command line, API and dashboard."""
 
 from __future__ import annotations
 

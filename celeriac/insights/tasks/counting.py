@@ -10,15 +10,15 @@ from typing import Any
 from sqlalchemy import Connection, RowMapping, text
 
 from celeriac.insights.fleet import shared_slots
-from celeriac.store.built_in import is_built_in
+from celeriac.store.role_names import is_built_in
 from celeriac.store.states import ALL, CANCELLED, COMPLETED, FAILED, PENDING
 
-#: Counting stops here: of all roles or of one, and of each of many.
+#: The bounds of a count: of all roles or of one, and of each of many.
 CAP, CAP_OF_EACH = 50_000, 5_000
 
 # Each LIMIT has its index's ORDER BY, so that counting walks the index and nothing else. Finished tasks are read up to
-# the bound beside those that ended badly, whatever their status: finding successes among many failures could take for
-# ever. OFFSET 0: `bad` is counted once.
+# the bound, whatever their status, in addition to those that ended badly: finding successes among many failures could
+# take for ever. OFFSET 0: `bad` is counted once.
 COUNTS = text("""
 SELECT greatest(0, u.unfinished - held.claimed - held.running) AS pending, held.claimed, held.running,
     bad.failed, bad.cancelled, ended.completed, ended.finished >= :most + bad.failed + bad.cancelled AS has_more
@@ -140,7 +140,7 @@ FROM celeriac.roles r CROSS JOIN LATERAL celeriac.current_window(r.role) AS w
 WHERE w.newcomer IS NOT NULL ORDER BY r.role
 """)
 
-#: So many of a role's first pending rows are read for the oldest that is ready.
+#: How many of a role's first pending rows are read to find the oldest ready one.
 LOOK = 500
 
 
@@ -179,9 +179,10 @@ class RoleDepth:
 
 
 def counts(connection: Connection, role: str | None = None, *, cap: int = CAP) -> dict[str, Count]:
-    """Count tasks by status, each exactly up to `cap`; claimed and running are always exact, by the tickets.
+    """Count tasks by status, each exactly up to `cap`; claimed and running are always exact, from the tickets.
 
-    `completed`: at least `cap` where there are more; at least `n` where also more than `cap` failed or were cancelled.
+    If there are more than `cap` completed ones, the count is at least `cap`, or, if more than `cap` failed or were
+    cancelled as well, at least `n`.
     """
     statement, parameters = (COUNTS, {}) if role is None else (COUNTS_OF_ROLE, {"role": role})
     row = connection.execute(statement, parameters | {"most": cap + 1}).one()._asdict()
@@ -198,9 +199,8 @@ def waiting(connection: Connection, role: str | None = None, *, cap: int = CAP) 
 
 
 def depth(connection: Connection, role: str | None = None, *, cap: int = CAP_OF_EACH) -> list[RoleDepth]:
-    """Return each role that is registered or has work, with counts exact up to `cap`; or the given role.
-
-    A built-in role is returned if it has work, is paused, or is given.
+    """Return each role that is registered or has work, or only the given one, with counts exact up to `cap`. A built-in
+    role is returned if it has work, is paused, or is the given one.
     """
     parameters = {"most": cap + 1, "look": LOOK, "role": role}
     rows = [dict(row) for row in connection.execute(DEPTH, parameters).mappings()]
@@ -227,7 +227,7 @@ def _depth(row: dict[str, Any], cap: int) -> RoleDepth:
 
 @dataclass(frozen=True, slots=True)
 class SlowWindow:
-    """A role whose new tasks wait for long: `own` seconds for what it has claimed itself, `others` for the turns of
+    """A role whose new tasks wait for long: `own` seconds for the role's own earlier claims, `others` for the turns of
     roles that share its workers. `is_said`: the window was set by hand.
     """
 
@@ -257,7 +257,9 @@ def slow_windows(connection: Connection, own: float, others: float) -> list[Slow
 
 
 def backlogs(connection: Connection, most: int) -> list[RowMapping]:
-    """Return each registered role's window and its counts by `celeriac.backlog`, to `most` a state table."""
+    """Return each registered role's window and its counts by `celeriac.backlog`, counted to `most` in each state
+    table.
+    """
     return [*connection.execute(BACKLOGS, {"most": most}).mappings()]
 
 

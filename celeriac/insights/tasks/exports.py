@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, Literal
@@ -19,8 +20,13 @@ MOST = 100_000
 
 NAMES: Final = tuple(name.strip() for name in COLUMNS.split(","))
 
-#: Characters that a spreadsheet takes for the beginning of a formula (OWASP, CSV injection).
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+#: Characters that a spreadsheet takes for the beginning of a formula (OWASP, CSV injection), in two widths; and those
+#: that it may take for the beginning of a cell, whichever separator it was told.
+_SIGNS: Final = frozenset("=+-@\uff1d\uff0b\uff0d\uff20")
+_SEPARATORS: Final = frozenset(";|\t\r\n")
+
+#: What may stand between the beginning of a cell and a formula, and separators.
+_BETWEEN = re.compile('[;|\\s"\ufeff\u200b]+')
 
 
 def pages(read: Callable[[int, str | None], Page], *, most: int = MOST, after: str | None = None) -> Iterator[Page]:
@@ -59,11 +65,18 @@ def note(kind: Kind, message: str) -> str:
 
 
 def cell(value: Any) -> str:
-    """Return a cell's text; an apostrophe goes before what begins like a formula, and numbers stay numbers."""
+    """Return a cell's text; an apostrophe goes before what could be taken for a formula, and numbers stay numbers."""
     if value is None or isinstance(value, bool | int | float):
         return "" if value is None else str(value)
     text = value if isinstance(value, str) else _plain(value)
-    return f"'{text}" if text.startswith(_FORMULA) else text
+    shown = _BETWEEN.sub(_no_formula, text)
+    return f"'{shown}" if text[:1] in _SIGNS or text[:1] in {"\t", "\r", "\n"} else shown
+
+
+def _no_formula(between: re.Match[str]) -> str:
+    follows = between.string[between.end() : between.end() + 1]
+    begins = between.start() == 0 or not _SEPARATORS.isdisjoint(between[0])
+    return f"{between[0]}'" if begins and follows in _SIGNS else between[0]
 
 
 def _plain(value: Any) -> str:
@@ -72,7 +85,7 @@ def _plain(value: Any) -> str:
 
 def _record(cells: Iterable[str]) -> str:
     written = io.StringIO()
-    csv.writer(written).writerow(cells)
+    csv.writer(written, quoting=csv.QUOTE_ALL).writerow(cells)
     return written.getvalue()
 
 

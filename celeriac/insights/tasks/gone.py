@@ -1,4 +1,4 @@
-"""A task that no longer exists: what is left of it, and the rule by which it was removed."""
+"""Read what is left of a task that no longer exists, and the rule by which it was removed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Literal
 from sqlalchemy import Connection, text
 
 from celeriac.insights.tasks.tasks import events
-from celeriac.store.built_in import is_built_in
+from celeriac.store.role_names import is_built_in
 
 # BETWEEN: see `tasks.EVENTS`.
 ROLE_OF = text("""
@@ -28,9 +28,8 @@ class Gone:
 
 
 def gone(connection: Connection, task: int, *, otherwise: float) -> Gone | None:
-    """Return what outlives the task of this id; None if nothing does.
-
-    `otherwise`: seconds for which tasks of Celery's or the engine's own roles are kept, which nobody could declare.
+    """Return what is left of the task of this id; None if nothing is. `otherwise`: seconds for which tasks of Celery's
+    or the engine's own roles are kept, for which nobody can declare a time.
     """
     role = connection.execute(ROLE_OF, {"id": task}).scalar_one_or_none()
     if role is None:

@@ -1,7 +1,7 @@
 """Lists of tasks: pages along an index, newest first, whatever the filter.
 
-A page reads a bounded number of rows. If the filter matches few of them it may be short, or empty, and `next` still
-leads on: only a page without `next` is the last.
+A page reads a bounded number of rows. If the filter matches few of them, the page may be short or empty and still have
+a `next`: only a page without `next` is the last.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from celeriac.insights.tasks.pages import COLUMNS, ENDS, IDS, IDS_OF_WALK, PAGES
 from celeriac.insights.tasks.ranges import ends
 from celeriac.insights.tasks.redaction import refuse_sensitive, without_progress
 from celeriac.store.encoding import Unfit, encoded
-from celeriac.store.lanes import parts_of_lane
+from celeriac.store.role_names import parts_of_lane
 from celeriac.store.states import ALL, RUNNING, STALE, WAITS_FOR_TIME, WORDS, statuses_of
 
 #: Columns of a task in a list.
@@ -27,7 +27,7 @@ NAMES = tuple(COLUMNS.replace(",", " ").split())
 
 MOST_ROWS, MOST_OFFSET = 1_000, 10_000
 
-#: Ids in a page of a bulk where the walk alone finds them.
+#: How many ids a page of a bulk has if the walk alone finds them.
 MOST_MET = 10_001
 
 #: Most seconds a filter may go back.
@@ -36,7 +36,7 @@ OLDEST = 1e9
 #: Most bytes of JSON in the arguments of a filter.
 LARGEST = 8_192
 
-#: So many rows are read in search of a page's matches; a bulk reads so many pages beyond those it fills.
+#: How many rows are read in search of a page's matches, and how many pages a bulk reads beyond those it fills.
 LOOKS_AT, VAIN = 2_000, 50
 
 MOMENT = text("""
@@ -74,17 +74,15 @@ class Filter:
     queue: str | None = None
 
     def __post_init__(self) -> None:
-        """A role's name may be that of a lane, as lists of roles have it."""
+        """Split the role's name if it is that of a lane, as in lists of roles."""
         if self.role is not None and (queue := parts_of_lane(self.role)[1]) is not None:
             object.__setattr__(self, "queue", queue)
             object.__setattr__(self, "role", parts_of_lane(self.role)[0])
 
     @classmethod
     def of(cls, words: Sequence[str], *, waits_for: str | None = None, **conditions: Any) -> Filter:
-        """Build a filter from `words` for statuses; `delayed` alone waits for its time, `stale` runs on a silent
-        worker.
-
-        Raises BadValue for a word that is none.
+        """Build a filter from `words` for statuses; `delayed` also means that a task waits for its time, `stale` that
+        it runs on a silent worker. Raises BadValue for an unknown word.
         """
         for word in words:
             if not statuses_of(word):
@@ -162,7 +160,9 @@ def _parameters(wanted: Filter, limit: int, after: str | None, offset: int = 0) 
 
 
 def looks(rows: int, picks: bool) -> Sequence[int]:
-    """Return how many rows to read for so many: first as if every other one matched, which is usual, then more."""
+    """Yield how many rows to read for so many matches: first as if every other row matched, which is usual, then
+    more.
+    """
     if not picks:
         return (rows,)
     return (2 * rows, LOOKS_AT) if 2 * rows < LOOKS_AT else (max(rows, LOOKS_AT),)
@@ -177,8 +177,7 @@ class Matching:
 
 
 def matching(connection: Connection, wanted: Filter, *, most: int) -> Matching:
-    """Return up to `most` matching tasks, for a bulk. Each status is walked by itself, so no other rows are read.
-
+    """Return up to `most` matching tasks, for a bulk. There is a walk for each status, so no other rows are read.
     Raises BadValue.
     """
     if most < 1:
@@ -217,7 +216,7 @@ def matching_page(
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """An instant in the table of tasks: none had an id above `upto`, none had ended after `until`."""
+    """An instant in the table of tasks, when no task had an id above `upto` and none had ended after `until`."""
 
     upto: int
     until: datetime
@@ -259,7 +258,7 @@ def _conditions(wanted: Filter) -> set[str]:
 
 
 def refuse(part: tuple[str, ...], limit: int, after: str | None, offset: int = 0) -> None:
-    """Raise BadValue for an impossible page."""
+    """Raise BadValue for impossible parameters of a page."""
     if not 1 <= limit <= MOST_ROWS:
         raise BadValue(f"limit={limit}: give 1 to {MOST_ROWS:,}")
     if not 0 <= offset <= MOST_OFFSET:
@@ -270,7 +269,7 @@ def refuse(part: tuple[str, ...], limit: int, after: str | None, offset: int = 0
 
 
 def refuse_both(after: str | None, offset: int) -> None:
-    """Raise BadValue if both are given: an offset is counted from the beginning, a place is not."""
+    """Raise BadValue if both an offset, which counts from the beginning, and a place are given."""
     if after is not None and offset:
         raise BadValue(f"offset={offset}: give `offset` or `after`, not both")
 

@@ -99,7 +99,9 @@ _PLACE_IN_TIME = """(to_char(completed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24
 
 
 def _by_id(table: str, part: str, columns: str) -> str:
-    """Return a walk by -id, which these indexes have. The primary key has not: in it a few rows may lie far apart."""
+    """Return a walk by -id, the order of these indexes. The primary key has another, so Postgres does not choose it:
+    matching rows may be far apart there.
+    """
     return _OF_ROLES.format(
         table=table, part=part, columns=columns, place="CAST(id AS text)", before=f"-id > -{AFTER}", order="-id"
     )
@@ -154,15 +156,15 @@ _UNFINISHED = """
         WHERE token = CAST((SELECT tokens FROM held) ->> CAST(t.id AS text) AS uuid) LIMIT 1) AS k ON true
     WHERE t.id = walk.id"""
 
-# Also by its time, which names its day's partition.
+# Looked up by its time, too, which names its day's partition.
 _FINISHED = f"""
     SELECT {COLUMNS}, args, kwargs FROM celeriac.finished f
     WHERE f.id = walk.id AND f.completed_at = walk.completed_at"""
 
 EITHER = f"({_UNFINISHED} AND walk.completed_at IS NULL) UNION ALL ({_FINISHED})"
 
-# INVARIANT: what the walk finds is looked up by id, row by row, whatever the planner estimates: OFFSET 0 forbids any
-# other join, and applying the filter first.
+# INVARIANT: the walk's tasks are looked up by id, row by row, whatever the planner estimates: OFFSET 0 prevents any
+# other join, and filtering first.
 _PAGE = """
 SELECT {columns}, place FROM (SELECT task.*, walk.place FROM walk, LATERAL ({task} OFFSET 0) AS task) AS page
 WHERE {filter}
@@ -190,7 +192,7 @@ def _page(part: tuple[str, ...], walk: str, columns: str) -> TextClause:
 PAGES = {part: _page(part, walk, COLUMNS) for part, walk in WALKS.items()}
 #: The same tasks, ids only.
 IDS = {part: _page(part, walk, "id") for part, walk in WALKS.items()}
-#: The same for filters of only `statuses`, `role`, `upto` and `until`: the walk has these, so no task is looked up.
+#: The same for filters of only `statuses`, `role`, `upto` and `until`: the walk applies these, so no task is looked up.
 IDS_OF_WALK: dict[tuple[str, ...], TextClause] = {
     part: text(WALKS[part] + _MET) for part in (("failed",), ("cancelled",))
 }

@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from celeriac.store.built_in import is_built_in
+from celeriac.store.role_names import is_built_in
 
 REGISTERED = text("SELECT role FROM celeriac.roles WHERE NOT definition ? 'lane_of' ORDER BY role")
 

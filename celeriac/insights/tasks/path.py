@@ -1,6 +1,6 @@
 """A task's path through its states, from stored data only: events, and its row's times of the last attempt. Pure.
 
-The start of an earlier attempt is not kept: the event that ended it shows that it ran, but not since when.
+The start of an earlier attempt is not kept: the event that ended it shows that it ran, but not when it began.
 """
 
 from __future__ import annotations

@@ -10,8 +10,7 @@ from sqlalchemy import Connection, text
 from celeriac.errors import BadValue
 from celeriac.store import sensitive
 from celeriac.store.redact import HIDDEN, without
-from celeriac.store.sensitive import Sensitive
-from celeriac.store.started import without_masks
+from celeriac.store.sensitive import Sensitive, without_masks
 
 OF_ROLES = text("""
 SELECT role, definition -> 'sensitive' AS names, parameters FROM celeriac.roles
@@ -35,14 +34,16 @@ def of_role(names: Collection[str] | None, parameters: Any) -> Sensitive | None:
 
 
 def of_roles(connection: Connection, roles: Collection[str]) -> dict[str, Sensitive]:
-    """Return the sensitive arguments of those of these roles that have any."""
+    """Return the sensitive arguments by role, for those of these roles that have some."""
     rows = connection.execute(OF_ROLES, {"roles": sorted(roles)}).all() if roles else ()
     made = {row.role: of_role(row.names, row.parameters) for row in rows}
     return {role: one for role, one in made.items() if one is not None}
 
 
 def redacted(task: Mapping[str, Any], secret: Sensitive | None) -> dict[str, Any]:
-    """Redact a task with its call. Its texts are searched for the values, as it may be older than its role's secret."""
+    """Redact a task with its call. Its texts are searched for the values, because the task may be older than the role's
+    declaration of them.
+    """
     if secret is None:
         return dict(task)
     values = secret.values(task["args"], task["kwargs"])
@@ -57,7 +58,7 @@ def redacted(task: Mapping[str, Any], secret: Sensitive | None) -> dict[str, Any
 
 
 def without_calls(headers: Any) -> Any:
-    """Hide the calls in a message's headers: links may be of roles with secrets, and their rows have the calls."""
+    """Hide the calls in a message's headers: links may have roles with secrets, and their own rows show the calls."""
     if isinstance(headers, Mapping):
         is_link = "task" in headers
         kept = {name: without_calls(value) for name, value in headers.items()}
@@ -66,7 +67,9 @@ def without_calls(headers: Any) -> Any:
 
 
 def without_progress(connection: Connection, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Hide the progress of tasks whose role has secrets, as lists do not read the calls by which to search it."""
+    """Hide the progress of tasks whose role has secrets, because lists do not read the calls whose values would be
+    searched for.
+    """
     roles = {task["role"] for task in tasks if task["progress"] is not None}
     secret = of_roles(connection, roles)
     hidden = {"progress": HIDDEN}
@@ -83,7 +86,7 @@ def schedule(row: Mapping[str, Any], secret: Sensitive | None) -> dict[str, Any]
 
 
 def schedules(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Redact schedules, or what was changed of them."""
+    """Redact schedules, or changes of them."""
     secret = of_roles(connection, {row["target"] for row in rows if row["kind"] == "task"})
     return [schedule(row, secret.get(row["target"])) for row in rows]
 

@@ -1,10 +1,12 @@
-"""Fields whose texts are shown also to whoever may not see calls. The texts of all others are hidden from him."""
+"""Fields whose texts are shown even to viewers who may not see calls; the texts of all other fields are hidden from
+them.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-#: Names and keys, words for states, and sentences of the engine, in which what an error says is marked (`quoted`).
+#: Names and keys, words for states, and sentences of the engine, in which an error's text is marked (`quoted`).
 SHOWN: Final = frozenset(
     {
         "about", "account", "accounts", "action", "awaits", "backing_off", "backoff_reason", "barrier",
@@ -23,10 +25,10 @@ SHOWN: Final = frozenset(
     }
 )  # fmt: skip
 
-#: Those of them whose value is a mapping with data as its keys: a text in it is shown, whatever its key.
+#: The fields among them whose value is a mapping with data as its keys: its texts are shown, whatever the key.
 OPEN: Final = frozenset({"cursor", "cursor_after", "cursor_before", "declared", "facts", "labels"})
 
-#: Sentences of the engine, which may quote errors. In all others « and » are a person's own.
+#: The fields with sentences of the engine, which may quote errors. In all others « and » are a person's own.
 SENTENCES: Final = frozenset(
     {"cure", "headline", "next", "quarantined", "reason", "says", "sentence", "trouble", "why"}
 )

@@ -55,17 +55,15 @@ SELECT * FROM celeriac.unfinished WHERE id = (
 
 LAST_COMPLETION = text("""
 SELECT id, task_id, completed_at, extract(epoch FROM completed_at - started_at)::double precision AS seconds
-FROM (SELECT id, task_id, status, started_at, completed_at FROM celeriac.history
-    WHERE role = :role ORDER BY completed_at DESC LIMIT :looks_at
-) AS finished WHERE status = 'completed' LIMIT 1
+FROM celeriac.last_ended(:role, :looks_at) WHERE status = 'completed' ORDER BY completed_at DESC, id DESC LIMIT 1
 """)
 
 #: Most events that are returned.
 MOST = 1_000
 
-#: So many finished tasks are read for the last success: the last one, which it mostly is, and only then more. Without
-#: statistics Postgres would sort the whole history for more than one.
-LOOKS_AT = (1, 10_000)
+#: How many finished tasks are read for the last success: first the last one, which usually is a success, then more.
+#: Without statistics Postgres would sort the whole history for more than one.
+LOOKS_AT = (1, 100, 10_000)
 
 
 def find(connection: Connection, identifier: int | str) -> dict[str, Any] | None:
@@ -85,7 +83,7 @@ def find(connection: Connection, identifier: int | str) -> dict[str, Any] | None
 
 
 def row_of(connection: Connection, identifier: int | str) -> int:
-    """Return the row's number of the task that `find` finds. Raises Unknown, and BadValue as `find` does."""
+    """Return the row's number of the task that `find` returns. Raises Unknown, and BadValue as `find` does."""
     number: int = get(connection, identifier)["id"]
     return number
 
@@ -110,7 +108,7 @@ def _means_two(number: str, row: int, other: int) -> BadValue:
 
 
 def _read(connection: Connection, task: int) -> dict[str, Any] | None:
-    """Read a task, without the values its role calls sensitive."""
+    """Read a task without the values that its role calls sensitive."""
     record = connection.execute(TASK, {"id": task}).mappings().one_or_none()
     if record is None:
         return None
@@ -119,7 +117,7 @@ def _read(connection: Connection, task: int) -> dict[str, Any] | None:
 
 
 def call(connection: Connection, task: int) -> tuple[list[Any], dict[str, Any]]:
-    """Return all arguments, by position and by name, for another task like it; not to be shown. Raises Unknown."""
+    """Return all arguments, by position and by name, for another task like it. Never show them. Raises Unknown."""
     row = connection.execute(CALL, {"id": task}).one_or_none()
     if row is None:
         raise Unknown(f"there is no task {task}; a finished one may be pruned")
@@ -127,7 +125,7 @@ def call(connection: Connection, task: int) -> tuple[list[Any], dict[str, Any]]:
 
 
 def _row_id(digits: str) -> int | None:
-    """Return the number if it is written as Postgres does: 007 is no row's."""
+    """Return the number if it is written as Postgres writes it: 007 is no row's."""
     is_number = digits.isascii() and digits.isdigit() and len(digits) <= len(str(2**63)) and str(int(digits)) == digits
     return int(digits) if is_number and int(digits) < 2**63 else None
 

@@ -35,7 +35,9 @@ ORDER BY page.workflow
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """A running workflow. `role`, `created_at`: of its first unfinished part. A count of COUNTED: at least as many."""
+    """A running workflow. `role`, `created_at`: those of its first unfinished part. A count of COUNTED means at least
+    as many.
+    """
 
     id: str
     role: str

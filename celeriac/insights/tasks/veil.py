@@ -1,5 +1,6 @@
 """Masking for viewers who may not see calls: arguments, results and progress are hidden, and only the kind of an error
-is shown. It works by the names of fields, whichever insight they come from: a text is shown where its field is listed.
+is shown. It works by the names of fields, whichever insight they come from: a text is shown only if its field is
+listed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from typing import Any, Final
 
 from celeriac.insights.tasks.lists import ARGUMENT
 from celeriac.insights.tasks.shown import OPEN, SENTENCES, SHOWN
-from celeriac.store.quoted import is_marked, with_quotes
+from celeriac.store.messages import is_marked, with_quotes
 from celeriac.store.redact import HIDDEN
 from celeriac.store.states import RUNNING
 
@@ -21,15 +22,15 @@ CALLS: Final = frozenset({"args", "kwargs", "arguments", "result", "progress", "
 #: Fields with the text of an error, or a dead letter's message.
 ERROR_TEXTS: Final = frozenset({"error_message", "error", "message", "pattern", "traceback"})
 
-#: Filters of a list that could be used to find out what it hides.
+#: Filters of a list by which a viewer could find out what the list hides.
 FILTERS: Final = ("error",)
 
-#: Alerts that quote errors, and what stands before one where a schedule's instant was left out for it. There are still
+#: Alerts that quote errors, and the text before an error for which a schedule's instant was skipped: there are still
 #: rows from before quotes were marked.
 QUOTING: Final = frozenset({"fails_now", "account_fails"})
 CANNOT_RUN: Final = "it cannot run: "
 
-#: An instant is nobody's data, in whichever field it is.
+#: An instant is never private, whatever its field.
 _INSTANT = re.compile(
     r"[0-9]{4}-[0-9]{2}-[0-9]{2}(?:[T ][0-9]{2}:[0-9]{2}:[0-9]{2}(?:\.[0-9]+)?(?:Z|[+-][0-9:]{2,5})?)?"
 )
@@ -38,12 +39,12 @@ _KIND = re.compile(r"([A-Za-z_][\w.]*): ")
 
 
 def veiled(shown: Any, name: str | None = None) -> Any:
-    """Mask rows, dataclasses and lists of them. `name`: the field that this is the value of, if it is one's."""
+    """Mask rows, dataclasses and lists of them. `name`: the field whose value this is, if any."""
     if isinstance(shown, str):
         return _text(shown, name)
     if isinstance(shown, Mapping):
         seen = {key: _field(str(key), value, name) for key, value in shown.items()}
-        return seen | {field: error(seen[field]) for field in _errors(shown)}
+        return seen | {field: error(seen[field]) for field in _errors(shown)} | _condition(shown)
     if is_dataclass(shown) and not isinstance(shown, type):
         row: Any = shown
         values = {one.name: getattr(row, one.name) for one in fields(row) if one.init}
@@ -83,7 +84,9 @@ def _text(text: str, name: str | None) -> str:
 
 
 def _field(name: str, value: Any, within: str | None = None) -> Any:
-    """`within`: the field of the mapping that has this one, whose keys may be no fields, such as roles."""
+    """Mask a field. `within`: the field whose mapping has this one; the keys of some mappings are no fields, but roles
+    or the like.
+    """
     if name in CALLS or name.startswith(ARGUMENT):
         return _call(value)
     if name in ERROR_TEXTS:
@@ -92,7 +95,7 @@ def _field(name: str, value: Any, within: str | None = None) -> Any:
 
 
 def _call(value: Any) -> Any:
-    """Hide the values; the names of arguments show what a task is about, and nobody's data."""
+    """Hide the values of arguments; their names are shown, as they are not private."""
     if isinstance(value, Mapping):
         return dict.fromkeys(value, HIDDEN)
     if isinstance(value, list | tuple):
@@ -110,6 +113,13 @@ def _errors(row: Mapping[str, Any]) -> Iterator[str]:
         yield "quarantined"
     if row.get("name") in QUOTING and _is_unmarked(row.get("says")):
         yield "says"
+
+
+def _condition(row: Mapping[str, Any]) -> dict[str, str]:
+    """Return the target of an audit row for many tasks without values, which targets of an earlier release have."""
+    if row.get("kind") != "tasks" or "=" not in str(row.get("target")):
+        return {}
+    return {"target": f"{str(row['target']).partition('=')[0]}={HIDDEN}"}
 
 
 def _is_unmarked(sentence: Any) -> bool:

@@ -1,6 +1,6 @@
 """One workflow: its progress, its shape, and its parts page by page.
 
-The shape has one node for all parts of a role that hold back the same body, be they two or 100,000. It is counted along
+The shape has one node for all parts of a role that hold back the same body, whether two or 100,000. It is counted along
 the index of the workflow, and no headers, arguments or results are read for that.
 """
 
@@ -19,11 +19,11 @@ from celeriac.insights.tasks.pages import AFTER, EITHER, SILENT, TOKENS
 from celeriac.insights.tasks.tasks import find
 from celeriac.store.states import ALL, CANCELLED, CLAIMED, COMPLETED, FAILED, FINISHED, PENDING, RUNNING, UNFINISHED
 
-#: Most nodes that are returned: those that began first.
+#: The most nodes that are returned: those that began first.
 MOST_NODES = 200
 
-# A row that `celeriac.fall_out` adds when a part ended without its worker is no part. Headers may be long, so they are
-# read last, and only of rows with neither arguments nor a place.
+# A row that `celeriac.fall_out` adds when a part ends without its worker is not a part. Headers may be long, so they
+# are read last, and only of rows with neither arguments nor a place.
 _FALLS_OUT = """(parent_id IS NOT NULL AND place IS NULL AND args = '[]' AND kwargs = '{}'
         AND headers #> '{canvas,fall_out}' IS NOT NULL)"""
 
@@ -56,7 +56,7 @@ UNION ALL
 SELECT role, CAST(barrier AS text), counts, first, parent, NULL, NULL, NULL, NULL, NULL FROM nodes
 """)
 
-# What tickets of these roles hold: no more than their windows.
+# The tasks in tickets of these roles: no more than their windows.
 HELD = text("""
 SELECT t.role, CAST(t.barrier AS text) AS barrier,
     CASE WHEN k.worker_id IS NULL THEN 'claimed' ELSE 'running' END AS status, count(*) AS n,
@@ -126,9 +126,8 @@ END = text(f"{_WALK} SELECT CAST(id AS text) FROM walk OFFSET :looks_at - 1 LIMI
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """All parts of a role that hold back the same body. `barrier`: the one they deliver to or hold back, None if
-    neither.
-    `counts`: by status. `body`: the id of a task that waits for them.
+    """All parts of a role that hold back the same body. `barrier`: the barrier that they deliver to or hold shut, None
+    if neither. `counts`: by status. `body`: the id of a task that waits for them.
     """
 
     role: str
@@ -247,7 +246,7 @@ def workflow_tasks(
 
 
 def _counts(unheld: Mapping[str, int], held: Iterable[Row[Any]]) -> dict[str, int]:
-    """Return counts by status. What is held was counted as pending too, and may have ended meanwhile."""
+    """Return counts by status. Held tasks were counted as pending, too, and may have ended meanwhile."""
     counts = dict.fromkeys(ALL, 0) | dict(unheld)
     for row in held:
         counts[row.status] += row.n

@@ -1,1 +1,3 @@
-"""Why a task has not started: the checks in their order, what has to happen first, and who is in its way."""
+"""Explain why a task has not started: the checks in their order, what has to happen first, and which transaction blocks
+it.
+"""

@@ -1,4 +1,4 @@
-"""Blockers: open or prepared transactions, and slow statements, that hold rows or tables the engine needs."""
+"""Blockers: find open or prepared transactions, and slow statements, that hold rows or tables the engine needs."""
 
 from __future__ import annotations
 
@@ -10,24 +10,24 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-from celeriac.store.lanes import lane_of
 from celeriac.store.plans import lookups
+from celeriac.store.role_names import lane_of
 
 #: Most blockers that are returned.
 MOST = 20
 
-#: A transaction open for longer (seconds) is in the way; the engine's own are shorter.
+#: How long (seconds) a transaction may be open before it counts as a blocker; the engine's own are shorter.
 LONG = 2.0
 
 #: Most characters shown of its statement.
 LONGEST = 120
 
-# No view lists row locks: a blocker is seen only while somebody waits for it. The engine gives up soon and tries
-# again, or skips what is locked. So a transaction also counts if it has been open for long and holds rows of tables
-# that callers' enqueues never lock, or a whole table. Autovacuum gives way by itself. A prepared transaction has no
-# process: its locks have none, and whoever waits for it waits for process 0: for which one, the lock tells. A session
-# whose state is seen without a transaction has ended it since its locks were read; without the rights to see others'
-# neither is seen.
+# No view lists row locks: a blocker is seen only while somebody waits for it. The engine gives up soon and tries again,
+# or skips what is locked. So a transaction also counts if it has been open for long and holds rows of tables that
+# callers' enqueues never lock, or a whole table. Autovacuum gives way by itself. A prepared transaction has no process,
+# so sessions that wait for it wait for process 0; the lock shows which transaction it is. If a session's visible state
+# is without a transaction, that one has ended since its locks were read; without the rights to see other logins'
+# sessions neither is visible.
 BLOCKERS = text("""
 WITH held AS MATERIALIZED (
     SELECT l.virtualtransaction AS holder, l.pid, array_agg(DISTINCT CAST(c.relname AS text)) AS tables,
@@ -74,8 +74,8 @@ WHERE coalesce(t.since < clock_timestamp() - :long * interval '1 second', t.stat
 ORDER BY t.since LIMIT :most
 """)
 
-# Whoever updates, deletes or locks a row leaves its transaction's id in it (several that share a lock do not), and
-# holds the lock of that id until the transaction ends.
+# A transaction that updates, deletes or locks a row leaves its id in it (several that share a lock do not), and holds
+# the lock of that id until it ends.
 ON_TASK = text("""
 SELECT DISTINCT l.virtualtransaction FROM (
     SELECT t.xmax AS by FROM celeriac.tasks t WHERE t.id = :id
@@ -90,7 +90,7 @@ SELECT DISTINCT l.virtualtransaction FROM (
 """)
 
 # INVARIANT: one descent an account and priority, as `watched.OLDEST` has it, and look-ups of the oldest entries and of
-# what tickets hold. An entry that may start and is passed over for seconds is its account's first.
+# what tickets hold. An entry that may start and is skipped for seconds is its account's first.
 HOLDERS_OF_ROWS = text("""
 WITH entries AS MATERIALIZED (
     SELECT level.id, level.by, level.due_at AS since FROM celeriac.roles r CROSS JOIN LATERAL (
@@ -127,7 +127,8 @@ WHERE l.pid IS DISTINCT FROM pg_backend_pid() AND NOT starts_with(coalesce(a.app
 GROUP BY l.virtualtransaction
 """)
 
-#: Accounts and priorities of a role whose first entry is looked at; entries that are looked up of all roles.
+#: For how many accounts and priorities of a role the first entry is read, and how many entries of all roles are looked
+#: up.
 LEVELS, LOOKED_UP = 1_000, 500
 
 #: Constants in a statement may be private.
@@ -139,9 +140,9 @@ class Blocker:
     """A transaction that holds rows or tables of the engine: of a session, or a prepared one, which has `pid` 0.
 
     `name`: the application's, or the prepared transaction's. `since`: when it began or was prepared, and `seconds` how
-    long ago; None where this login may not know. `runs`: its last statement, without constants. `holder`: as `pg_locks`
-    names it. `holds_tables`: whole ones. `waiting`: sessions that wait for it just now; the engine's give up and go on.
-    `tasks`: whose rows it holds, of those that were looked at.
+    long ago; None if this login may not see that. `runs`: its last statement, without constants. `holder`: its name in
+    `pg_locks`. `holds_tables`: it holds whole tables. `waiting`: sessions that wait for it now; the engine's give up
+    and go on. `tasks`: those whose rows it holds, among the rows that were read.
     """
 
     pid: int
@@ -184,14 +185,16 @@ def quoted(name: str) -> str:
 
 
 def blockers(connection: Connection, *, longer_than: float = LONG, only: Sequence[str] = ()) -> list[Blocker]:
-    """Return the transactions in the engine's way, the oldest first, and always those of the holders `only`."""
+    """Return the transactions that block the engine, the oldest first, and always those of the holders `only`."""
     wanted = {"long": longer_than, "only": list(only), "most": MOST}
     rows = connection.execute(BLOCKERS, wanted).mappings()
     return [Blocker(**dict(row) | {"runs": without_constants(row["runs"])}) for row in rows]
 
 
 def in_the_way(connection: Connection) -> list[Blocker]:
-    """The same with those that hold rows of tasks that should start or are under way, whoever waits for them."""
+    """Return the same, and also the transactions that hold rows of tasks that should start or are under way, even if
+    nobody waits for them.
+    """
     met = blockers(connection)
     if any(one.holds_tables for one in met):
         return met

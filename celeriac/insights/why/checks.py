@@ -1,4 +1,4 @@
-"""Checks: the conditions for a pass to take a task, each a question with its answer. `delivery` has the later ones."""
+"""Checks: the conditions under which a pass takes a task, each with its answer. `delivery` has the later ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from celeriac.store.states import RUNNING, WAITS_FOR_ACCOUNT, WAITS_FOR_LOCK, WA
 
 Outcome = Literal["yes", "no", "not asked", "unknown"]
 
-#: One word for why a task waits: the reason of the first check that says no, or its state if none does.
+#: One word for why a task waits: the reason of the first check whose answer is no, or the task's state if there is
+#: none.
 Reason = Literal[
     "later", "role_unknown", "role_paused", "account_paused", "members", "lock", "rate", "window_full", "account_cap",
     "not_its_turn", "redis_away", "no_pass", "ticket_lost", "taken", "no_worker", "backing_off", "in_queue", "entering",
@@ -62,7 +63,7 @@ def account(s: Situation) -> Check:
         sentence = "its account may have nothing at once: its cap is 0"
         return Check("account", "no", sentence, facts, "account_cap")
     if s.task["waits_for"] == WAITS_FOR_ACCOUNT:
-        return Check("account", "yes", "its account was resumed: a worker's next look brings it back", facts)
+        return Check("account", "yes", "its account was resumed: a worker's next check brings it back", facts)
     return Check("account", "yes", "its account is not paused", facts)
 
 
@@ -74,7 +75,7 @@ def members(s: Situation) -> Check:
     if n:
         sentence = f"{n} of its members {'has' if n == 1 else 'have'} not finished, task {newest} for one"
         return Check("members", "no", sentence, facts, "members")
-    return Check("members", "yes", "all it waits for has finished: a worker's next look lets it through", facts)
+    return Check("members", "yes", "all it waits for has finished: a worker's next check lets it through", facts)
 
 
 def lock(s: Situation) -> Check:
@@ -91,9 +92,11 @@ def lock(s: Situation) -> Check:
 def _without_head(s: Situation, key: str) -> Check:
     facts = {"lock_key": key, "ahead": s.ahead}
     if s.task["waits_for"] == WAITS_FOR_LOCK and s.ahead:
-        sentence = f"its lock key {key!r} has no head: a worker's next look gives it one, {s.ahead} go first"
+        sentence = f"its lock key {key!r} has no holder: a worker's next check gives it one, {s.ahead} go first"
         return Check("lock", "no", sentence, facts, "lock")
-    return Check("lock", "yes", f"its lock key {key!r} has no head: a worker's next look gives it to this task", facts)
+    return Check(
+        "lock", "yes", f"its lock key {key!r} has no holder: a worker's next check gives it to this task", facts
+    )
 
 
 def _held(s: Situation, key: str, head: Any) -> Check:
@@ -141,7 +144,9 @@ def cap(s: Situation) -> Check:
 
 
 def turn(s: Situation) -> Check:
-    """Check whether the next pass reaches it. Slots go to who would hold least for its weight, then in rotation."""
+    """Check whether the next pass reaches it. Slots go to the account that would hold least for its weight, then in
+    rotation.
+    """
     ahead, others = s.ahead_in_account, s.others_first
     facts = {
         "holding": s.holding, "weight": s.of.weight, "cap": s.of.cap, "ahead": ahead, "others_first": others,

@@ -10,10 +10,11 @@ from celeriac.insights.why.situation import Situation, WorkerSeen
 from celeriac.insights.why.spans import span
 from celeriac.store.states import GONE, NO_TICK, WAITS_FOR_TIME
 
-#: A worker polls each POLL_INTERVAL_MS, a second by default; with no poll for so long (seconds) nobody polls.
+#: How long (seconds) without a poll means that nobody polls: a worker does each POLL_INTERVAL_MS, a second by default.
 LOOKS = 10.0
 
-#: Heartbeats come at least every 40 seconds, a beat's ticks each second; an older one (seconds) is mentioned.
+#: The age (seconds) from which a last heartbeat or tick is mentioned: heartbeats come at least every 40 seconds, a
+#: beat's ticks each second.
 LATE, LATE_TICK = 45.0, 5.0
 
 #: A ticket that left its queue less than so many seconds ago is still on its way through a worker.
@@ -22,7 +23,7 @@ MOMENT = 2.0
 
 def redis(s: Situation) -> Check:
     if s.broker is None:
-        return Check("redis", "unknown", "nobody asked Redis")
+        return Check("redis", "unknown", "Redis was not checked")
     if not s.broker.has_redis:
         return Check("redis", "yes", "there is no Redis, and none is needed")
     if s.broker.answers():
@@ -58,7 +59,7 @@ def _who_passes(s: Situation) -> Iterator[str]:
 
 
 def _is_overdue(s: Situation) -> bool:
-    """Return whether a pass should have come by now. A task not ready until just now could not be seen by one."""
+    """Return whether a pass should have come by now. No pass could see a task that has only just become ready."""
     if s.task["waits_for"] not in (None, WAITS_FOR_TIME):
         return False
     patience = LOOKS if s.lookers else max(LOOKS, 2 * s.of.every)
@@ -93,13 +94,13 @@ def _why_no_beat(s: Situation) -> str:
 
 
 def ticket(s: Situation) -> Check:
-    """Check where a claimed task's ticket is. Out of its queue, it may be with a worker without a free process."""
+    """Check where a claimed task's ticket is. If it has left its queue, a worker without a free process may have it."""
     if s.is_pending:
         return Check("ticket", "not asked", "it gets a ticket when it is claimed")
     age = s.since(s.task["claimed_at"])
     facts = {"age": age, "queue": s.of.queue}
     if s.broker is None:
-        return Check("ticket", "unknown", "whether its ticket is in Redis nobody asked", facts)
+        return Check("ticket", "unknown", "whether its ticket is in Redis was not checked", facts)
     facts |= {"republish_after": s.broker.republish_after}
     queued = s.broker.has(s.of.queue, str(s.task["token"]))
     if queued is None:
@@ -117,7 +118,7 @@ def ticket(s: Situation) -> Check:
 def _freed(s: Situation, left: float) -> str:
     if not s.is_swept:
         return "a beat or a worker frees it, and none is here"
-    when = f"in {span(left)}" if left > 0 else "at the sweep's next look"
+    when = f"in {span(left)}" if left > 0 else "at the next sweep"
     return f"it is freed {when}, to be claimed again"
 
 

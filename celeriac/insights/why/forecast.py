@@ -1,4 +1,4 @@
-"""A forecast of when a task may start, and what has to happen first. What nobody can know is called unknown."""
+"""Forecast when a task may start, and what has to happen first. What nobody can know is called unknown."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Forecast:
 
 _RENAMED = "; where its role was renamed: celeriac roles move {role} NAME"
 
-#: What an operator can do, or has to wait for, by reason.
+#: By reason: what an operator can do, or has to wait for.
 _NEXT: dict[Reason, str] = {
     "role_unknown": f"a worker or beat whose code declares the role{_RENAMED}",
     "role_paused": "somebody to resume its role: celeriac roles resume {role}",
@@ -34,7 +34,7 @@ _NEXT: dict[Reason, str] = {
     "no_worker": f"a worker: celery worker -Q {{queue}}{_RENAMED}",
     "backing_off": "a worker with memory and processor to spare",
     "no_pass": f"a pass of its role, from beat, a worker or by hand: celeriac roles dispatch {{role}}{_RENAMED}",
-    "unknown": "another look",
+    "unknown": "another attempt",
 }
 
 
@@ -56,7 +56,7 @@ def _later(s: Situation) -> Forecast:
 def _lock(s: Situation) -> Forecast:
     head = s.head
     if head is None:
-        return Forecast(None, "unknown, because its lock key has no head", "a worker's next look")
+        return Forecast(None, "unknown, because its lock key has no holder", "a worker's next check")
     following = f"task {head.id} to end: see celeriac why {head.id}"
     if head.status != RUNNING:
         return Forecast(None, f"unknown, because task {head.id} has not begun", following)
@@ -98,7 +98,7 @@ def _paced(s: Situation, before: int, following: str) -> Forecast:
 
 def _next_pass(s: Situation) -> Forecast:
     if s.lookers:
-        return Forecast(s.now, "workers look for work each second, unless POLL_INTERVAL_MS says otherwise", "a pass")
+        return Forecast(s.now, "workers poll for work each second, unless POLL_INTERVAL_MS says otherwise", "a pass")
     return Forecast(max(s.now, s.beat.next_run_at), f"beat's schedule {s.beat.name!r}", "beat's next pass")
 
 

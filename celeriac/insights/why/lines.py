@@ -1,4 +1,4 @@
-"""Lines: how many tasks go before one in its account, at its lock key, and among all accounts of its role."""
+"""Lines: count the tasks that go before one in its account, at its lock key, and among all accounts of its role."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ SELECT count(*) FROM (
     LIMIT :free) AS first
 """)
 
-#: Counting the tasks ahead stops here.
+#: The bound for counting the tasks ahead.
 MOST = 1_000
 
 

@@ -1,7 +1,7 @@
 """Why a role's tasks wait: for each reason of `why`, how many tasks, and when the next pass takes some.
 
-The state tables tell the reason of tasks that are not ready. A ready task has the first of these reasons that applies,
-in the order of the checks. No backlog is walked: as many tasks of an account are counted as a pass could give it.
+The state tables show the reason of tasks that are not ready. A ready task has the first of these reasons that applies,
+in the order of the checks. No backlog is walked: the tasks of an account are counted up to what a pass could give it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from celeriac.insights.why.forecast import forecast
 from celeriac.insights.why.situation import Broker, Situation
 from celeriac.store.states import PENDING
 
-#: Checks that hold back every task that a pass would take, those of its slots, and those of the pass itself.
+#: The checks that hold back every task that a pass would take, those about its slots, and those about the pass itself.
 _OF_ALL: tuple[Callable[[Situation], Check], ...] = (checks.role,)
 _OF_ROOM: tuple[Callable[[Situation], Check], ...] = (checks.rate, checks.window)
 _OF_PASS: tuple[Callable[[Situation], Check], ...] = (delivery.redis, delivery.passes, delivery.worker)
@@ -142,7 +142,7 @@ class _Accounts:
         self.ready, self.known = of.ready, known
 
     def sum(self, is_meant: Callable[[AccountShare], bool], less: Count | None = None) -> Count:
-        """Count the ready tasks of the accounts meant, without `less`. For all accounts: the role's own count."""
+        """Count the ready tasks of these accounts, without `less`. For all accounts: the role's own count."""
         n = sum(a.waiting.n for a in self.known.accounts if is_meant(a))
         if all(is_meant(a) for a in self.known.accounts if a.waiting.n):
             n = max(n, self.ready.n)
@@ -152,7 +152,7 @@ class _Accounts:
         return Count(max(0, n - taken.n), is_exact and taken.exact)
 
     def taken(self, free: int) -> Count:
-        """Count the tasks that a pass with `free` slots takes, no more of an account than its cap allows."""
+        """Count the tasks that a pass with `free` slots takes, at most as many of an account as its cap allows."""
         wants = [a for a in self.known.accounts if _is_open(a)]
         n = sum(min(a.waiting.n, a.waiting.n if a.cap is None else max(0, a.cap - a.held)) for a in wants)
         is_exact = n >= free or (self.known.is_all and all(a.waiting.exact for a in wants))

@@ -1,4 +1,4 @@
-"""All that a task's start depends on: its role, account, line and workers. Each is read when first needed."""
+"""The facts that a task's start depends on: its role, account, line and workers. Each is read when first needed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Row, TextClause, text
 
 from celeriac.insights.fairness import rounds, shares
 from celeriac.insights.why import lines
-from celeriac.store.lanes import lane_of
+from celeriac.store.role_names import lane_of
 from celeriac.store.states import GONE, NO_TICK, PENDING, RUNNING, WAITS_FOR_LOCK, WAITS_FOR_MEMBERS
 
 STANDING = text("""
@@ -93,16 +93,16 @@ class Broker(Protocol):
 
     @property
     def has_redis(self) -> bool:
-        """Whether there is one at all."""
+        """Return whether there is a Redis at all."""
 
     def answers(self) -> bool:
         """Return whether Redis answers within a moment."""
 
     def has(self, queue: str, token: str) -> bool | None:
-        """Return whether this ticket lies in its queue; None if Redis does not answer."""
+        """Return whether this ticket is in its queue; None if Redis does not answer."""
 
     def length(self, queue: str) -> int | None:
-        """Return how many tickets lie in the queue."""
+        """Return how many tickets are in the queue."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""Why a task has not started: the checks in their order, and the first that says no. Every surface shows this answer.
+"""Explain why a task has not started: the checks in their order, and the first whose answer is no. Every surface shows
+this answer.
 
 No check walks the backlog: each is a few look-ups, or counts up to what one pass could give. A check that still takes
 too long ends the explanation, which then has the answers so far.
@@ -43,7 +44,7 @@ ORDER: dict[str, Callable[[Situation], Check]] = {
 #: Checks that a claimed task has passed.
 _BEFORE_CLAIM = ("due", "role", "account", "members", "lock", "rate", "window", "cap", "turn", "passes")
 
-#: The check of a task that waits for this.
+#: By what a task waits for: its check.
 _CHECK_OF_WAIT = {
     WAITS_FOR_TIME: "due",
     WAITS_FOR_ACCOUNT: "account",
@@ -51,7 +52,7 @@ _CHECK_OF_WAIT = {
     WAITS_FOR_LOCK: "lock",
 }
 
-#: A task that moves during the checks is checked again, so many times in all.
+#: How many times a task that moves during the checks is checked in all.
 LOOKS = 3
 
 #: The columns that show where a task stands.
@@ -60,7 +61,7 @@ _PLACE = ("status", "waits_for", "token", "worker_id", "scheduled_for", "priorit
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """The answer. `headline`: one true sentence. `checks`: in their order; those after the first "no" are not asked.
+    """The answer. `headline`: one true sentence. `checks`: in their order; those after the first "no" are not made.
 
     `expected`: when it may start, None if unknown; `basis`: the grounds for that. `next`: what it waits for.
     `ahead`: tasks of its account, at its lock key or among its members that go first, at most 1,000; None: it is in no
@@ -90,7 +91,7 @@ class History:
 def why(
     connection: Connection, identifier: int | str, broker: Broker | None = None, *, within: float = math.inf
 ) -> Why:
-    """Explain the task `find` finds. Without a broker, answers that need Redis are unknown. Raises Unknown.
+    """Explain the task that `find` returns. Without a broker, answers that need Redis are unknown. Raises Unknown.
 
     After `within` seconds, or if Postgres stops a statement (`statement_timeout`), no further check is made.
     """
@@ -106,7 +107,7 @@ def why(
             return _with_blockers(connection, answer)
         task = again
     basis = "unknown, because it moves just now"
-    return Why(task, "it moves just now: look again", "unknown", (), None, basis, "another look", None)
+    return Why(task, "it moves just now: try again", "unknown", (), None, basis, "another attempt", None)
 
 
 def history(connection: Connection, identifier: int | str, broker: Broker | None = None) -> History:
@@ -117,7 +118,7 @@ def history(connection: Connection, identifier: int | str, broker: Broker | None
 
 
 def _with_blockers(connection: Connection, answer: Why) -> Why:
-    """Put a lock on the task's rows first, if somebody holds one: no check sees that."""
+    """Name a lock on the task's rows first, if somebody holds one, because no check sees that."""
     if answer.reason == "finished" or not (met := blockers_of(connection, answer.task)):
         return answer
     locked = f"somebody has it locked: {met[0].sentence}; {met[0].cure}"
@@ -130,7 +131,7 @@ def _with_blockers(connection: Connection, answer: Why) -> Why:
 
 
 def _explain(connection: Connection, task: dict[str, Any], broker: Broker | None, until: float) -> tuple[Why, bool]:
-    """Return the answer and whether it is complete; False: a check was not made."""
+    """Return the answer, and whether it is complete; it is not if a check was left out."""
     if task["status"] in FINISHED:
         return _over(task), True
     if task["status"] == RUNNING:
@@ -157,11 +158,11 @@ def _whole(s: Situation, task: dict[str, Any], asked: list[Check], no: Check | N
 
 
 def _in_part(task: dict[str, Any], asked: list[Check], slow: str, no: Check | None = None) -> Why:
-    """Return the answers so far, where `slow` took too long."""
-    headline = f"why it waits is known in part: {slow} took too long to ask"
+    """Return the answers so far, if the check `slow` took too long."""
+    headline = f"why it waits is known in part: {slow} took too long to check"
     reason, sentence = (no.reason or "unknown", no.sentence) if no else ("unknown", headline)
-    basis = f"unknown, because {slow} took too long to ask"
-    return Why(task, sentence, reason, tuple(asked), None, basis, "another look", None)
+    basis = f"unknown, because {slow} took too long to check"
+    return Why(task, sentence, reason, tuple(asked), None, basis, "another attempt", None)
 
 
 def _asked(s: Situation, until: float) -> tuple[list[Check], str | None]:
@@ -172,13 +173,13 @@ def _asked(s: Situation, until: float) -> tuple[list[Check], str | None]:
         if said_no:
             asked.append(Check(name, "not asked", "not asked yet"))
         elif slow is not None:
-            asked.append(Check(name, "not asked", "not asked: there was no time left"))
+            asked.append(Check(name, "not asked", "not checked: there was no time left"))
         elif not s.is_pending and name in _BEFORE_CLAIM:
             asked.append(Check(name, "yes", "it is claimed"))
         else:
             check = None if time.monotonic() > until else _answer(s, ask)
             slow = name if check is None else None
-            asked.append(check or Check(name, "unknown", "this took too long to ask"))
+            asked.append(check or Check(name, "unknown", "this took too long to check"))
             said_no = asked[-1].outcome == "no"
     return asked, slow
 

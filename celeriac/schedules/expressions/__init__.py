@@ -57,10 +57,14 @@ class Expression(ABC):
 
     @abstractmethod
     def resume(self, last: datetime, now: datetime) -> datetime:
-        """Return the first instant of the series through `last` that lies after both; as quick for a long pause."""
+        """Return the first instant of the series through `last` that is after both; it takes no longer after a long
+        pause.
+        """
 
     def instants(self, first: datetime, until: datetime, limit: int) -> list[datetime]:
-        """Return the instants of the series from `first`, which is one, through `until`; the oldest `limit` of them."""
+        """Return the instants of the series from `first`, itself an instant, through `until`, at most the oldest
+        `limit`.
+        """
         instants: list[datetime] = []
         instant = _utc(first)
         while instant <= until and len(instants) < limit:

@@ -105,7 +105,7 @@ def _one_value(field: Field, item: str) -> str:
 
 
 def _taken(field: Field, item: str) -> bool:
-    """Return whether cronsim accepts it, and does not ignore a step as that of `L/2`."""
+    """Return whether cronsim accepts the item without ignoring its step, as it does in `L/2`."""
     return not re.match(r"$|lw?/", item) and _comes(" ".join(item if each is field else "*" for each in FIELDS))
 
 

@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 from celeriac.errors import BadExpression
 
-#: Event → ephem's method, the sun's height (degrees), whether of its centre. As in `celery.schedules.solar`.
+#: By event: ephem's method, the sun's height (degrees), and whether that is its centre's. As in
+#: `celery.schedules.solar`.
 EVENTS = {
     "dawn_astronomical": ("next_rising", "-18", True),
     "dawn_nautical": ("next_rising", "-12", True),
@@ -22,10 +23,10 @@ EVENTS = {
     "dusk_astronomical": ("next_setting", "-18", True),
 }
 
-#: No event comes twice within this time, so a search so far away finds each once.
+#: No event comes twice within this time, so searches that far apart find each event once.
 _APART = timedelta(hours=1)
 
-#: An event found from another start differs by a second at most.
+#: The times of an event, computed from different starts, differ by a second at most.
 _CLOSE = timedelta(seconds=2)
 _MOST_DAYS = 366
 _EXAMPLE = "write for example '@solar sunset 52.52 13.4'"

@@ -21,7 +21,9 @@ def reading(instant: datetime, zone: ZoneInfo) -> datetime:
 
 
 def instant(wall: datetime, zone: ZoneInfo) -> datetime:
-    """Return when the clocks first read `wall`; if they never do, when they are set past it."""
+    """Return the instant at which the clocks first read `wall`; if they never do, that at which they are set
+    past it.
+    """
     first, second = (wall.replace(tzinfo=zone, fold=fold).astimezone(UTC) for fold in (0, 1))
     return first if reading(first, zone) == wall else _change(second, first, zone)
 

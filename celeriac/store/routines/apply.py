@@ -1,6 +1,6 @@
 """Apply the routines: only what differs from before is replaced, because each replacement takes a lock.
 
-Replacing a view keeps all its readers waiting, and waits for them. So a table has, for each routine, the text it
+Replacing a view waits for all its readers, and new readers wait for it. So a table has, for each routine, the text it
 was last made from and what Postgres made of it; a routine for which both are unchanged is left alone. Somebody else's
 replacement is undone. With a view all routines made after it are replaced, since they may use its columns.
 """
@@ -11,17 +11,22 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from hashlib import sha256
+from pathlib import Path
 
 from sqlalchemy import Connection, text
 
-from celeriac.store.routines import scripts
+#: The scripts, each after those it needs.
+NAMES = (
+    "ids", "history", "hand_over", "barriers", "leases", "release", "rooms", "worker_tasks", "cancel", "arguments",
+    "enqueue", "policies", "audit", "limits", "schedules", "window", "backlog", "rests",
+)  # fmt: skip
 
 #: A statement up to its semicolon; one in a comment, in a text, or between dollars does not end it.
 _STATEMENT = re.compile(r"(?:--[^\n]*|\$\$.*?\$\$|'[^']*'|[^;])+?;", re.DOTALL)
 
 _MADE = re.compile(r"^CREATE OR REPLACE (FUNCTION|PROCEDURE|VIEW|TRIGGER) (?:celeriac\.)?(\w+)", re.MULTILINE)
 
-# All that Postgres has under each name, whatever its parameters: an old overload beside a new one would be called, too.
+# All overloads that Postgres has under each name: an old one beside a new one might be called.
 THERE = text("""
 WITH there AS (
     SELECT 'routine' AS kind, proname AS name, pg_get_functiondef(oid) AS definition
@@ -53,6 +58,12 @@ class Statement:
 
     sql: str
     names: tuple[str, ...]
+
+
+def scripts() -> Iterator[str]:
+    """Yield the scripts; each can be applied again and again."""
+    for name in NAMES:
+        yield (Path(__file__).parent / f"{name}.sql").read_text()
 
 
 def replace_stale(connection: Connection) -> list[str]:

@@ -205,11 +205,12 @@ LANGUAGE sql IMMUTABLE AS $$
             coalesce(bool_or(p ->> 'kind' = 'VAR_KEYWORD'), false) AS words
         FROM jsonb_array_elements(parameters) AS p WHERE p ->> 'name' = ANY (names)
     )
-    SELECT celeriac.without_names(celeriac.named(CASE WHEN c.places THEN coalesce((
-            SELECT jsonb_agg(a.value ORDER BY a.n)
+    SELECT celeriac.without_names(celeriac.named(coalesce((
+            SELECT jsonb_agg(CASE WHEN coalesce(parameters -> CAST(a.n - 1 AS integer) ->> 'name', CAST(a.n AS text))
+                = ANY (names) THEN 'null' ELSE a.value END ORDER BY a.n)
             FROM jsonb_array_elements(args) WITH ORDINALITY AS a (value, n)
-            WHERE a.n <= (SELECT count(*) FROM jsonb_array_elements(parameters) AS p
-                WHERE left(p ->> 'kind', 10) = 'POSITIONAL')), '[]') ELSE args END, parameters)
+            WHERE NOT c.places OR a.n <= (SELECT count(*) FROM jsonb_array_elements(parameters) AS p
+                WHERE left(p ->> 'kind', 10) = 'POSITIONAL')), '[]'), parameters)
         || CASE WHEN c.words THEN coalesce((
             SELECT jsonb_object_agg(k.key, k.value) FROM jsonb_each(kwargs) AS k
             WHERE EXISTS (SELECT FROM jsonb_array_elements(parameters) AS p

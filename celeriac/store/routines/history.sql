@@ -169,6 +169,47 @@ LANGUAGE sql STABLE AS $$
 SELECT * FROM celeriac.history_by('barrier', ARRAY[CAST(at_barrier AS text)])
 $$;
 
+-- The last day (UTC) before this one on which tasks of the role may have ended; null if there is none. With its owner's
+-- rights, as is `days_of`.
+CREATE OR REPLACE FUNCTION celeriac.day_before(upto date, of_role text) RETURNS date LANGUAGE plpgsql STABLE
+SECURITY DEFINER SET search_path = celeriac, pg_temp
+SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    found date := upto;
+BEGIN
+    LOOP
+        found := greatest(
+            (SELECT e.day FROM celeriac.ended e WHERE e.day < found ORDER BY e.day DESC LIMIT 1),
+            (SELECT b.day FROM celeriac.days_begun b WHERE b.day < found ORDER BY b.day DESC LIMIT 1),
+            (SELECT u.day FROM celeriac.unlisted u WHERE u.day < found ORDER BY u.day DESC LIMIT 1));
+        EXIT WHEN found IS NULL
+            OR (SELECT of_role = ANY (d.roles) FROM celeriac.history_days d WHERE d.day = found) IS NOT FALSE;
+    END LOOP;
+    RETURN found;
+END $$;
+
+-- The tasks of a role that ended last, newest first.
+-- INVARIANT: a statement for each day that has some, until there are enough: no other day is planned for, or locked.
+CREATE OR REPLACE FUNCTION celeriac.last_ended(of_role text, most integer) RETURNS SETOF celeriac.history
+LANGUAGE plpgsql STABLE
+SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
+SET enable_sort = off AS $$
+DECLARE
+    each date := celeriac.day_before('infinity', of_role);
+    wanted integer := most;
+    found integer;
+BEGIN
+    WHILE each IS NOT NULL AND wanted > 0 LOOP
+        RETURN QUERY EXECUTE 'SELECT * FROM celeriac.history WHERE role = $1 AND ' || celeriac.within(each)
+            || ' ORDER BY completed_at DESC, id DESC LIMIT $2' USING of_role, wanted;
+        GET DIAGNOSTICS found = ROW_COUNT;
+        wanted := wanted - found;
+        each := celeriac.day_before(each, of_role);
+    END LOOP;
+END $$;
+
 -- Whose ids are of this range: which role, and when each was enqueued.
 CREATE OR REPLACE FUNCTION celeriac.created_between(after bigint, upto bigint)
 RETURNS TABLE (role text, created_at timestamptz) LANGUAGE plpgsql STABLE

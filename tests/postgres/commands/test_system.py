@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from celeriac import Celeriac
+from celeriac import Celeriac, Hashed
 from celeriac.cli import main, output
 from celeriac.operate import tokens
 from celeriac.store.connections import Database
@@ -130,6 +130,23 @@ def test_check_notes_arguments_that_look_like_secrets_until_somebody_has_said_wh
         "role 'misspelt': sensitive names 'pasword', which is no parameter and hides only a key of that name within "
         "arguments; did you mean 'password'?",
         f"{note} where it is not",
+    ]
+
+
+def test_check_notes_hashed_keys_that_tell_one_account_of_anothers_secrets(run: Run, app: Celeriac) -> None:
+    def hashes(name: str, key: Any, **options: Any) -> None:
+        @app.task(shared=False, role=name, fair_by="tenant", sensitive=("pin",), **{"unique_by": key} | options)
+        def handler(tenant: str, pin: str) -> None: ...
+
+    hashes("shared", Hashed("pin", salt="pepper"))
+    hashes("without_salt", Hashed("{tenant}:{pin}"))
+    hashes("own", Hashed("{tenant}:{pin}", salt="pepper"))
+    answer = run("check", "--json")
+    assert answer.exit_code == 0
+    told = "whoever may enqueue it can find out others' 'pin' by trying, as a key that is taken is answered"
+    assert value(answer)["notes"] == [
+        f"role 'shared': {told}: unique_by=Hashed(…) of tenant as well is each account's own",
+        f"role 'without_salt': {told}: unique_by=Hashed(…, salt=…) cannot be given as unique_key by who has no salt",
     ]
 
 

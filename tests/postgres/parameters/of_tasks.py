@@ -6,6 +6,7 @@ import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import asdict
+from hashlib import md5
 
 from celeriac.enqueue import insert
 from celeriac.enqueue.adopted import Letter
@@ -47,6 +48,10 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
         "seam.results.FORGET": [{"task_id": "done-1"}],
         "seam.results.TELL_OF": [{"task_id": "ready-1", "progress": "{}"}],
         "seam.results.TELL": [{"task_id": "ready-1", "progress": "{}"}],
+        "canvas.rests.BLOCK": [{"chain": str(uuid.UUID(md5(b"chain-1").hexdigest())), "place": 1}],
+        "enqueue.rests.KEEP": [
+            {"chain": str(uuid.uuid4()), "workflow": "new", "blocks": json.dumps([[{}]] * SELECTED)}
+        ],
         "canvas.join.MEMBERS": [{"barrier": barriers[2]}],
         "store.look.LET_THROUGH": [{"barriers": barriers}],
         "settle.tombstones.BURY": [
@@ -157,7 +162,7 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
         "settle.write.COMPLETE": [
             {"ids": some, "token": TOKEN, "results": ["1"] * len(some), "keep": True} for some in (running, [one])
         ],
-        "settle.late_finish.REFUSED": [
+        "settle.write.REFUSED": [
             {"late": json.dumps([{"id": i, "role": "work"} for i in (lone, failed[0])]), "by": "", "again": again}
             for again in (False, True)
         ],
@@ -170,6 +175,7 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
             for after, since in ((None, "now"), (None, "2020-01-01"), ("yesterday", "now"))
         ],
         "repair.prune.LISTED": [{}],
+        "repair.prune.RESTS": [{"after": None, "batch": SELECTED}],
         "repair.prune.LEFT_BEHIND": [{"day": "today", "after": None, "batch": SELECTED}],
         "repair.minutes.ENQUEUED": [{"after": ready[0], "upto": ready[-1], "forgets": []}],
         **{f"repair.minutes.{what}": [minute] for what in ("ENDED", "RUNS", "RETRIED")},

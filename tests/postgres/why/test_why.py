@@ -268,6 +268,6 @@ def test_checks_there_is_no_time_for_are_not_asked(database: Database, rows: Row
     (made,) = stages.enqueued(database, new_task(delay=60.0))
     with database.reading() as connection:
         told = insights.why(connection, made.id, within=-1.0)
-        assert told.headline == "why it waits is known in part: due took too long to ask"
+        assert told.headline == "why it waits is known in part: due took too long to check"
         assert {check.outcome for check in told.checks[1:]} == {"not asked"}
         assert insights.why(connection, made.id, within=60.0).reason == "later"

@@ -1,4 +1,4 @@
-"""A directory of history, so that whoever names a finished task meets its day alone, and vacuum by table.
+"""A directory of history, so that looking up a finished task reads only its day, and vacuum settings by table.
 
 Revision ID: celeriac_0002
 """
@@ -14,7 +14,7 @@ down_revision = "celeriac_0001"
 branch_labels = None
 depends_on = None
 
-#: Of these the vacuum is set.
+#: The tables whose vacuum is set.
 VACUUMED = (
     "tasks", "ready_0", "ready_1", "ready_2", "later", "behind", "locks", "looks", "joins", "intake", "tickets",
     "batchers",
@@ -26,7 +26,7 @@ RESET = (
 
 HERE = Path(__file__).parent
 
-#: What ended before is listed beside the workers, a day a transaction.
+#: Lists what ended before, while workers run, one day per transaction.
 afterwards = ("CALL celeriac.list_history()",)
 
 

@@ -1,4 +1,5 @@
-"""Days by ids, so that the directory of history lists only what these do not tell; and what each routine was made from.
+"""The first id of each day, so that the directory of history lists only the other tasks; and what each routine was made
+from.
 
 Revision ID: celeriac_0003
 """

@@ -1,5 +1,5 @@
-"""What tokens and logins may enqueue, beside their roles; tokens that only enqueue; sessions of the dashboard;
-what logins write of these is in the audit trail.
+"""Limits of what tokens and logins may enqueue, beside their roles; tokens that only enqueue; sessions of the
+dashboard; the login in the audit trail.
 
 Revision ID: celeriac_0004
 """
@@ -28,7 +28,9 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """What the release before cannot limit would enqueue all: such tokens are revoked, such logins have no role."""
+    """Revoke tokens, and take the roles of logins, with limits that the release before does not know: it would let them
+    enqueue everything.
+    """
     for table, trigger in TRIGGERS:
         op.execute(f"DROP TRIGGER {trigger} ON celeriac.{table}")
     op.execute("ALTER TABLE celeriac.audit DROP login")

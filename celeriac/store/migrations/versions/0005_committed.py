@@ -1,4 +1,4 @@
-"""Since when a role's tickets are counted, by what is committed: the next such time, and until which transaction.
+"""The next time from which a role's tickets are counted, and the transaction that has to be over before it applies.
 
 Revision ID: celeriac_0005
 """

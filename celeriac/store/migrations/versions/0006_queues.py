@@ -1,4 +1,4 @@
-"""A task's own queue, where its role has several: none is the role's first.
+"""A task's own queue, if its role has several; NULL is the role's first.
 
 Revision ID: celeriac_0006
 """
@@ -12,8 +12,7 @@ down_revision = "celeriac_0005"
 branch_labels = None
 depends_on = None
 
-#: In the order in which a settle locks them: in the other one its lock of `tasks` and this one of `history` would be a
-#: deadlock.
+#: The order in which a settle locks them; the other order could end in a deadlock with a settle.
 TABLES = ("tasks", "history")
 
 
@@ -23,10 +22,10 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """What waits in a queue of its own waits in the role's first, where the release before looks; so does what is still
-    to be admitted or comes of a schedule.
+    """Move tasks that wait in a queue of their own to the role's first, which the release before serves; likewise rows
+    of the outbox and of schedules.
 
-    Views and routines that have the column go with it: the release before makes its own.
+    Views and routines that have the column are dropped with it: the release before makes its own.
     """
     for table in ("ready", "later", "parked", "behind", "tickets"):
         op.execute(f"UPDATE celeriac.{table} SET role = split_part(role, ',', 1) WHERE strpos(role, ',') > 0")

@@ -1,4 +1,5 @@
-"""From which revision on a release runs on this schema: the way back to a release that knows no later revision.
+"""The earliest revision whose release runs on this schema: it allows going back to a release that knows no later
+revision.
 
 A migration that an older release could not run on sets `runs_from` to its own revision; one that only adds leaves it.
 

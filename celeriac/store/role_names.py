@@ -1,8 +1,18 @@
-"""Lanes: the names that state tables, tickets and passes have for a role's tasks, one for each of its queues."""
+"""Names of roles: which are Celery's or the engine's own, and the lanes of a role, one for each of its queues.
+
+State tables, tickets and passes name a lane, not a role. Lists omit built-in roles that have nothing to show.
+"""
 
 from __future__ import annotations
 
 from functools import lru_cache
+
+_PREFIXES = ("celery.", "celeriac.")
+
+
+def is_built_in(role: str) -> bool:
+    """Return whether no user has declared the role: `celery.map` and its like."""
+    return role.startswith(_PREFIXES)
 
 
 def lane_of(role: str, queue: str | None) -> str:

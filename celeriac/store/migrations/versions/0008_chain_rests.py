@@ -1,0 +1,34 @@
+"""The links of long chains that no task's row carries yet, so that a link costs the same however many follow it.
+
+Revision ID: celeriac_0008
+"""
+
+from __future__ import annotations
+
+from alembic import op
+
+revision = "celeriac_0008"
+down_revision = "celeriac_0007"
+branch_labels = None
+depends_on = None
+
+
+def upgrade() -> None:
+    """`runs_from` stays: the first chain that is stored so raises it (`celeriac.begin_rests`)."""
+    op.execute("""
+        CREATE TABLE celeriac.chain_rests (
+            chain uuid NOT NULL,
+            place integer NOT NULL,
+            workflow text NOT NULL,
+            links jsonb NOT NULL,
+            checked_at timestamptz DEFAULT now() NOT NULL,
+            PRIMARY KEY (chain, place)
+        )""")
+    op.execute("CREATE INDEX chain_rests_to_check ON celeriac.chain_rests (checked_at) WHERE place = 0")
+
+
+def downgrade() -> None:
+    """Links that still wait here are lost to the release before: let long chains end first."""
+    op.execute("UPDATE celeriac.version SET runs_from = 'celeriac_0007' WHERE runs_from = 'celeriac_0008'")
+    op.execute("DROP TABLE celeriac.chain_rests CASCADE")
+    op.execute("DROP FUNCTION IF EXISTS celeriac.begin_rests")

@@ -1,0 +1,120 @@
+"""400 days of history beside 10 of them: no verb touches half as many pages again, and none locks more."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from celery import chain
+
+from celeriac import Celeriac
+from celeriac.enqueue.insert import enqueue
+from celeriac.insights.fleet.idle import idle
+from celeriac.insights.tasks import attempts, gone, tasks
+from celeriac.repair import prune
+from celeriac.seam import results
+from celeriac.store.ids import fresh_id
+from tests.postgres.conftest import new_task
+from tests.postgres.locks import counted
+from tests.postgres.test_many_days import MADE, MOST
+from tests.postgres.touched import touched
+from tests.postgres.workflows import declare, run_all
+from tests.processes import Rows
+
+pytestmark = [pytest.mark.usefixtures("current"), pytest.mark.nightly("800,000 rows of history are made")]
+
+FEW, MANY = 10, 400
+
+#: Rows of each day; a tenth of them has failed.
+A_DAY = 2_000
+
+#: What a tree of 40 times as many entries has more, in levels, for all that is looked up in one.
+LEVELS = 12
+
+#: Pages that a prune with nothing to do touches for a day: it is found in the directory, and what is known of it.
+FOR_A_DAY = 9
+
+FIRST = 1_000_000
+
+ROWS = """
+INSERT INTO celeriac.history (id, task_id, role, account, status, priority, scheduled_for, args, kwargs, started_at,
+    completed_at, retry_count, tries, max_rounds, losses, created_at)
+SELECT :first + n, 'old-' || :first + n, 'archive', 'a' || n % 50,
+    CASE WHEN n % 10 = 0 THEN 'failed' ELSE 'completed' END, 0, at, '[]', '{}', at, at, 0, 0, 1, 0, at
+FROM generate_series(1, :n) AS n,
+    LATERAL (SELECT CAST(CAST(:day AS date) AS timestamptz) + n * interval '20 seconds' AS at) AS t
+"""
+
+Act = Callable[[Celeriac], None]
+
+
+def made(rows: Rows, begin: int, end: int) -> None:
+    """Fill the days that lie so many behind today: from `begin`, the older one, until before `end`."""
+    today = datetime.now(UTC).date()
+    for n in range(begin, end, -40):
+        rows(MADE, day=today - timedelta(days=n))
+    for n in range(begin, end, -1):
+        rows(ROWS, day=today - timedelta(days=n), first=FIRST + (MANY - n) * A_DAY, n=A_DAY)
+    rows("ANALYZE")
+
+
+def verbs(app: Celeriac) -> dict[str, Act]:
+    add = declare(app, keep="forever")["add"]
+    old = f"old-{FIRST + (MANY - FEW) * A_DAY + 1}"
+
+    def enqueued(app: Celeriac) -> None:
+        with app.database.transaction() as connection:
+            named = [new_task(task_id=fresh_id(), is_named=True), new_task("archive", task_id=old, is_named=True)]
+            assert [receipt.is_new for receipt in enqueue(connection, named)] == [True, False]
+
+    def chained(app: Celeriac) -> None:
+        result = chain(add.s(1, 1), add.s(1))()
+        run_all(app)
+        with app.database.reading() as connection:
+            assert results.over(connection, [result.id]) == [result.id]
+
+    def pruned(app: Celeriac) -> None:
+        prune.prune_tasks(app.database, app.settings)
+
+    def page(app: Celeriac) -> None:
+        with app.database.transaction() as connection:
+            task = tasks.get(connection, old)
+            tasks.events(connection, task["id"])
+            attempts.children(connection, task["id"])
+            attempts.traceback(connection, task["id"])
+            assert len(attempts.runs(connection, "archive")) == attempts.MOST_RUNS
+            gone.gone(connection, task["id"], otherwise=30)
+            assert tasks.last_completion(connection, "archive") is not None
+            assert idle(connection, "archive").since is not None
+
+    return {"enqueue": enqueued, "chain": chained, "prune": pruned, "task page": page}
+
+
+def pages_of(app: Celeriac, acts: dict[str, Act]) -> dict[str, int]:
+    pages = {}
+    for name, act in acts.items():
+        act(app)
+        with touched(app.database) as seen:
+            act(app)
+        pages[name] = seen.total()
+        with counted(app.database) as locks:
+            act(app)
+        assert locks, name
+        assert {statement: n for statement, n in locks.items() if n > MOST} == {}, name
+    return pages
+
+
+def test_days_that_are_kept_weigh_next_to_nothing(app: Celeriac, rows: Rows) -> None:
+    rows("""INSERT INTO celeriac.roles (role, definition, parameters) VALUES
+        ('archive', '{"keep": "forever"}', '[]'), ('work', '{}', '[]')""")
+    rows("SELECT setval('celeriac.tasks_id_seq', :last)", last=FIRST + 2 * MANY * A_DAY)
+    acts = verbs(app)
+    made(rows, FEW, 0)
+    few = pages_of(app, acts)
+    made(rows, MANY, FEW)
+    many = pages_of(app, acts)
+    print(f"pages beside {FEW} days: {few}, beside {MANY}: {many}")
+    for name in acts:
+        more = FOR_A_DAY * (MANY - FEW) if name == "prune" else LEVELS
+        assert many[name] <= 1.5 * few[name] + more, (name, few, many)
