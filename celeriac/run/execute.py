@@ -48,7 +48,6 @@ from celeriac.store import states as row_states
 from celeriac.store.connections import Database
 from celeriac.store.encoding import legible, revived
 from celeriac.store.failures import is_gone, log_error, retry_while_away
-from celeriac.store.sensitive import without_masks
 
 logger = logging.getLogger(__name__)
 
@@ -264,11 +263,7 @@ def _arguments(app: HandlerApp, run: Run) -> tuple[Any, Any]:
     if "awaits" not in run.canvas:
         return args, kwargs
     results, joins = _members(app.database, app.backend, run), run.canvas.get("joins")
-    if joins:
-        args, kwargs = join.arguments(args, kwargs, joins, results)
-        if run.secret is not None:
-            run.secrets = run.secret.values(args, kwargs)
-    return args, kwargs
+    return run.joined(*join.arguments(args, kwargs, joins, results)) if joins else (args, kwargs)
 
 
 def _continue_chain(database: Database, run: Run) -> None:
@@ -493,7 +488,6 @@ def _request_of(priorities: Priorities, run: Run, common: dict[str, Any], read: 
     }  # fmt: skip
     if run.secret is not None:
         request |= redaction.reprs(run)
-        said = without_masks(said)
     if said is None:
         return request
     canvas = read(run.canvas)
@@ -502,4 +496,4 @@ def _request_of(priorities: Priorities, run: Run, common: dict[str, Any], read: 
     # A call's `headers["headers"]`, where tracers put what travels, is what Celery's requests call `headers`.
     own = read(said["headers"]) if "headers" in said else {}
     headers = {"headers": own, **own} if own else {}
-    return {**headers, **request, **{k: said[k] for k in SAID if k in said}, **canvas}
+    return {**headers, **request, **{k: said[k] for k in SAID if k in said}, **redaction.reprs(run), **canvas}

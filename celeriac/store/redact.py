@@ -115,10 +115,10 @@ class Secrets:
         has_cuts = is_cut(text)
         for level, seen in enumerate(levels(text)):
             for view, pieces in (self._pieces or {}).items():
-                found = [(pieces.hits(view.of(seen)), [view])]
+                seen_as = [(pieces.hits(view.of(seen)), [view])]
                 if has_cuts:
-                    found.append((pieces.cuts(view.of(PARTS.replaced(seen))), [PARTS, view]))
-                for hits, views in found:
+                    seen_as.append((pieces.cuts(view.of(PARTS.replaced(seen))), [PARTS, view]))
+                for hits, views in seen_as:
                     if hits is not None:
                         mask, origins = mask or bytearray(len(text)), origins or Origins(text)
                         _mark(mask, hits, origins.of(level, views))
