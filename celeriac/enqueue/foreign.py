@@ -84,7 +84,7 @@ def judge(
     try:
         call = call_of(payload)
         role, signature = role_named(call.name)
-        if (secret := sensitive.of(role.sensitive, signature.names)) is not None:
+        if (secret := sensitive.of(role.sensitive, signature.kinds)) is not None:
             secrets = secret.values(call.args, call.kwargs)
         if not role.adopt:
             raise NotAdopted(f"{call.name}: this role takes no messages of plain Celery (adopt=True is not declared)")

@@ -196,9 +196,14 @@ def keys(
     return {name: _unless_not_yet(name, key) for name, key in derive.items() if name not in options}
 
 
-def _refuse_secret_keys(role: Role, arguments: Mapping[str, Any], made: Mapping[str, str | None]) -> None:
+def _refuse_secret_keys(
+    role: Role, arguments: Mapping[str, Any], made: Mapping[str, str | None], unknown: str | None
+) -> None:
     """Raise BadArguments if one of these keys depends on a sensitive argument: every surface shows keys."""
     hidden = Sensitive(frozenset(role.sensitive or ())).within(arguments)
+    if unknown is not None:
+        made = {name: key for name, key in made.items() if key}  # the others are empty, whatever the arguments
+        arguments, hidden = _Known(arguments, unknown), _Known(hidden, unknown)
     options = {"account": role.fair_by, "lock_key": role.lock_by, "unique_key": role.unique_by}
     plain = {name: None if isinstance(key, Hashed) else key for name, key in options.items() if name in made}
     for name, key in plain.items():
@@ -312,8 +317,8 @@ def _own(
         raise _refusal(role.name, error) from None
     if arguments is not None and not (role.fair_by is role.lock_by is role.unique_by is None):
         made = keys(role, arguments, said, unknown)
-        if role.sensitive and unknown is None:
-            _refuse_secret_keys(role, arguments, made)
+        if role.sensitive:
+            _refuse_secret_keys(role, arguments, made, unknown)
         if role.unique_while == "due" and made.get("unique_key") is not None:
             made["unique_key"] = f"{made['unique_key']}{_planned(role.name, said)}"
         own |= _checked(role.name, made)

@@ -63,7 +63,7 @@ class Declared:
     @cached_property
     def sensitive(self) -> Sensitive | None:
         """The parts of its calls that no surface shows."""
-        return sensitive.of(self.role.sensitive, self.signature.names)
+        return sensitive.of(self.role.sensitive, self.signature.kinds)
 
     def row(self) -> dict[str, Any]:
         """Return it as a row of `roles`."""

@@ -22,6 +22,7 @@ class Signature:
         self.role = role
         self.inner = inspect.Signature(parameters)
         self.names = [p.name for p in parameters]
+        self.kinds = [(p.name, p.kind.name) for p in parameters]
         self.positional = {p.name for p in parameters if p.kind is inspect.Parameter.POSITIONAL_ONLY}
         kinds = {p.kind for p in parameters}
         self.is_plain = kinds <= {inspect.Parameter.POSITIONAL_OR_KEYWORD}

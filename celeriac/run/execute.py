@@ -263,7 +263,7 @@ def _arguments(app: HandlerApp, run: Run) -> tuple[Any, Any]:
     if "awaits" not in run.canvas:
         return args, kwargs
     results, joins = _members(app.database, app.backend, run), run.canvas.get("joins")
-    return join.arguments(args, kwargs, joins, results) if joins else (args, kwargs)
+    return run.joined(*join.arguments(args, kwargs, joins, results)) if joins else (args, kwargs)
 
 
 def _continue_chain(database: Database, run: Run) -> None:
@@ -496,4 +496,4 @@ def _request_of(priorities: Priorities, run: Run, common: dict[str, Any], read: 
     # A call's `headers["headers"]`, where tracers put what travels, is what Celery's requests call `headers`.
     own = read(said["headers"]) if "headers" in said else {}
     headers = {"headers": own, **own} if own else {}
-    return {**headers, **request, **{k: said[k] for k in SAID if k in said}, **canvas}
+    return {**headers, **request, **{k: said[k] for k in SAID if k in said}, **redaction.reprs(run), **canvas}

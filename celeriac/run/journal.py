@@ -25,8 +25,8 @@ from celeriac.run.run import Run
 from celeriac.settle.outcome import LOST, Outcome, Started, masked
 from celeriac.store.encoding import legible
 from celeriac.store.forks import after_fork
-from celeriac.store.redact import without
-from celeriac.store.sensitive import Sensitive
+from celeriac.store.redact import HIDDEN, without
+from celeriac.store.sensitive import Sensitive, without_masks
 from celeriac.store.states import CANCELLED, COMPLETED, FAILED, PENDING
 
 logger = logging.getLogger(__name__)
@@ -150,6 +150,8 @@ def _result(outcome: Outcome, secret: Sensitive | None) -> Any:
     """Return the result without secrets."""
     if secret is None:
         return outcome.result
+    if secret.hides_results(outcome.task.headers):
+        return HIDDEN
     return without(secret.values(outcome.task.args, outcome.task.kwargs), secret.within(outcome.result))
 
 
@@ -169,7 +171,7 @@ def arguments(
     A row has all arguments by name, whichever way they were given, so a call that masks some of them masks all.
     """
     if masked(headers):
-        said = headers or {}
+        said = (headers if secret is None else without_masks(headers)) or {}
         return {"args": said.get("argsrepr", "..."), "kwargs": said.get("kwargsrepr", "...")}
     if secret is not None:
         args, kwargs = secret.call(args, kwargs)

@@ -8,8 +8,9 @@ from celeriac.roles.declare import Roles
 from celeriac.roles.role import Role
 from celeriac.run import run as running
 from celeriac.run.run import Run
+from celeriac.settle.outcome import masked
 from celeriac.store.encoding import legible
-from celeriac.store.redact import without
+from celeriac.store.redact import HIDDEN, without
 from celeriac.store.sensitive import Sensitive
 
 #: The logger in which Celery's tracer writes how runs ended, with arguments, errors and results.
@@ -34,6 +35,8 @@ def reprs(run: Run) -> dict[str, str]:
     """Return the run's arguments as Celery shows them, masked."""
     if run.secret is None:
         return {}
+    if masked(run.task.headers):
+        return {"argsrepr": HIDDEN, "kwargsrepr": HIDDEN}
     args, kwargs = run.secret.call(run.task.args, run.task.kwargs)
     return {"argsrepr": repr(legible(args)), "kwargsrepr": repr(legible(kwargs))}
 

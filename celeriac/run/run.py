@@ -318,6 +318,12 @@ class Run:
         """The values of its call's sensitive arguments."""
         return Secrets([]) if self.secret is None else self.secret.values(self.task.args, self.task.kwargs)
 
+    def joined(self, args: list[Any], kwargs: dict[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Return a chord's body's arguments with its members' results, whose secrets are the run's from now on."""
+        if self.secret is not None:
+            self.secrets = self.secret.values(args, kwargs)
+        return args, kwargs
+
     def reopen(self) -> None:
         """Drop its success, which the handler's own writes kept from being committed; it then ends in another way."""
         self.outcome = None

@@ -25,6 +25,7 @@ from celeriac.run import journal, redaction, shared
 from celeriac.settle.outcome import masked
 from celeriac.store.encoding import legible
 from celeriac.store.failures import in_a_line, is_passing
+from celeriac.store.sensitive import without_masks
 
 #: Returns a task's entry in an answer from its row, whether it is active or reserved, and its description.
 Place = Callable[[Row, str, dict[str, Any]], Any]
@@ -122,7 +123,7 @@ class Holdings:
         if secret is None:
             return {}
         args, kwargs = secret.call(row["args"], row["kwargs"])
-        return {"args": args, "kwargs": kwargs}
+        return {"args": args, "kwargs": kwargs, "headers": without_masks(row["headers"])}
 
     def _info(self, row: Row, running: Mapping[int, shared.Current]) -> dict[str, Any]:
         current, declared = running.get(row["id"]), self.app.roles.get(row["role"])

@@ -8,13 +8,15 @@ from collections.abc import Mapping
 from typing import Any
 
 import pytest
+from celery import chord
 from sqlalchemy.exc import DBAPIError
 
-from celeriac import Celeriac, ConfigurationError, Hashed, Task
+from celeriac import Celeriac, ConfigurationError, Hashed, Permanent, Task, insights
 from celeriac.enqueue.intake import new_task
-from celeriac.errors import BadArguments, IdTaken, TokenLimited
+from celeriac.errors import BadArguments, BadValue, IdTaken, TokenLimited
 from celeriac.operate.allowed import Allowed
 from celeriac.operate.tokens import Bearer
+from tests.postgres.workflows import run_all
 from tests.processes import Rows
 
 CARD = "4111-1111-1111-1111"
@@ -152,6 +154,84 @@ def test_an_id_tells_nobody_who_guesses_a_secret(login: Task[..., Any], rows: Ro
         with pytest.raises(DBAPIError, match="has this id, and another role or other arguments"):
             rows(IN_SQL, args=json.dumps(other | {"pin": "4711"}))
     assert rows("SELECT kwargs ->> 'pin' FROM tasks") == [("4711",)]
+
+
+@pytest.mark.parametrize("names", [("pins",), ("more",)])
+def test_an_id_tells_nothing_of_what_is_collected(app: Celeriac, names: tuple[str, ...]) -> None:
+    @app.task(role="login", shared=False, sensitive=names)
+    def login(user: str, *pins: str, flag: bool = False, **more: str) -> None: ...
+
+    app.register_roles()
+    is_of_pins = names == ("pins",)
+    first = login.using(task_id="mine").delay("ann", "4711", "0815", one="1111", flag=True)
+    guesses = [("ann",), ("ann", "0000"), ("ann", "4711", "0815", "1")] if is_of_pins else [("ann", "4711", "0815")]
+    for args in guesses:
+        for kwargs in [{"one": "1111"}] if is_of_pins else ({"one": "2222"}, {}, {"other": "1"}):
+            assert login.using(task_id="mine").delay(*args, **kwargs, flag=True).row_id == first.row_id
+    others: list[tuple[tuple[str, ...], dict[str, Any]]] = [
+        (("bob", "4711", "0815"), {"one": "1111", "flag": True}), (("ann", "4711", "0815"), {"one": "1111"}),
+        (("ann", "4711", "0815"), {"one": "2222", "flag": True}) if is_of_pins
+        else (("ann", "0815", "4711"), {"one": "1111", "flag": True}),
+    ]  # fmt: skip
+    for args, kwargs in others:
+        with pytest.raises(IdTaken):
+            login.using(task_id="mine").delay(*args, **kwargs)
+
+
+def test_no_list_is_narrowed_by_what_is_collected(app: Celeriac, rows: Rows) -> None:
+    """Nor does the name of a parameter behind `*pins` stand for the pin at its place."""
+
+    @app.task(role="login", shared=False, sensitive=("pins", "more"))
+    def login(user: str, *pins: str, flag: bool = False, **more: str) -> None: ...
+
+    app.register_roles()
+    login.delay("ann", "4711", "0815", code="1111")
+    login.delay("ann", flag=True)
+    with app.database.reading() as connection:
+        for name in ("pins", "more", "code", "anything"):
+            with pytest.raises(BadValue, match=f"arg.{name}: login keeps it secret"):
+                insights.list_tasks(connection, insights.Filter(arguments={name: "1111"}))
+        found = {
+            value: len(insights.list_tasks(connection, insights.Filter(arguments={"flag": value})).items)
+            for value in ("0815", True)
+        }
+    assert found == {"0815": 0, True: 1}
+
+
+# -- chords ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["order", lambda given: given["order"]["card"]])
+def test_a_chords_body_has_no_key_of_a_secret(app: Celeriac, rows: Rows, key: Any) -> None:
+    @app.task(role="part", shared=False)
+    def part() -> None: ...
+
+    @app.task(role="pay", shared=False, sensitive=("card",), unique_by=key, fair_by="user")
+    def pay(results: list[Any], order: dict[str, Any], user: str) -> None: ...
+
+    app.register_roles()
+    with pytest.raises(BadArguments, match="its unique_key would be made of what is sensitive"):
+        chord([part.s()], pay.s({"card": CARD}, "ann"))()
+    assert rows("SELECT FROM tasks") == []
+
+
+@pytest.mark.usefixtures("current")
+def test_what_a_chords_body_gets_of_its_members_is_hidden_in_its_errors(app: Celeriac, rows: Rows) -> None:
+    @app.task(role="token", shared=False)
+    def token() -> str:
+        return CARD
+
+    @app.task(role="pay", shared=False, sensitive=("cards",), fair_by="user", max_retries=0)
+    def pay(cards: list[str], user: str) -> None:
+        raise Permanent(f"{user} cannot pay with {cards}")
+
+    app.register_roles()
+    chord([token.s()], pay.s("ann"))()
+    run_all(app)
+    ((account, told),) = rows("SELECT account, error_message FROM worker_tasks WHERE role = 'pay'")
+    assert account == "ann"
+    assert told.startswith("Permanent: ann cannot pay with ['•••")
+    assert CARD not in str(rows("SELECT CAST(h AS text) FROM celeriac.history h WHERE role = 'pay'"))
 
 
 # -- editing -----------------------------------------------------------------------------------------------------------

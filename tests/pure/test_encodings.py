@@ -9,6 +9,7 @@ import io
 import json
 import re
 import shlex
+import textwrap
 import traceback
 import uuid
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from email.utils import format_datetime
+from html.entities import html5
 from typing import Any
 from urllib.parse import quote, quote_plus, urlencode
 
@@ -73,6 +75,10 @@ def b64(text: str) -> str:
     return base64.b64encode(text.encode()).decode()
 
 
+#: HTML's names of the characters that have one.
+NAMES = {character: name for name, character in sorted(html5.items()) if name.endswith(";") and len(character) == 1}
+
+
 def small(secret: str) -> str:
     return re.sub("%..", lambda found: found[0].lower(), quote(secret, safe=""))
 
@@ -118,6 +124,10 @@ WAYS: dict[str, Way] = {
     "hexadecimal": lambda s: s.encode().hex(),
     "hexadecimal in capitals": lambda s: s.encode().hex().upper(),
     "bytea": lambda s: f"\\x{s.encode().hex()}",
+    "percent as JavaScript had it": lambda s: "".join(f"%u{ord(c):04X}" if ord(c) < 0x10000 else c for c in s),
+    "code points as JavaScript has them": lambda s: "".join(f"\\u{{{ord(c):x}}}" for c in s),
+    "HTML in numbers of nothing else": lambda s: "".join(f"&#{ord(c)}" for c in s),
+    "HTML by names": lambda s: "".join(f"&{NAMES[c]}" if c in NAMES else c for c in s),
     "HTML": html.escape,
     "HTML twice": lambda s: html.escape(html.escape(s)),
     "HTML in numbers": lambda s: s.encode("ascii", "xmlcharrefreplace").decode(),
@@ -131,6 +141,26 @@ WAYS: dict[str, Way] = {
 }  # fmt: skip
 
 
+#: Ways that leave letters and digits as they are, and other signs beside them; or of these alone.
+BY_LETTERS: dict[str, Way] = {
+    "hexadecimal pairs": lambda s: s.encode().hex(":"),
+    "a dump": lambda s: s.encode().hex(" ", 2),
+    "base64 in lines": lambda s: "\n".join(textwrap.wrap(b64(s), 10)),
+    "repr of base64 in lines": lambda s: repr(base64.encodebytes(3 * s.encode())),
+    "a slug": lambda s: re.sub(r"\W+", "-", s).lower(),
+    "other blanks and dashes": lambda s: s.replace(" ", "\u00a0").replace("-", "\u2011"),
+    "two blanks": lambda s: s.replace(" ", "  "),
+    "lines for blanks": lambda s: s.replace(" ", "\\n    "),
+    "wrapped": lambda s: "\n    ".join(textwrap.wrap(s, 8)),
+    "letter by letter": lambda s: str(list(s)),
+    "in two parts": lambda s: f"{s[:6]!r} + {s[6:]!r}",
+}  # fmt: skip
+
+
+def letters(text: str) -> str:
+    return re.sub(r"[\W_]", "", text).lower()
+
+
 def windows(text: str) -> set[str]:
     """Five characters in a row, whatever their digits."""
     alike = re.sub("[0-9]", "0", text).replace("=", "").replace("%0D", "")
@@ -141,8 +171,8 @@ def told(way: Way, secret: str) -> str:
     return f"It said: {way(secret)} and that was all"
 
 
-def test_there_are_forty() -> None:
-    assert len(WAYS) >= 40
+def test_there_are_sixty() -> None:
+    assert len(WAYS) + len(BY_LETTERS) >= 60
 
 
 @pytest.mark.parametrize("secret", SECRETS)
@@ -156,24 +186,60 @@ def test_it_is_hidden(way: str, secret: str) -> None:
     assert not [part for part in re.split(f"[^•]{{0,4}}{HIDDEN}[^•]{{0,4}}", shown) if windows(part) - around]
 
 
+@pytest.mark.parametrize("secret", SECRETS)
+@pytest.mark.parametrize("way", BY_LETTERS)
+def test_its_letters_are_hidden_whatever_stands_between_them(way: str, secret: str) -> None:
+    value = SECRETS[secret]
+    text = told(BY_LETTERS[way], value)
+    shown = Secrets([value]).without(text)
+    assert HIDDEN in shown
+    given = letters(BY_LETTERS[way](value))
+    # Up to six letters of base64 belong to what stands beside it as well.
+    assert not [at for at in range(len(given) - 7) if given[at : at + 8] in letters(shown)]
+
+
+@pytest.mark.parametrize("secret", ["hunter22", "correct-horse-battery-staple"])
+@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-32"])
+def test_two_bytes_a_letter_are_a_letter(encoding: str, secret: str) -> None:
+    assert hidden_letters(Secrets([secret]).without(repr(secret.encode(encoding)))) <= {*"bxfe0"}
+
+
+def hidden_letters(shown: str) -> set[str]:
+    return {*letters(shown)}
+
+
 BORN, MET = date(1990, 5, 17), datetime(1990, 5, 17, 10, 30, 15, tzinfo=UTC)
 ID = uuid.UUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
 
+WRITTEN = ("17.05.1990", "17.5.1990", "05/17/1990", "17 May 1990", "May 17, 1990", "May 17th, 1990", "1990/05/17")
+
 VALUES: list[tuple[Any, list[str]]] = [
     (4_711_000, ["4711000", "4,711,000", "4.711.000", "4 711 000", "4_711_000", "4'711'000", "4\u202f711\u202f000"]),
+    (50_000.0, ["50000.0", "50000", "50,000", "50.000,00", "50 000"]),
     (1234.5, ["1234.5", "1,234.50", "1.234,5", "1 234,5"]),
-    (Decimal("98765.40"), ["98765.40", "98.765,40", "Decimal('98765.40')"]),
-    ("4111111111111111", ["4111 1111 1111 1111", "4111-1111-1111-1111", "4111.1111.1111.1111"]),
+    (Decimal("98765.40"), ["98765.4", "98,765.4", "98765.40", "98.765,40", "Decimal('98765.40')"]),
+    ("4111111111111111", ["4111 1111 1111 1111", "4111-1111-1111-1111", "4111.1111.1111.1111", *(
+        joint.join(["4111"] * 1 + ["1111"] * 3)
+        for joint in ("\n", "\t", "\u00a0", "–", "\u2011", ";", "|", "  ", " - ", "', '", "%20", "&nbsp;")
+    )]),
     ("4111 1111 1111 1111", ["4111111111111111", "4111-1111-1111-1111"]),
     ("+49 170 1234567", ["+491701234567", "0049 170 1234567", "+49 (170) 123-4567"]),
-    ("DE89 3704 0044 0532 0130 00", ["DE89370400440532013000"]),
+    ("DE89 3704 0044 0532 0130 00", [
+        "DE89370400440532013000", "DE89-3704-0044-0532-0130-00", "DE89\u00a03704\u00a00044\u00a00532\u00a00130\u00a000",
+    ]),
+    ("DE89370400440532013000", ["DE89 3704 0044 0532 0130 00", "DE89-3704-0044-0532-0130-00"]),
     *((when, [
         "1990-05-17", "17.05.1990", "17.5.1990", "5/17/1990", "05/17/1990", "17/05/90", "05/17/90", "19900517",
         "1990, 5, 17", repr(BORN), "17 May 1990", "May 17, 1990", "17-May-1990", f"{BORN:%d %B %Y}", f"{BORN}",
-        f"{MET}", repr(MET), format_datetime(MET),
-    ]) for when in (BORN, BORN.isoformat(), MET, MET.isoformat(), str(MET))),
+        f"{MET}", repr(MET), format_datetime(MET), "17-MAY-90", "17 May 90", "900517", "17.5.90", "May 17th, 1990",
+        "17th of May 1990", "1990-May-17", "1990/05/17", "17\\/05\\/1990", "17%2F05%2F1990", "17–05–1990",
+        "datetime.date(year=1990, month=5, day=17)", '{"year": 1990, "month": 5, "day": 17}',
+    ]) for when in (BORN, BORN.isoformat(), MET, MET.isoformat(), str(MET), *WRITTEN)),
+    (MET, [MET.ctime()]),
     (MET, [MET.isoformat(), repr(MET.isoformat()), quote(str(MET))]),
-    *((one, [str(ID), ID.hex, repr(ID), ID.hex.upper(), ID.urn]) for one in (ID, str(ID))),
+    *((one, [
+        str(ID), str(ID).replace("-", " "), ID.hex, repr(ID), ID.hex.upper(), ID.urn,
+    ]) for one in (ID, str(ID), ID.hex)),
     (b"\xff\xfesecret\x00", [repr(b"\xff\xfesecret\x00"), base64.b64encode(b"\xff\xfesecret\x00").decode()]),
     (b"only bytes", ["only bytes", "b'only bytes'", b"only bytes".hex()]),
 ]  # fmt: skip

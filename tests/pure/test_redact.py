@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import base64
 import html
 import json
+import random
+import string
+import sys
+import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from urllib.parse import quote, quote_plus
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celeriac.store.redact import HIDDEN, MARGIN, MOST_SECRET, MOST_TEXT, PIECE, Secrets, without
+from celeriac.store.pieces import PIECE
+from celeriac.store.redact import HIDDEN, MANY, MARGIN, MOST_SECRET, MOST_TEXT, Secrets, without
 from celeriac.store.spellings import SHORTEST
 from tests.pure import pairs
 
@@ -77,20 +86,67 @@ def test_a_text_is_cut_once_its_secrets_are_hidden(secret: str, before: int, mos
     assert {*shown} <= {*"~•\\'\""}  # quotes before it are none of it
 
 
-def test_a_search_changes_no_mapping_that_another_thread_goes_through() -> None:
-    """A handler's threads write to one log, and each line is searched."""
-    secrets = Secrets(["s3cret", "a much longer secret of the call"])
-    assert secrets.without("nothing") == "nothing"
-    before = {view: {*pieces.sized} for view, pieces in (secrets._pieces or {}).items()}
-    assert HIDDEN in secrets.without("a much longer secret of the call")
-    assert {view: {*pieces.sized} for view, pieces in (secrets._pieces or {}).items()} == before != {}
+def test_threads_search_with_the_same_secrets() -> None:
+    """A handler's threads write to one log, and each line is searched: what is worked out is there for each of them."""
+    words = [f"{n}-secret words {n * 7919}" for n in range(40)]
+    lines = [
+        line for word in words for line in (word, quote(word), f"{word[:9]}...", word.encode().hex(), f"no {word}")
+    ]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        for _ in range(20):
+            secrets = Secrets(words)
+            with ThreadPoolExecutor(4) as threads:
+                shown = [*threads.map(secrets.without, lines)]
+            assert not [line for line, hidden in zip(lines, shown, strict=True) if HIDDEN not in hidden]
+    finally:
+        sys.setswitchinterval(before)
 
 
 def test_what_is_too_long_to_be_searched_is_hidden_as_a_whole() -> None:
-    assert hidden("x" * MOST_SECRET, "some xxxx") == "some xxxx"
+    assert hidden("x" * MOST_SECRET, "some xxxx text") == "some xxxx text"
     assert hidden("x" * (MOST_SECRET + 1), "some text") == HIDDEN
     assert without(Secrets(["ab" * MOST_SECRET]), {"said": ["text", "", 7]}) == {HIDDEN: [HIDDEN, "", HIDDEN]}
     assert hidden("secret", "~" * (MOST_TEXT + 1)) == HIDDEN
+    assert without(Secrets(["secret"]), ["~" * (MOST_TEXT // 2), "~" * (MOST_TEXT // 2), 7]) == [HIDDEN, HIDDEN, HIDDEN]
+    many = Secrets([f"{n:04}" for n in range(MANY + 1)])
+    assert many.without("~" * (MOST_TEXT // 8)) == "~" * (MOST_TEXT // 8)
+    assert many.without("~" * (MOST_TEXT // 8 + 1)) == HIDDEN
+
+
+def test_keys_that_are_hidden_alike_are_numbered() -> None:
+    values = {"hunter22": 1, "a hunter22": 2, "hunter2222": 3, "a hunter2222": 4}
+    shown = without(Secrets(["hunter22", "hunter2222"]), values)
+    assert shown == {HIDDEN: 1, f"a {HIDDEN}": 2, f"{HIDDEN} 2": 3, f"a {HIDDEN} 2": 4}
+
+
+@pytest.mark.parametrize("cut", ["...", "…", " ... (700 characters truncated) ... ", " [...] ", "'...'"])
+def test_what_a_cut_leaves_of_a_secret_is_hidden(cut: str) -> None:
+    """From four characters on, before and after the cut, in any spelling; so is what ends or begins a text."""
+    secret = "correct-Horse/9081 stale"
+    for way in (str, repr, quote, lambda s: base64.b64encode(s.encode()).decode(), lambda s: s.encode().hex()):
+        told = way(secret).strip("'")
+        for size in range(SHORTEST, PIECE):
+            shown = hidden(secret, f"input: {told[:size]}{cut}{told[-size:]}}}")
+            assert (told[:size] in shown, told[-size:] in shown) == (False, False), shown
+            if way in (str, repr):
+                assert hidden(secret, f"it was {told[:size]}") == "it was •••"
+                assert hidden(secret, f"{told[-size:]} was it") == "••• was it"
+    assert without(Secrets([secret]), ["corr", "corr...", 9081, "no corr"]) == ["corr", "•••...", 9081, "no •••"]
+
+
+def test_a_secret_of_a_value_costs_what_its_texts_cost_together() -> None:
+    """Not so much for each of them."""
+    secret = "".join(random.Random(1).choices(string.ascii_letters + string.digits, k=8_000))
+    values: list[Any] = [[*range(16_000)], ["item"] * 16_000, {f"key {n}": "x" for n in range(8_000)}]
+    for value in values:
+        began = time.thread_time()
+        assert without(Secrets([secret]), value) == value
+        together = time.thread_time() - began
+        began = time.thread_time()
+        hidden(secret, json.dumps(value))
+        assert together < 20 * (time.thread_time() - began)
 
 
 def test_a_number_and_a_key_of_a_result_are_texts_as_well() -> None:

@@ -11,9 +11,13 @@ from hypothesis import strategies as st
 
 from celeriac import Celeriac
 from celeriac.errors import ConfigurationError
+from celeriac.insights.tasks.redaction import redacted
 from celeriac.roles.options import secrets_in
+from celeriac.roles.signature import Signature
+from celeriac.run import journal
+from celeriac.settle.outcome import masked
 from celeriac.store.redact import HIDDEN, without
-from celeriac.store.sensitive import Sensitive, kept, of
+from celeriac.store.sensitive import Sensitive, kept, of, without_masks
 from celeriac.store.spellings import SHORTEST
 
 SECRET = Sensitive(frozenset({"password", "pin"}), ("user", "password", "card"))
@@ -54,6 +58,44 @@ def test_what_is_too_short_to_be_a_secret_stays_in_texts() -> None:
     assert without(SECRET.values(["ann", 471_100], {}), "code 471100") == "code •••"
 
 
+def test_keys_are_secrets_as_well_where_they_are_more_than_words() -> None:
+    values = SECRET.values(
+        [], {"pin": {"tok_live_abcdef": 1, "tok-7": [{"correct-horse-battery-staple": True}], "name": 1}}
+    )
+    told = "KeyError: 'tok_live_abcdef', 'tok-7', 'correct-horse-battery-staple', 'name'"
+    assert without(values, told) == "KeyError: '•••', '•••', '•••', 'name'"
+
+
+def spread(user: str, *pins: str, flag: bool = False, **extra: str) -> None: ...
+
+
+@pytest.mark.parametrize("names", [("pins",), ("extra",), ("pins", "extra"), ("user",)])
+def test_what_collects_arguments_is_all_of_them(names: tuple[str, ...]) -> None:
+    """By place from `*pins` on; by name what is no other parameter."""
+    secret = of(names, Signature.of(spread, role="spread").kinds)
+    assert secret is not None
+    args, kwargs = ["ann", "pin-1111", "pin-2222"], {"flag": True, "one": "extra-11", "two": {"deep": "extra-22"}}
+    shown = secret.call(args, kwargs)
+    pins = [HIDDEN, HIDDEN] if "pins" in names else args[1:]
+    extra = {"one": HIDDEN, "two": HIDDEN} if "extra" in names else {"one": "extra-11", "two": {"deep": "extra-22"}}
+    assert shown == ([HIDDEN if "user" in names else "ann", *pins], {"flag": True, **extra})
+    told = secret.values(args, kwargs).without("pin-1111 a pin-2222 b extra-11 c extra-22 d True").split()[::2]
+    assert told == [
+        *(["•••"] * 2 if "pins" in names else ["pin-1111", "pin-2222"]),
+        *(["•••"] * 2 if "extra" in names else ["extra-11", "extra-22"]), "True",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("names", "joins"), [(("results",), True), (("results",), "results"), (("pin",), True)])
+def test_a_chords_body_hides_its_result_where_what_it_joins_is_sensitive(names: tuple[str, ...], joins: Any) -> None:
+    """Its members' results are no part of its row."""
+    secret = of(names, [("results", "POSITIONAL_OR_KEYWORD"), ("pin", "POSITIONAL_OR_KEYWORD")])
+    headers = {"canvas": {"awaits": "x", "joins": joins}}
+    task = {"args": [None, "4711"], "kwargs": {}, "headers": headers, "result": "member's", "progress": None}
+    shown = redacted(task, secret)
+    assert (shown["result"], shown["progress"]) == (HIDDEN if names == ("results",) else "member's", None)
+
+
 def test_what_is_sent_back_as_it_was_shown_stays() -> None:
     was = {"user": "ann", "password": "xyz", "card": {"pin": 1, "old": [{"pin": 2}]}}
     sent = {"user": "bob", "password": HIDDEN, "card": {"pin": HIDDEN, "old": [{"pin": HIDDEN}]}, "new": HIDDEN}
@@ -63,7 +105,7 @@ def test_what_is_sent_back_as_it_was_shown_stays() -> None:
 
 def test_a_role_without_secrets_costs_nothing() -> None:
     assert of(()) is None
-    assert of(None, ["password"]) is None
+    assert of(None, [("password", "POSITIONAL_OR_KEYWORD")]) is None
 
 
 def test_names_of_secrets_are_known() -> None:
@@ -87,3 +129,16 @@ def test_a_key_is_not_made_of_what_nobody_sees() -> None:
 
         @app.task(shared=False, role="reset", unique_by="{user}/{token}", sensitive=("token",))
         def reset(user: str, token: str) -> None: ...
+
+
+@pytest.mark.parametrize(
+    "masks", [{}, {"argsrepr": "('ann', 'hunter2222', (1, 2))"}, {"kwargsrepr": "{'password': 'hunter2222'}"}]
+)
+@pytest.mark.parametrize(("args", "kwargs"), [(["ann", "hunter2222", [1, 2]], {}), ([], {"password": "hunter2222"})])
+def test_what_a_sender_says_of_a_call_tells_no_secret(masks: dict[str, str], args: Any, kwargs: Any) -> None:
+    """Stock Celery describes a tuple, which arrives as a list, with all that is in it."""
+    shown = journal.arguments(args, kwargs, masks or None, SECRET)
+    task = {"args": args, "kwargs": kwargs, "headers": masks or None}
+    assert "hunter" not in repr([shown, redacted(task, SECRET)])
+    assert HIDDEN in repr(shown)
+    assert masked(without_masks(masks or None)) == bool(masks)

@@ -72,7 +72,7 @@ def _without(letter: dict[str, Any], secret: Sensitive | None) -> dict[str, Any]
     args, kwargs = letter["args"], letter["kwargs"]
     reason = secret.values(args, kwargs).without(letter["reason"])
     args = secret.args(args) if isinstance(args, list) else args and HIDDEN
-    kwargs = secret.within(kwargs) if isinstance(kwargs, dict) else kwargs and HIDDEN
+    kwargs = secret.kwargs(kwargs) if isinstance(kwargs, dict) else kwargs and HIDDEN
     return (
         letter
         | {"args": args, "kwargs": kwargs, "reason": reason}

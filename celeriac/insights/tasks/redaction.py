@@ -10,7 +10,7 @@ from sqlalchemy import Connection, text
 from celeriac.errors import BadValue
 from celeriac.store import sensitive
 from celeriac.store.redact import HIDDEN, without
-from celeriac.store.sensitive import Sensitive
+from celeriac.store.sensitive import Sensitive, without_masks
 
 OF_ROLES = text("""
 SELECT role, definition -> 'sensitive' AS names, parameters FROM celeriac.roles
@@ -19,14 +19,18 @@ WHERE role = ANY (CAST(:roles AS text[])) AND definition -> 'sensitive' <> '[]'
 
 NAMED = text("""
 SELECT role, name FROM celeriac.roles, unnest(CAST(:names AS text[])) AS name
-WHERE (CAST(:role AS text) IS NULL OR role = :role) AND jsonb_exists(definition -> 'sensitive', name)
+WHERE (CAST(:role AS text) IS NULL OR role = :role) AND definition -> 'sensitive' <> '[]'
+    AND (jsonb_exists(definition -> 'sensitive', name) OR EXISTS (
+        SELECT FROM jsonb_array_elements(parameters) AS p
+        WHERE p ->> 'kind' = 'VAR_KEYWORD' AND jsonb_exists(definition -> 'sensitive', p ->> 'name')
+    ) AND NOT EXISTS (SELECT FROM jsonb_array_elements(parameters) AS p WHERE p ->> 'name' = name))
 ORDER BY role, name LIMIT 1
 """)
 
 
 def of_role(names: Collection[str] | None, parameters: Any) -> Sensitive | None:
     """Build it from the columns of `roles`."""
-    return sensitive.of(names, [one["name"] for one in parameters or ()])
+    return sensitive.of(names, [(one["name"], one.get("kind", "POSITIONAL_OR_KEYWORD")) for one in parameters or ()])
 
 
 def of_roles(connection: Connection, roles: Collection[str]) -> dict[str, Sensitive]:
@@ -43,8 +47,12 @@ def redacted(task: Mapping[str, Any], secret: Sensitive | None) -> dict[str, Any
     if secret is None:
         return dict(task)
     values = secret.values(task["args"], task["kwargs"])
-    outcome = {name: without(values, secret.within(task[name])) for name in ("result", "progress") if name in task}
+    outcome = {name: task[name] for name in ("result", "progress") if name in task}
+    if secret.hides_results(task.get("headers")):
+        outcome = {name: None if value is None else HIDDEN for name, value in outcome.items()}
+    outcome = {name: without(values, secret.within(value)) for name, value in outcome.items()}
     said = {"error_message": without(values, task["error_message"])} if "error_message" in task else {}
+    said |= {"headers": without(values, without_masks(task["headers"]))} if "headers" in task else {}
     args, kwargs = secret.call(task["args"], task["kwargs"])
     return {**task, "args": args, "kwargs": kwargs, **outcome, **said}
 
@@ -72,8 +80,9 @@ def schedule(row: Mapping[str, Any], secret: Sensitive | None) -> dict[str, Any]
     """Redact a schedule, or parts of one."""
     if secret is None:
         return dict(row)
-    named = ("kwargs", "declared", "differs")
-    return {**row, **{name: secret.within(row[name]) for name in named if row.get(name) is not None}}
+    of_jobs = {name: row[name] for name in ("declared", "differs") if row.get(name) is not None}
+    kwargs = {"kwargs": secret.kwargs(row["kwargs"])} if row.get("kwargs") is not None else {}
+    return {**row, **{name: schedule(secret.within(job), secret) for name, job in of_jobs.items()}, **kwargs}
 
 
 def schedules(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection, RowMapping, text
 
 from celeriac.errors import BadValue, Unknown
-from celeriac.insights.tasks.redaction import of_role, redacted, without_calls
+from celeriac.insights.tasks.redaction import of_role, of_roles, redacted, without_calls
 from celeriac.store.plans import lookups
 
 TASK = text("""
@@ -167,15 +167,21 @@ def events(connection: Connection, task: int) -> list[dict[str, Any]]:
 
 def active_under(connection: Connection, lock_key: str) -> dict[str, Any] | None:
     """Return the task that is claimed or running under a lock key, of any role; there is at most one."""
-    row = connection.execute(ACTIVE_UNDER, {"lock_key": lock_key}).mappings().one_or_none()
-    return None if row is None else dict(row)
+    return _shown(connection, connection.execute(ACTIVE_UNDER, {"lock_key": lock_key}).mappings().one_or_none())
 
 
 def unfinished(connection: Connection, role: str, unique_key: str) -> dict[str, Any] | None:
     """Return the role's unfinished task under a unique key; there is at most one."""
     parameters = {"role": role, "unique_key": unique_key}
-    row = connection.execute(UNFINISHED, parameters).mappings().one_or_none()
-    return None if row is None else dict(row)
+    return _shown(connection, connection.execute(UNFINISHED, parameters).mappings().one_or_none())
+
+
+def _shown(connection: Connection, record: RowMapping | None) -> dict[str, Any] | None:
+    """Return a task's row without the values its role calls sensitive."""
+    if record is None:
+        return None
+    row = dict(record) | {"headers": without_calls(record["headers"])}
+    return redacted(row, of_roles(connection, [row["role"]]).get(row["role"]))
 
 
 def last_completion(connection: Connection, role: str) -> dict[str, Any] | None:

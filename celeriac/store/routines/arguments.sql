@@ -185,13 +185,36 @@ BEGIN
     IF coalesce(cardinality(names), 0) = 0 THEN
         RETURN true;
     END IF;
-    RETURN celeriac.without_names(celeriac.named(args, parameters) || kwargs, names)
-        <> celeriac.without_names(celeriac.named(other_args, parameters) || other_kwargs, names);
+    RETURN celeriac.open_call(args, kwargs, parameters, names)
+        <> celeriac.open_call(other_args, other_kwargs, parameters, names);
 END $$;
 
--- Positional arguments by the names of their parameters; those beyond them by their place.
+-- Positional arguments by the names of their parameters; those beyond them, which go to `*args`, by their place.
 CREATE OR REPLACE FUNCTION celeriac.named(args jsonb, parameters jsonb) RETURNS jsonb LANGUAGE sql IMMUTABLE AS $$
-    SELECT coalesce(jsonb_object_agg(coalesce(parameters -> CAST(n - 1 AS integer) ->> 'name', CAST(n AS text)), value),
-        '{}')
-    FROM jsonb_array_elements(args) WITH ORDINALITY AS a (value, n)
+    SELECT coalesce(jsonb_object_agg(coalesce(CASE WHEN left(p ->> 'kind', 10) = 'POSITIONAL' THEN p ->> 'name' END,
+        CAST(n AS text)), value), '{}')
+    FROM jsonb_array_elements(args) WITH ORDINALITY AS a (value, n), LATERAL (
+        SELECT parameters -> CAST(n - 1 AS integer)) AS of_place (p)
+$$;
+
+-- A call without what stands under these names, nor what goes to `*args` or `**kwargs` if that is one of them.
+CREATE OR REPLACE FUNCTION celeriac.open_call(args jsonb, kwargs jsonb, parameters jsonb, names text[]) RETURNS jsonb
+LANGUAGE sql IMMUTABLE AS $$
+    WITH collects AS (
+        SELECT coalesce(bool_or(p ->> 'kind' = 'VAR_POSITIONAL'), false) AS places,
+            coalesce(bool_or(p ->> 'kind' = 'VAR_KEYWORD'), false) AS words
+        FROM jsonb_array_elements(parameters) AS p WHERE p ->> 'name' = ANY (names)
+    )
+    SELECT celeriac.without_names(celeriac.named(coalesce((
+            SELECT jsonb_agg(CASE WHEN coalesce(parameters -> CAST(a.n - 1 AS integer) ->> 'name', CAST(a.n AS text))
+                = ANY (names) THEN 'null' ELSE a.value END ORDER BY a.n)
+            FROM jsonb_array_elements(args) WITH ORDINALITY AS a (value, n)
+            WHERE NOT c.places OR a.n <= (SELECT count(*) FROM jsonb_array_elements(parameters) AS p
+                WHERE left(p ->> 'kind', 10) = 'POSITIONAL')), '[]'), parameters)
+        || CASE WHEN c.words THEN coalesce((
+            SELECT jsonb_object_agg(k.key, k.value) FROM jsonb_each(kwargs) AS k
+            WHERE EXISTS (SELECT FROM jsonb_array_elements(parameters) AS p
+                WHERE p ->> 'name' = k.key AND p ->> 'kind' IN ('POSITIONAL_OR_KEYWORD', 'KEYWORD_ONLY'))), '{}')
+            ELSE kwargs END, names)
+    FROM collects AS c
 $$;

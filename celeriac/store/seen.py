@@ -1,0 +1,161 @@
+"""The ways a text is seen when secrets are searched for in it: unescaped, and without what writing adds. Pure."""
+
+from __future__ import annotations
+
+import re
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from html.entities import html5
+from typing import Final
+
+from celeriac.store.spellings import SEPARATORS
+
+#: How many times one after the other a text is unescaped; backslashes count once, however many there are.
+LEVELS = 3
+
+#: What stands between texts that are searched together: numbers, texts, and the parts of a text that was cut. No view
+#: takes them away.
+OF_NUMBERS, OF_TEXTS, OF_CUTS = "\x1d", "\x1e", "\x1f"
+
+#: Replaced by the same number of characters: letters by small ones, as hexadecimal digits are written in either case;
+#: control characters by the letters that stand for them behind a backslash; plus signs by the blanks they are in a URL.
+_FOLDED = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ+\n\r\t\a\b\f\v", b"abcdefghijklmnopqrstuvwxyz nrtabfv")
+
+#: The rest of a character beyond ASCII, as UTF-8 in percent signs.
+_TAIL = "%[89abAB][0-9a-fA-F]"
+_OF_UTF_8 = rf"(?:[cCdD][0-9a-fA-F]|[eE][0-9a-fA-F]{_TAIL}|[fF][0-4]{_TAIL}{_TAIL}){_TAIL}"
+
+#: Each match is one character. All backslashes before it are taken at once, from the first on: nothing is tried twice.
+#: It begins with the signs of all escapes, as the search then leaps from one to the next.
+_ESCAPE = re.compile(
+    r"[\\%&](?:(?<=\\)(?<!\\\\)\\*+(?:u([dD][89abAB][0-9a-fA-F]{2})\\++u([dD][c-fC-F][0-9a-fA-F]{2})"
+    r"|x([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})|u\{([0-9a-fA-F]{1,6})\}|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|([nrt]))"
+    rf"|(?<=%)(?:({_OF_UTF_8})|([0-9a-fA-F]{{2}})|u([0-9a-fA-F]{{4}}))"
+    r"|(?<=&)(?:#([0-9]{1,7});?|#[xX]([0-9a-fA-F]{1,6});?|([A-Za-z][A-Za-z0-9]{1,31});))"
+)
+_BLANKS = {"n": "\n", "r": "\r", "t": "\t"}
+
+
+def _character(escape: re.Match[str]) -> str:
+    high, low, of_x, of_u, braced, of_big_u, octal, blank, of_utf_8, percent, percent_u, decimal, code, name = (
+        escape.groups()
+    )
+    if name is not None:
+        shown = html5.get(f"{name};", "")
+        return shown if len(shown) == 1 else "\ufffd"
+    if of_utf_8 is not None:
+        shown = bytes.fromhex(of_utf_8.replace("%", "")).decode("utf-8", "replace")
+        return shown if len(shown) == 1 else "\ufffd"
+    if high is not None:
+        return chr(0x10000 + (int(high, 16) - 0xD800) * 0x400 + int(low, 16) - 0xDC00)
+    if blank is not None:
+        return _BLANKS[blank]
+    codes = (of_x, of_u, braced, of_big_u, percent, percent_u, code)
+    hexadecimal = next((one for one in codes if one is not None), None)
+    number = int(hexadecimal, 16) if hexadecimal else int(octal, 8) if octal else int(decimal)
+    return chr(number) if number < 0x110000 else "\ufffd"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """What is seen of a text: all but what `pattern` matches, which becomes `instead`, one character or none.
+
+    `without`: the characters of ASCII that go; if these are all the pattern matches, the pattern is only needed to find
+    out where in the text something stood.
+    """
+
+    pattern: re.Pattern[str]
+    instead: str | Callable[[re.Match[str]], str] = ""
+    without: bytes | None = None
+
+    def of(self, text: str) -> str:
+        """Return what is seen, folded."""
+        if self.without is None:
+            return folded(self.replaced(text))
+        if self is WORDS and not text.isascii():
+            text = _BETWEEN_WORDS.sub("", text)
+        seen = text.encode("utf-8", "surrogatepass").translate(_FOLDED, self.without)
+        return seen.decode("utf-8", "surrogatepass")
+
+    def replaced(self, text: str) -> str:
+        return self.pattern.sub(self.instead, text)
+
+
+_BETWEEN_WORDS = re.compile(rf"(?:[^\w{OF_NUMBERS}-{OF_CUTS}]|_)+")
+
+UNESCAPED: Final = View(_ESCAPE, _character)
+
+#: Quotes and backslashes are what quoting adds, and doubles.
+UNQUOTED: Final = View(re.compile(r"""[\\'"]+"""), without=b"\\'\"")
+UNSLASHED: Final = View(re.compile(r"\\+"), without=b"\\")
+COLLAPSED: Final = View(re.compile(r"\\+"), r"\\")
+
+#: Letters and digits alone: however a text is grouped, wrapped, quoted or joined by other signs.
+WORDS: Final = View(
+    _BETWEEN_WORDS,
+    without=bytes(c for c in range(128) if not chr(c).isalnum() and chr(c) not in OF_NUMBERS + OF_TEXTS + OF_CUTS),
+)
+
+#: Numbers without what is between their digits. The separator comes first, as the search then leaps from one to the
+#: next; what is before it is a digit.
+DIGITS: Final = View(re.compile(rf"[{SEPARATORS}](?<=[0-9].)[{SEPARATORS}]{{0,2}}(?=[0-9])", re.DOTALL))
+
+#: A text in the parts that a cut has left of it.
+PARTS: Final = View(re.compile(r"[ \t\n]?[\[(<]?(?:\.{3,}|…)[\])>]?[ \t\n]?"), OF_CUTS)
+
+
+def is_cut(text: str) -> bool:
+    """Return whether a library has cut a text, or a part of it."""
+    return "..." in text or "…" in text
+
+
+def levels(text: str) -> Iterator[str]:
+    """Yield the text as it is, unescaped, and unescaped again."""
+    yield text
+    for _ in range(LEVELS):
+        if not ("\\" in text or "%" in text or "&" in text) or _ESCAPE.search(text) is None:
+            return
+        text = UNESCAPED.replaced(text)
+        yield text
+
+
+def folded(text: str) -> str:
+    return text.encode("utf-8", "surrogatepass").translate(_FOLDED).decode("utf-8", "surrogatepass")
+
+
+#: Where in a text each character of a view begins, and where it ends.
+Sources = tuple[Sequence[int], Sequence[int]]
+
+
+class Origins:
+    """Where in a text what is seen of it comes from, worked out for each level once it is asked for."""
+
+    def __init__(self, text: str) -> None:
+        self.levels: list[tuple[str, Sources]] = [(text, (range(len(text)), range(1, len(text) + 1)))]
+
+    def of(self, level: int, views: Sequence[View]) -> Sources:
+        """Return the sources of these views, one after the other, of the text that was unescaped so often."""
+        while len(self.levels) <= level:
+            text, sources = self.levels[-1]
+            self.levels.append((UNESCAPED.replaced(text), _through(UNESCAPED, text, sources)))
+        text, sources = self.levels[level]
+        for view in views:
+            text, sources = view.replaced(text), _through(view, text, sources)
+        return sources
+
+
+def _through(view: View, text: str, sources: Sources) -> Sources:
+    begins, ends = sources
+    new_begins, new_ends = array("I"), array("I")
+    after = 0
+    for match in view.pattern.finditer(text):
+        new_begins.extend(begins[after : match.start()])
+        new_ends.extend(ends[after : match.start()])
+        if view.instead:
+            new_begins.append(begins[match.start()])
+            new_ends.append(ends[match.end() - 1])
+        after = match.end()
+    new_begins.extend(begins[after:])
+    new_ends.extend(ends[after:])
+    return new_begins, new_ends
