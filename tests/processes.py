@@ -116,7 +116,7 @@ class Running:
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(
-                f"{self.process.args} did not stop in {patience:g} s:\n{self.printed()[-3000:]}"
+                f"{self.process.args!r} did not stop in {patience:g} s:\n{self.printed()[-3000:]}"
             ) from None
 
     def kill(self) -> None:
