@@ -7,7 +7,7 @@ has lasted for as long as its rule requires.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from sqlalchemy import Connection
@@ -26,13 +26,16 @@ PATIENCE_MS = 300
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """`wrong`: the worst first. `judged`: the rules whose measures were read. `unread`: the others, and those for which
-    this login may not see enough and that what it sees does not fire: the statement `grants` lets it.
+    """`wrong`: the worst first. `judged`: the rules whose measures were read. `unread`: the others.
+
+    `unseen`: of the judged, those that do not fire by what this login may see of others' sessions. The statement
+    `grants` lets it see all.
     """
 
     wrong: list[Above]
     judged: list[str]
     unread: list[str]
+    unseen: list[str] = field(default_factory=list)
     grants: str = ""
 
 
@@ -50,15 +53,15 @@ def judge(
     """
     rules = list(rules)
     connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{PATIENCE_MS} ms'")
+    blind, grants = unseen(connection)
     measured = measure(app, connection, rules, ends)
     judged = [rule for rule in rules if measure_of(rule) in measured]
     above = evaluate(judged, (one for some in measured.values() for one in some), app.settings)
-    blind, grants = unseen(connection)
-    known = measured.keys() - blind
     fired = {one.name for one in above}
     return Judgement(
         wrong=sorted(above, key=lambda one: (not matters(one), damage(one.name, one.severity), -one.tasks)),
         judged=[rule.name for rule in judged],
-        unread=[rule.name for rule in rules if measure_of(rule) not in known and rule.name not in fired],
+        unread=[rule.name for rule in rules if measure_of(rule) not in measured],
+        unseen=[rule.name for rule in judged if measure_of(rule) in blind and rule.name not in fired],
         grants=grants,
     )

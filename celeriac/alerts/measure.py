@@ -178,6 +178,7 @@ def _schedules(app: Celeriac, connection: Connection) -> Iterable[Measured]:
 
 def _late(app: Celeriac, row: Row[Any]) -> Measured:
     whose = row.owner.removeprefix("beat ") if row.owner.startswith("beat ") else ""
+    whose = "" if whose == "None" else whose  # an app without a name
     if row.quarantined:
         why = f": it cannot run: {marked(row.quarantined)}"
         cure = (
@@ -355,6 +356,9 @@ EARLY = frozenset(name for group in (_locks, _schema, _room, _connections, _slow
 #: How long (milliseconds) a statement may take where the whole check has an end: meanwhile nobody else checks.
 PATIENCE_MS = 30_000
 
+#: With less time (milliseconds) no group begins: what follows the groups must not run out of it.
+LEAST_MS = 1_000
+
 
 def measure(
     app: Celeriac, connection: Connection, rules: Iterable[Rule], ends: float | None = None
@@ -383,11 +387,11 @@ def measure(
 
 
 def _has_time(connection: Connection, ends: float) -> bool:
-    """Return whether there is time left, and let no statement take more of it."""
+    """Return whether there is time left for a group, and let no statement take more of it."""
     left = round(min(PATIENCE_MS, (ends - time.monotonic()) * 1000))
-    if left > 0:
+    if left >= LEAST_MS:
         connection.exec_driver_sql(f"SET LOCAL statement_timeout = '{left} ms'")
-    return left > 0
+    return left >= LEAST_MS
 
 
 def _of_application(rule: Rule) -> Group:

@@ -116,12 +116,12 @@ def examine(app: Celeriac, patience: float = 0.0) -> list[Finding]:
         unread = [rule for rule in check.rules if judged is None or rule in judged.unread]
         if unread and not wrong and seen.text:
             why = f"not known: {', '.join(unread)} could not be read"
-            cure = "see whether this login may read it"
-            if judged is not None and {*unread} <= {*judged.judged}:
-                cure = judged.grants
-            wrong = [(_OWN, Finding(check.name, False, why, cure, check.about))]
+            wrong = [(_OWN, Finding(check.name, False, why, "see whether this login may read it", check.about))]
         wrong += [(own, Finding(check.name, False, one.text, one.cure, check.about)) for one in seen.troubles]
-        ranked += wrong or [(_WELL, Finding(check.name, True, seen.text, None, check.about))]
+        well = seen.text
+        if well and judged is not None and {*check.rules} & {*judged.unseen}:
+            well += f"; of other logins' sessions it is not known: {judged.grants}"
+        ranked += wrong or [(_WELL, Finding(check.name, True, well, None, check.about))]
     return [finding for _, finding in sorted(ranked, key=lambda one: one[0])]
 
 

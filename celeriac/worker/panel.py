@@ -29,6 +29,7 @@ from celeriac.operate.sealed import SEAL, Seals
 from celeriac.roles import limits
 from celeriac.roles.rules import TICKET
 from celeriac.run import shared
+from celeriac.run.outcomes import storable
 from celeriac.settings import LOOK
 from celeriac.worker import remote
 from celeriac.worker.holdings import SILENT_YET, Desk, Holdings
@@ -47,6 +48,11 @@ WARN_AGAIN = 60.0
 
 #: Most arguments of a command that the audit trail has; each is cut to 100 characters.
 _MOST_NOTED = 10
+
+
+def _noted(value: object) -> str:
+    """Return what the audit trail has of a name or an argument."""
+    return storable(str(value)[:100])
 
 
 class PanelStep(bootsteps.StartStopStep):
@@ -107,7 +113,7 @@ class Panel:
         """Write the command to the audit trail; if Postgres does not answer in time, only the log has it."""
         logger.warning("Remote control: %s %s", name, dict(arguments) or "")
         some = islice(arguments.items(), _MOST_NOTED)
-        change = Change(self.consumer.hostname, None, {key[:100]: str(value)[:100] for key, value in some})
+        change = Change(self.consumer.hostname, None, {_noted(key): _noted(value) for key, value in some})
 
         def note() -> None:
             with self.app.database.transaction() as connection:

@@ -102,7 +102,8 @@ def test_connections_are_short_where_the_login_s_or_the_database_s_are(
     greedy = f"greedy_{kind}"  # a login is the whole server's
     of, limited, cure = limits(str(name), greedy)[kind]
     rows(f"CREATE ROLE {greedy} LOGIN PASSWORD 'secret'")
-    engine = create_engine(make_url(database_url).set(username=greedy, password="secret"))
+    ours = {"application_name": "celeriac web"}
+    engine = create_engine(make_url(database_url).set(username=greedy, password="secret"), connect_args=ours)
     try:
         with ExitStack() as held:
             for _ in range(4):
@@ -120,6 +121,18 @@ def test_connections_are_short_where_the_login_s_or_the_database_s_are(
         engine.dispose()
         rows(f"ALTER DATABASE {name} CONNECTION LIMIT -1")
         rows(f"DROP ROLE {greedy}")
+
+
+def test_a_login_that_is_not_the_engines_may_use_all_it_has(touchy: Celeriac, rows: Rows, database_url: str) -> None:
+    rows("CREATE ROLE reporting LOGIN PASSWORD 'secret' CONNECTION LIMIT 1")
+    engine = create_engine(make_url(database_url).set(username="reporting", password="secret"))
+    try:
+        with engine.connect():
+            looked(touchy, rows)
+            assert rows("SELECT says FROM alerts WHERE name = 'connections_full'") == []
+    finally:
+        engine.dispose()
+        rows("DROP ROLE reporting")
 
 
 def test_a_late_schedule_is_told_with_what_cures_it(touchy: Celeriac, rows: Rows) -> None:

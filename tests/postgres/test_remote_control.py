@@ -16,7 +16,7 @@ from celeriac.settings import REMOTE, Settings
 from celeriac.worker import remote
 from celeriac.worker.controller import Worker
 from celeriac.worker.panel import Panel
-from tests.processes import Rows
+from tests.processes import Rows, until
 
 KEY = "a key that nobody has"
 
@@ -79,6 +79,17 @@ def test_what_changes_a_worker_is_in_the_trail_as_what_it_is(app: Celeriac, rows
     ((by, via, *what),) = rows("SELECT by, via, action, kind, target, after FROM audit")
     assert (by.split(" at ")[0], via) == ("remote control", "remote control")
     assert what == ["pool_grow", "worker", "celery@here", {"n": "2"}]
+
+
+@pytest.mark.parametrize("argument", ["\0", "\udc80", {"\0": 1}])
+@pytest.mark.parametrize("command", ["pool_grow", "warm-up.caches"])
+def test_what_postgres_cannot_store_leaves_a_row_in_the_trail_all_the_same(
+    app: Celeriac, rows: Rows, command: str, argument: Any
+) -> None:
+    panel = Panel(SimpleNamespace(app=app, hostname="celery@here"))
+    guarded = panel.guarded({command: lambda _state, /, **_given: {"ok": "done"}})
+    assert guarded[command](None, n=argument) == {"ok": "done"}
+    until(lambda: rows.one("SELECT count(*) FROM audit") == 1, "the row")
 
 
 def test_with_a_key_what_is_more_than_a_look_is_signed_once_and_for_whom_it_is(

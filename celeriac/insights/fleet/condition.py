@@ -87,8 +87,8 @@ WHERE part.relnamespace = CAST('celeriac' AS regnamespace) AND part.relkind = 'r
 GROUP BY 1 ORDER BY sum(pg_total_relation_size(part.oid)) DESC, 1 LIMIT :most
 """)
 
-# Whoever connects has to fit under three limits: the server's, without what is kept for others, its login's and the
-# database's, which bind no superuser. The one that is nearest counts.
+# A connection of the engine has to fit under three limits: the server's, without what is kept for others, its login's
+# and the database's, which bind no superuser. The one that is nearest counts.
 CONNECTIONS = text("""
 WITH backends AS MATERIALIZED (
     SELECT datid, usesysid, coalesce(usename, '') AS login, coalesce(application_name, '') AS name, state
@@ -105,7 +105,8 @@ WITH backends AS MATERIALIZED (
     UNION ALL
     SELECT 'login', quote_ident(r.rolname), r.oid, NULL, r.rolconnlimit FROM pg_roles r
     WHERE r.rolconnlimit >= 0 AND NOT r.rolsuper
-        AND EXISTS (SELECT FROM backends b JOIN here ON b.datid = here.oid WHERE b.usesysid = r.oid)
+        AND EXISTS (SELECT FROM backends b JOIN here ON b.datid = here.oid
+            WHERE b.usesysid = r.oid AND (b.login = current_user OR starts_with(b.name, 'celeriac')))
     UNION ALL
     SELECT 'database', quote_ident(current_database()), NULL, here.oid, here.most FROM here WHERE here.most >= 0
 ), nearest AS MATERIALIZED (

@@ -16,7 +16,7 @@ BEGIN
         SELECT coalesce(bool_and(coalesce(CASE kind
             WHEN 'task' THEN command = 'revoke' AND c.after IN ('{"status": "cancelled"}', '{"status": "asked"}')
                 AND octet_length(c.target) <= 1000
-            WHEN 'worker' THEN command ~ '^[A-Za-z_][A-Za-z0-9_]{0,99}$' AND octet_length(c.target) <= 300
+            WHEN 'worker' THEN command ~ '^[A-Za-z_][A-Za-z0-9_.-]{0,99}$' AND octet_length(c.target) <= 300
                 AND c.target !~ '[[:cntrl:]]' AND jsonb_typeof(c.after) = 'object'
                 AND octet_length(c.after::text) <= 16000
             END, false)), true) INTO is_one
