@@ -1,8 +1,8 @@
 """Page, API and command line tell the same of each insight, field by field."""
 
 from __future__ import annotations
-
 import json
+import math
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from types import SimpleNamespace
@@ -178,6 +178,10 @@ def differences(api: Any, other: Any, at: str = "") -> list[str]:
             for n, (one, same) in enumerate(zip(api, other, strict=True))
             for d in differences(one, same, f"{at}[{n}]")
         ]
+    if isinstance(api, float) and isinstance(other, float):
+        return (
+            [] if math.isclose(api, other, rel_tol=0.02) else [f"{at}: {api} and {other}"]
+        )  # of the hour that goes on
     return [] if plain(api) == plain(other) else [f"{at}: {api!r:.200} and {other!r:.200}"]
 
 
