@@ -253,7 +253,8 @@ def _postgres(scrape: Scrape, samples: Samples) -> None:
     there = condition.connections(connection)
     samples.put("connections_ratio", there.used / there.most)
     slow = slowness(connection)
-    samples.put("postgres_crowd_ratio", 0.0 if slow is None else slow.crowd)
+    if slow is not None or condition.unseen(connection) is None:
+        samples.put("postgres_crowd_ratio", 0.0 if slow is None else slow.crowd)
     samples.put("disk_full", no_room(connection) is not None)
     dead = figures.dead_ratios(connection, TABLES)
     for table in TABLES:
@@ -272,7 +273,9 @@ def _revision(scrape: Scrape, samples: Samples) -> None:
 
 
 def _snapshot(scrape: Scrape, samples: Samples) -> None:
-    samples.put("oldest_transaction_seconds", watched.oldest_transaction(scrape.connection))
+    blind = condition.unseen(scrape.connection)
+    if blind is None or not blind.in_database:
+        samples.put("oldest_transaction_seconds", watched.oldest_transaction(scrape.connection))
 
 
 def _unfit(scrape: Scrape, samples: Samples) -> None:
