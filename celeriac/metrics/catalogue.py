@@ -129,7 +129,7 @@ METRICS = (
     Metric("table_dead_ratio", "Dead rows as a share of a table's, as Postgres believes", ("table",)),
     Metric("redis_memory_ratio", "Memory of Redis in use, as a share of its `maxmemory`; 0 where it has none"),
     Metric("redis_answer_seconds", "What an answer of Redis takes, the mean of three"),
-    Metric("redis_round_trip_seconds", "The way to Redis and back, the least that the scraped server has seen"),
+    Metric("redis_round_trip_seconds", "The way from the scraped server to Redis and back"),
     Metric("redis_up", "Whether Redis answers the server that is scraped"),
     Metric("schema_info", "The engine's migration that is applied", ("revision",)),
     Metric("build_info", "The version of the server that is scraped", ("version",)),

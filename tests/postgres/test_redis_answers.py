@@ -124,17 +124,42 @@ def test_one_that_does_not_answer_is_away_and_keeps_nobody_for_long(
     app.close()
 
 
+def test_one_that_has_always_been_slow_is_slow(app: Celeriac, leads: Way, wrong: Wrong) -> None:
+    """To connect takes no time here, so the way is not what takes it."""
+    leads.late = 0.07
+    for _ in range(3):
+        assert [one.name for one in wrong()] == ["slow_redis"]
+        assert app.publisher.questions.answer_time().least < asking.SLOW_ANSWER
+    leads.late = 0.0
+    assert wrong() == []
+
+
 def test_a_far_one_is_slow_once_it_takes_longer_than_the_way(
     app: Celeriac, leads: Way, wrong: Wrong, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who has just begun takes the time to connect for the way, which is short here."""
+    """One that was near and has moved is not slow either: a failover to another zone is none."""
+    assert wrong() == []
+    monkeypatch.setattr(asking, "_connecting", lambda _: 0.14)
     leads.late = 0.07
-    assert [one.name for one in wrong()] == ["slow_redis"]
-    monkeypatch.setattr(asking, "NEW", -1.0)
     assert wrong() == []
     leads.late = 0.15
     assert [one.name for one in wrong()] == ["slow_redis"]
     leads.late = 0.07
+    assert wrong() == []
+
+
+@pytest.mark.parametrize("forgets", ["in time", "as it connects anew"])
+def test_where_nobody_knows_the_time_to_connect_the_least_answer_is_forgotten(
+    app: Celeriac, leads: Way, wrong: Wrong, monkeypatch: pytest.MonkeyPatch, forgets: str
+) -> None:
+    monkeypatch.setattr(asking, "_connecting", lambda _: None)
+    assert wrong() == []
+    leads.late = 0.07
+    assert [one.name for one in wrong()] == ["slow_redis"]
+    if forgets == "in time":
+        monkeypatch.setattr(app.publisher.questions, "_least_until", 0.0)
+    else:
+        app.publisher.questions.close()
     assert wrong() == []
 
 
