@@ -189,7 +189,10 @@ RULES = (
     ),
     Rule(
         name="slow_redis", of="Redis", measure="redis_lag", threshold=SLOW_ANSWER, severity="page", lasts=30,
-        says="an answer takes {value:.1f} s, over {threshold:.1f} s longer than the way there and back",
+        says=(
+            "an answer takes {value:.1f} s: over {threshold:.1f} s longer than the way there and back, or more than"
+            f" {TOO_SLOW:g} s"
+        ),
         cure="its `SLOWLOG GET` names the commands that keep it busy; end who sends them",
         promql=(
             "max((celeriac_redis_answer_seconds > celeriac_redis_round_trip_seconds + $threshold)"

@@ -134,7 +134,7 @@ CASES = {
     "slow_redis": Case(
         {"redis_answer_seconds": 0.2, "redis_round_trip_seconds": 0.05},
         {"redis_answer_seconds": 0.3, "redis_round_trip_seconds": 0.25}, {},
-        "Redis: an answer takes 0.2 s, over 0.1 s longer than the way there and back",
+        "Redis: an answer takes 0.2 s: over 0.1 s longer than the way there and back, or more than 0.5 s",
     ),
     "redis_full": Case(
         {"redis_memory_ratio": 0.96}, {"redis_memory_ratio": 0.95}, {},
