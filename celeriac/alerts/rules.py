@@ -183,9 +183,9 @@ RULES = (
     ),
     Rule(
         name="redis_away", of="Redis", measure="redis_silent", threshold=0, severity="page", lasts=60,
-        says="does not answer; work goes on more slowly, as workers look for it in SQL",
+        says="does not answer, or refuses wake-ups; work goes on more slowly, as workers look for it in SQL",
         cure="start it, or mend REDIS_URL",
-        promql="max(celeriac_redis_up) == 0",
+        promql="max(celeriac_redis_up) == 0 or max(celeriac_redis_refuses) > $threshold",
     ),
     Rule(
         name="slow_redis", of="Redis", measure="redis_lag", threshold=SLOW_ANSWER, severity="page", lasts=30,

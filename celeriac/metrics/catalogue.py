@@ -131,6 +131,7 @@ METRICS = (
     Metric("redis_answer_seconds", "What an answer of Redis takes, the mean of three"),
     Metric("redis_round_trip_seconds", "The way from the scraped server to Redis and back"),
     Metric("redis_up", "Whether Redis answers the server that is scraped"),
+    Metric("redis_refuses", "1 where it answers, and refuses that server's wake-ups though it is not full"),
     Metric("schema_info", "The engine's migration that is applied", ("revision",)),
     Metric("build_info", "The version of the server that is scraped", ("version",)),
     Metric("scrape_ok", "0 where not all of Postgres' figures could be read: those that are missing are unknown"),

@@ -16,6 +16,7 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from celeriac.alerts.review import rules_there_are
+from celeriac.alerts.rules import FULL
 from celeriac.insights.history.histogram import cumulative
 from celeriac.metrics.catalogue import BY_NAME, PREFIX
 from celeriac.metrics.read import ByRole, Samples, Scrape, compared, read
@@ -69,7 +70,9 @@ class Exporter:
             took = questions.answer_time()
             samples.put("redis_answer_seconds", took.seconds)
             samples.put("redis_round_trip_seconds", took.least)
-            samples.put("redis_memory_ratio", questions.memory_used())
+            used = questions.memory_used()
+            samples.put("redis_memory_ratio", used)
+            samples.put("redis_refuses", used <= FULL and bool(self.app.publisher.refusal()))
         samples.put("build_info", 1, __version__)
         samples.put("scrape_duration_seconds", time.monotonic() - began)
         return samples
