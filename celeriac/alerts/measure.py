@@ -249,12 +249,25 @@ def _stuck(one: Lock) -> Measured:
     return Measured("key_stuck", one.lock_key, oldest, None, sentence, cure, one.waiting.n)
 
 
+#: What a Redis without wake-ups costs.
+SLOWLY = "work goes on more slowly, as workers look for it in SQL"
+
+#: The cures by what is in the error: redis-py leaves out the first word of those it has a class for.
+CURES_OF_REFUSALS = {
+    "MISCONF": "it cannot save to its disk: free space there, or mend the folder's rights; its own log has the error",
+    "read only replica": "REDIS_URL names a replica: name the primary",
+    "MASTER is down": "REDIS_URL names a replica whose primary is down: name the primary",
+    "NOREPLICAS": "start its replicas, or lower its `min-replicas-to-write`",
+    "permission": "its ACL allows this login too little: `ACL SETUSER` changes that",
+}
+
+
 def _redis(app: Celeriac, _: Connection) -> Iterable[Measured]:
     """Measure whether Redis answers this process; other processes may reach it. A full one refuses for that reason."""
     if not app.settings.has_redis:
         return [Measured("redis_silent", "Redis", 0.0)]
     if not app.publisher.answers():
-        return [Measured("redis_silent", "Redis", 1.0)]
+        return [Measured("redis_silent", "Redis", 1.0, None, f"does not answer; {SLOWLY}")]
     questions = app.publisher.questions
     used, took = questions.memory_used(), questions.answer_time()
     refused = _redis_refusal("" if used > FULL else app.publisher.refusal())
@@ -263,8 +276,8 @@ def _redis(app: Celeriac, _: Connection) -> Iterable[Measured]:
 
 
 def _redis_refusal(refusal: str) -> Measured:
-    sentence = f"answers, and refuses wake-ups: {refusal}; work goes on more slowly, as workers look for it in SQL"
-    cure = "mend what it says: REDIS_URL names a replica, or an ACL allows too little"
+    sentence = f"answers, and refuses wake-ups: {refusal}; {SLOWLY}"
+    cure = next((cure for sign, cure in CURES_OF_REFUSALS.items() if sign in refusal), "mend what it says")
     return Measured("redis_silent", "Redis", float(bool(refusal)), None, sentence, cure)
 
 

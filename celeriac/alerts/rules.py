@@ -183,13 +183,16 @@ RULES = (
     ),
     Rule(
         name="redis_away", of="Redis", measure="redis_silent", threshold=0, severity="page", lasts=60,
-        says="does not answer; work goes on more slowly, as workers look for it in SQL",
+        says="does not answer, or refuses wake-ups; work goes on more slowly, as workers look for it in SQL",
         cure="start it, or mend REDIS_URL",
-        promql="max(celeriac_redis_up) == 0",
+        promql="max(celeriac_redis_up) == 0 or max(celeriac_redis_refuses) > $threshold",
     ),
     Rule(
         name="slow_redis", of="Redis", measure="redis_lag", threshold=SLOW_ANSWER, severity="page", lasts=30,
-        says="an answer takes {value:.1f} s, over {threshold:.1f} s longer than the way there and back",
+        says=(
+            "an answer takes {value:.1f} s: over {threshold:.1f} s longer than the way there and back, or more than"
+            f" {TOO_SLOW:g} s"
+        ),
         cure="its `SLOWLOG GET` names the commands that keep it busy; end who sends them",
         promql=(
             "max((celeriac_redis_answer_seconds > celeriac_redis_round_trip_seconds + $threshold)"

@@ -29,8 +29,8 @@ SLOW_ANSWER, TOO_SLOW = 0.1, 0.5
 #: So many answers are timed, and so many entries of Redis' log of slow commands are read.
 PINGS, SLOW_COMMANDS = 3, 32
 
-#: Until a process has timed answers for so long (seconds) the time to connect stands in for the way there and back.
-NEW = 60.0
+#: For so long (seconds) the least answer is remembered where the time to connect is not known: Redis may have moved.
+REMEMBERED = 300.0
 
 FAILURES: tuple[type[Exception], ...] = (KombuError, RedisError, OSError)
 
@@ -51,7 +51,7 @@ class RedisReply:
 
 @dataclass(frozen=True, slots=True)
 class AnswerTime:
-    """The mean seconds of an answer now, and those of the way there and back: the least this process has seen."""
+    """The mean seconds of an answer now, and `least`, those of the way there and back."""
 
     seconds: float = 0.0
     least: float = 0.0
@@ -83,7 +83,7 @@ class RedisQuestions:
         self._connection: Any = None
         self._pid = 0
         self._rests_until = 0.0
-        self._least, self._timed_since = float("inf"), time.monotonic()
+        self._forget_way()
         self._remake_lock()
         after_fork(self._remake_lock)
 
@@ -128,7 +128,11 @@ class RedisQuestions:
         return int(memory["used_memory"]) / most if is_bound else 0.0
 
     def answer_time(self) -> AnswerTime:
-        """Time `PINGS` answers. Where Redis does not answer, or only with errors, nothing is known."""
+        """Time `PINGS` answers. Where Redis does not answer, or only with errors, nothing is known.
+
+        The time to connect, which a busy Redis has no part in, is the way there and back. It is measured whenever an
+        answer may be slow, so neither a Redis that moved far away nor one that has always been slow is misjudged.
+        """
 
         def timed(channel: Any) -> list[float]:
             took = []
@@ -141,12 +145,19 @@ class RedisQuestions:
         took = self.ask(timed).value
         if not took:
             return AnswerTime()
-        self._least = min(self._least, *took)
-        mean, least = sum(took) / PINGS, self._least
-        if mean > least + SLOW_ANSWER or time.monotonic() > self._timed_since + NEW:
-            return AnswerTime(mean, least)
+        mean, least = sum(took) / PINGS, min(took)
         connecting = self.ask(_connecting).value if mean > SLOW_ANSWER else None
-        return AnswerTime(mean, least if connecting is None else min(least, connecting))
+        if connecting is not None:
+            self._remember_way(min(least, connecting))
+        elif least <= self._least or time.monotonic() > self._least_until:
+            self._remember_way(least)
+        return AnswerTime(mean, self._least)
+
+    def _remember_way(self, seconds: float) -> None:
+        self._least, self._least_until = seconds, time.monotonic() + REMEMBERED
+
+    def _forget_way(self) -> None:
+        self._remember_way(float("inf"))
 
     def slowest(self) -> SlowCommand | None:
         """Return the slowest command of Redis' own log of the last minute; None: there is none, or it may not be read,
@@ -180,6 +191,7 @@ class RedisQuestions:
             with suppress(*FAILURES):
                 self._connection.close()
         self._connection = None
+        self._forget_way()
 
 
 def _connecting(channel: Any) -> float | None:

@@ -16,10 +16,10 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import SQLAlchemyError
 
 from celeriac.alerts.review import rules_there_are
+from celeriac.alerts.rules import FULL
 from celeriac.insights.history.histogram import cumulative
 from celeriac.metrics.catalogue import BY_NAME, PREFIX
 from celeriac.metrics.read import ByRole, Samples, Scrape, compared, read
-from celeriac.store.migrate import standing_of
 from celeriac.version import __version__
 
 if TYPE_CHECKING:
@@ -29,8 +29,9 @@ logger = logging.getLogger(__name__)
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
-#: How long (seconds) a reading is reused, and how long (milliseconds) one of its statements may take.
-HOLDS, PATIENCE_MS = 5.0, 2_000
+#: How long (seconds) a reading is reused, how long (milliseconds) one of its statements may take, and how long it may
+#: wait for a lock: a locked table keeps no other from being read.
+HOLDS, PATIENCE_MS, LOCK_PATIENCE_MS = 5.0, 2_000, 300
 
 #: How long (seconds) comparisons with the past are reused: alerts about these have to last for as long anyway.
 COMPARED_HOLDS = 30.0
@@ -56,35 +57,37 @@ class Exporter:
 
     def _read(self) -> Samples:
         began = time.monotonic()
-        samples, schema = Samples(), Samples()
+        samples = Samples()
         try:
-            samples = self._ask(schema)
+            samples = self._ask()
         except SQLAlchemyError as error:
             logger.warning("Figures could not be read: %s", str(getattr(error, "orig", error)).partition("\n")[0])
         unread = samples.values.get("group_unread")
         samples.put("scrape_ok", unread is not None and not any(unread.values()))
-        samples.values |= schema.values
         if self.app.settings.has_redis:
             questions = self.app.publisher.questions
             samples.put("redis_up", questions.answers())
             took = questions.answer_time()
             samples.put("redis_answer_seconds", took.seconds)
             samples.put("redis_round_trip_seconds", took.least)
-            samples.put("redis_memory_ratio", questions.memory_used())
+            used = questions.memory_used()
+            samples.put("redis_memory_ratio", used)
+            samples.put("redis_refuses", used <= FULL and bool(self.app.publisher.refusal()))
         samples.put("build_info", 1, __version__)
         samples.put("scrape_duration_seconds", time.monotonic() - began)
         return samples
 
-    def _ask(self, schema: Samples) -> Samples:
-        """Read all figures. Those of the schema come first, into `schema`, because the others fail if a table is
-        missing.
-        """
+    def _ask(self) -> Samples:
         with self.app.database.reading() as connection:
-            connection.exec_driver_sql(f"SET LOCAL statement_timeout = '{PATIENCE_MS} ms'")
-            standing = standing_of(connection, self.app.migrations)
-            schema.put("schema_behind", len(standing.lacks))
-            schema.put("schema_ahead", bool(standing.newer))
-            return read(Scrape(connection, self._rules, self.app.settings.alert_wait, lambda: self._lately(connection)))
+            connection.exec_driver_sql(
+                f"SET LOCAL statement_timeout = '{PATIENCE_MS} ms'; SET LOCAL lock_timeout = '{LOCK_PATIENCE_MS} ms'"
+            )
+            return read(
+                Scrape(
+                    connection, self._rules, self.app.settings.alert_wait, lambda: self._lately(connection),
+                    self.app.migrations,
+                )
+            )  # fmt: skip
 
     def _lately(self, connection: Connection) -> ByRole:
         """Return what was compared with the past, anew only once in a while."""

@@ -6,6 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import Connection
@@ -21,12 +22,12 @@ from celeriac.insights.fleet.slowness import no_room, slowness
 from celeriac.insights.tasks import counting
 from celeriac.insights.why.blockers import in_the_way
 from celeriac.metrics.catalogue import BY_NAME, COUNTED, OUTCOMES, STATES, TABLES
+from celeriac.store.migrate import standing_of
 from celeriac.store.role_names import is_built_in
 
 logger = logging.getLogger(__name__)
 
-#: How long (seconds) after the first group another may begin to be read: a locked table costs each that reads it the
-#: statement's whole time limit.
+#: How long (seconds) after the first group another may begin to be read: a slow Postgres costs each its time limits.
 BUDGET = 5.0
 
 #: Bounds: a role's last tasks that are read for outcomes, its accounts, pairs of account and priority read for the
@@ -96,13 +97,15 @@ class Scrape:
     """What a scrape reads with, in a transaction.
 
     `rules`: names of those that may fire. `wait`: the objective (seconds) of roles without their own. `beside`: returns
-    what was `compared`, lately. `roles`: the exported ones, None before they are known.
+    what was `compared`, lately. `migrations`: where those of the application lie. `roles`: the exported ones, None
+    before they are known.
     """
 
     connection: Connection
     rules: Iterable[str]
     wait: float
     beside: Callable[[], ByRole]
+    migrations: Path | None = None
     roles: set[str] | None = None
 
     def by_role(self, samples: Samples, values: Mapping[str, Mapping[str, float]]) -> None:
@@ -237,22 +240,42 @@ def _intake(scrape: Scrape, samples: Samples) -> None:
     samples.put("tasks_estimated", figures.tasks_estimated(scrape.connection))
 
 
-def _postgres(scrape: Scrape, samples: Samples) -> None:
-    connection = scrape.connection
-    samples.put("oldest_transaction_seconds", watched.oldest_transaction(connection))
-    met = in_the_way(connection)
+def _locks(scrape: Scrape, samples: Samples) -> None:
+    """Put who locks tables or rows. INVARIANT: once a table has been locked for two seconds no table is read."""
+    met = in_the_way(scrape.connection)
     for name, holds_tables in (("lock_held_seconds", False), ("table_locked_seconds", True)):
         samples.put(name, max((one.seconds or 0.0 for one in met if one.holds_tables is holds_tables), default=0.0))
+
+
+def _postgres(scrape: Scrape, samples: Samples) -> None:
+    """Put what Postgres itself knows; of the engine's tables nothing is read."""
+    connection = scrape.connection
     there = condition.connections(connection)
     samples.put("connections_ratio", there.used / there.most)
     slow = slowness(connection)
-    samples.put("postgres_crowd_ratio", 0.0 if slow is None else slow.crowd)
+    if slow is not None or condition.unseen(connection) is None:
+        samples.put("postgres_crowd_ratio", 0.0 if slow is None else slow.crowd)
     samples.put("disk_full", no_room(connection) is not None)
     dead = figures.dead_ratios(connection, TABLES)
     for table in TABLES:
         samples.put("table_dead_ratio", dead.get(table, 0.0), table)
-    for revision in figures.revisions(connection):
+
+
+def _schema(scrape: Scrape, samples: Samples) -> None:
+    standing = standing_of(scrape.connection, scrape.migrations)
+    samples.put("schema_behind", len(standing.lacks))
+    samples.put("schema_ahead", bool(standing.newer))
+
+
+def _revision(scrape: Scrape, samples: Samples) -> None:
+    for revision in figures.revisions(scrape.connection):
         samples.put("schema_info", 1, revision)
+
+
+def _snapshot(scrape: Scrape, samples: Samples) -> None:
+    blind = condition.unseen(scrape.connection)
+    if blind is None or not blind.in_database:
+        samples.put("oldest_transaction_seconds", watched.oldest_transaction(scrape.connection))
 
 
 def _unfit(scrape: Scrape, samples: Samples) -> None:
@@ -273,11 +296,12 @@ def _alerts(scrape: Scrape, samples: Samples) -> None:
         samples.put("alerts_firing", firing.get(name, 0), name)
 
 
-#: What reads each group, first what needs no table of the engine.
+#: What reads each group, first what no lock hides, then what is known of each schema.
 READERS: Mapping[str, Callable[[Scrape, Samples], None]] = {
-    "postgres": _postgres, "backlogs": _rooms, "served": _served, "outcomes": _ended, "trouble": _trouble,
-    "waiting": _waiting, "fairness": _fairness, "compared": _compared, "totals": _in_all, "schedules": _schedules,
-    "intake": _intake, "workers": _unfit, "lock_keys": _keys, "alerts": _alerts,
+    "locks": _locks, "postgres": _postgres, "schema": _schema, "revision": _revision, "snapshot": _snapshot,
+    "backlogs": _rooms, "served": _served, "outcomes": _ended, "trouble": _trouble, "waiting": _waiting,
+    "fairness": _fairness, "compared": _compared, "totals": _in_all, "schedules": _schedules, "intake": _intake,
+    "workers": _unfit, "lock_keys": _keys, "alerts": _alerts,
 }  # fmt: skip
 
 #: Those by role: they need to know which ones are exported.

@@ -30,6 +30,7 @@ from celeriac.store.seen import (
     folded,
     is_cut,
     levels,
+    plain,
 )
 from celeriac.store.spellings import COMPACT, SHORTEST, spellings
 
@@ -65,7 +66,7 @@ class Secrets:
             for number in spelled.digits:
                 _add_whole(pieces[WORDS if len(number) >= COMPACT else DIGITS], number)
             for text in spelled.written:
-                for form in levels(text):
+                for form in levels(plain(text)):
                     if form not in known:
                         known.add(form)
                         _add(pieces, form)
@@ -86,7 +87,7 @@ class Secrets:
         if not self._pieces:
             return text[:most]
         searched = text[: most + MARGIN] if is_cut else text
-        mask = self.mask(searched)
+        mask = self._mask(plain(searched))
         return text[:most] if mask is None else _hidden(searched, mask, most)
 
     def in_all(self, texts: Sequence[str], numbers: Sequence[str]) -> tuple[list[str], list[bool]] | None:
@@ -96,20 +97,20 @@ class Secrets:
         """
         if self._pieces is not None and not self._pieces:
             return None
-        joined = OF_TEXTS.join(texts)
+        joined = OF_TEXTS.join(map(plain, texts))
         if numbers:
             joined = OF_NUMBERS.join([joined, *numbers])
         if self._pieces is None or len(joined) > self._most_text:
             return [HIDDEN if text else text for text in texts], [True for _ in numbers]
-        if (mask := self.mask(joined)) is None:
+        if (mask := self._mask(joined)) is None:
             return None
         places = accumulate([len(one) + 1 for one in (*(texts or ("",)), *numbers)], initial=0)
         masks = [mask[at : after - 1] for at, after in pairwise(places)]
         shown = [_hidden(*one, len(one[0])) if 1 in one[1] else one[0] for one in zip(texts, masks, strict=False)]
         return shown, [1 in one for one in masks[len(masks) - len(numbers) :]]
 
-    def mask(self, text: str) -> bytearray | None:
-        """Return a mask of the text with 1 where there is a secret; None if there is none."""
+    def _mask(self, text: str) -> bytearray | None:
+        """Return a mask of a `plain` text with 1 where there is a secret; None if there is none."""
         mask: bytearray | None = None
         origins: Origins | None = None
         has_cuts = is_cut(text)

@@ -18,6 +18,11 @@ LEVELS = 3
 #: takes them away.
 OF_NUMBERS, OF_TEXTS, OF_CUTS = "\x1d", "\x1e", "\x1f"
 
+#: INVARIANT: no text and no secret that is searched has one of these itself: there each is this other separator, which
+#: is as long, so that all places stay the same.
+_OTHER: Final = "\x1c"
+_OTHERS = dict.fromkeys(map(ord, OF_NUMBERS + OF_TEXTS + OF_CUTS), _OTHER)
+
 #: Replaced by the same number of characters: letters by small ones, as hexadecimal digits are written in either case;
 #: control characters by the letters that stand for them behind a backslash; plus signs by the blanks they are in a URL.
 _FOLDED = bytes.maketrans(b"ABCDEFGHIJKLMNOPQRSTUVWXYZ+\n\r\t\a\b\f\v", b"abcdefghijklmnopqrstuvwxyz nrtabfv")
@@ -54,7 +59,7 @@ def _character(escape: re.Match[str]) -> str:
     codes = (of_x, of_u, braced, of_big_u, percent, percent_u, code)
     hexadecimal = next((one for one in codes if one is not None), None)
     number = int(hexadecimal, 16) if hexadecimal else int(octal, 8) if octal else int(decimal)
-    return chr(number) if number < 0x110000 else "\ufffd"
+    return _OTHERS.get(number) or chr(number) if number < 0x110000 else "\ufffd"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -118,6 +123,12 @@ def levels(text: str) -> Iterator[str]:
             return
         text = UNESCAPED.replaced(text)
         yield text
+
+
+def plain(text: str) -> str:
+    """Return a text of this length that has none of the signs that stand between texts."""
+    has_any = OF_NUMBERS in text or OF_TEXTS in text or OF_CUTS in text
+    return text.translate(_OTHERS) if has_any else text
 
 
 def folded(text: str) -> str:

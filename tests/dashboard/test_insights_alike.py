@@ -1,6 +1,7 @@
 """Page, API and command line tell the same of each insight, field by field."""
 
 from __future__ import annotations
+
 import json
 import math
 from collections.abc import Callable, Mapping

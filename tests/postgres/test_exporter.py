@@ -24,7 +24,7 @@ from celeriac.store.migrations import ENGINE_VERSIONS
 from tests.postgres.conftest import new_task
 from tests.postgres.finished import finished, live_worker, registered
 from tests.postgres.stages import claimed, enqueued, running
-from tests.processes import Rows
+from tests.processes import Rows, until
 
 Figures = dict[tuple[str, frozenset[tuple[str, str]]], float]
 
@@ -213,6 +213,28 @@ def test_a_group_that_is_not_read_in_time_is_named_and_hides_no_other(
     assert at(found, "tasks_ready", role="work") == at(found, "worker_clock_seconds") == 0
     monkeypatch.undo()
     assert at(figures(app), "scrape_ok") == 1
+
+
+@pytest.mark.parametrize(
+    ("table", "hidden"), [("version", {"schema", "revision"}), ("minutes", {"snapshot"}), ("tasks", {"lock_keys"})]
+)
+def test_no_lock_hides_who_holds_it(app: Celeriac, database_url: str, rows: Rows, table: str, hidden: set[str]) -> None:
+    registered(rows, "work")
+    other = create_engine(database_url)
+
+    def named() -> Figures:
+        found = figures(app)
+        return found if found.get(("table_locked_seconds", frozenset())) else {}
+
+    with other.begin() as connection:
+        connection.execute(text(f"LOCK TABLE celeriac.{table} IN ACCESS EXCLUSIVE MODE"))
+        found = until(named, "the lock is told")
+    other.dispose()
+    unread = {dict(labels)["group"] for (name, labels), value in found.items() if name == "group_unread" and value}
+    assert hidden <= unread
+    assert not unread & {"locks", "postgres"}
+    assert 0 < at(found, "connections_ratio") < 1
+    assert at(found, "disk_full") == at(found, "postgres_crowd_ratio") == 0
 
 
 def test_no_group_begins_to_be_read_once_time_is_up(app: Celeriac, rows: Rows, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,9 +17,11 @@ from celeriac.cli.status import status
 from celeriac.dispatch import asking
 from celeriac.dispatch.publish import Probe, Ticket
 from celeriac.doctor import machinery
+from celeriac.metrics.exporter import Exporter
 from celeriac.settings import Settings
 from celeriac.store.connections import Database
 from tests.end_to_end.trips import Way, way
+from tests.processes import until
 
 TICKET = Ticket("work", "work", [1], "11111111-1111-1111-1111-111111111111")
 
@@ -70,6 +73,7 @@ def test_a_full_one_is_full_and_not_away(app: Celeriac, client: Any, wrong: Wron
     assert not app.publisher.publish([TICKET])
     assert not app.publisher.is_open
     assert [one.name for one in wrong()] == ["redis_full"]
+    assert b"\nceleriac_redis_refuses 0.0" in Exporter(app).text()
     assert not machinery.redis(app).troubles
     assert app.publisher.queued("work", [TICKET.token]) == set()
     assert Probe(app.publisher, 60.0).length("work") == 0
@@ -83,12 +87,64 @@ def test_one_that_failed_a_moment_ago_is_not_away(app: Celeriac, client: Any, wr
     assert wrong() == []
 
 
-def test_one_that_refuses_is_told_of_with_its_error(app: Celeriac, client: Any, wrong: Wrong) -> None:
+def replica(client: Any) -> None:
     client.execute_command("REPLICAOF", "127.0.0.1", "1")
+
+
+def alone(client: Any) -> None:
+    client.config_set("min-replicas-to-write", 1)
+
+
+def forbidden(client: Any) -> None:
+    client.execute_command("ACL", "SETUSER", "default", "-set")
+
+
+def unsaved(client: Any) -> None:
+    """A folder has the name of the file it saves to."""
+    client.config_set("save", "3600 1")
+    saved_to(client).mkdir()
+    client.bgsave()
+    until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "err", "it could not save")
+
+
+def saved_to(client: Any) -> Path:
+    return Path(client.config_get("dir")["dir"], client.config_get("dbfilename")["dbfilename"])
+
+
+@pytest.fixture
+def refusing(client: Any) -> Iterator[Any]:
+    saves = client.config_get("save")["save"]
+    yield client
+    client.config_set("min-replicas-to-write", 0)
+    client.config_set("save", saves)
+    if saved_to(client).is_dir():
+        saved_to(client).rmdir()
+        client.bgsave()
+        until(lambda: client.info("persistence")["rdb_last_bgsave_status"] == "ok", "it could save")
+
+
+@pytest.mark.parametrize(
+    ("refuse", "error", "cure"),
+    [
+        (replica, "You can't write against a read only replica", "REDIS_URL names a replica"),
+        (alone, "NOREPLICAS", "start its replicas"),
+        (forbidden, "", "its ACL allows this login too little"),
+        (unsaved, "MISCONF", "it cannot save to its disk"),
+    ],
+)
+def test_one_that_refuses_is_told_of_with_its_error_and_what_cures_that(
+    app: Celeriac, refusing: Any, wrong: Wrong, refuse: Callable[[Any], None], error: str, cure: str
+) -> None:
+    assert b"\nceleriac_redis_refuses 0.0" in Exporter(app).text()
+    refuse(refusing)
     (one,) = wrong()
-    assert (one.name, "REDIS_URL names a replica" in one.cure) == ("redis_away", True)
-    assert one.says.startswith("answers, and refuses wake-ups: You can't write against a read only replica")
+    assert one.name == "redis_away"
+    assert one.says.startswith(f"answers, and refuses wake-ups: {error}")
+    assert one.cure.startswith(cure)
     assert app.publisher.answers()
+    told = Exporter(app).text()
+    assert b"\nceleriac_redis_up 1.0" in told
+    assert b"\nceleriac_redis_refuses 1.0" in told
 
 
 @pytest.mark.parametrize("command", ["info", "slowlog"])
@@ -124,17 +180,42 @@ def test_one_that_does_not_answer_is_away_and_keeps_nobody_for_long(
     app.close()
 
 
+def test_one_that_has_always_been_slow_is_slow(app: Celeriac, leads: Way, wrong: Wrong) -> None:
+    """To connect takes no time here, so the way is not what takes it."""
+    leads.late = 0.07
+    for _ in range(3):
+        assert [one.name for one in wrong()] == ["slow_redis"]
+        assert app.publisher.questions.answer_time().least < asking.SLOW_ANSWER
+    leads.late = 0.0
+    assert wrong() == []
+
+
 def test_a_far_one_is_slow_once_it_takes_longer_than_the_way(
     app: Celeriac, leads: Way, wrong: Wrong, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who has just begun takes the time to connect for the way, which is short here."""
+    """One that was near and has moved is not slow either: a failover to another zone is none."""
+    assert wrong() == []
+    monkeypatch.setattr(asking, "_connecting", lambda _: 0.14)
     leads.late = 0.07
-    assert [one.name for one in wrong()] == ["slow_redis"]
-    monkeypatch.setattr(asking, "NEW", -1.0)
     assert wrong() == []
     leads.late = 0.15
     assert [one.name for one in wrong()] == ["slow_redis"]
     leads.late = 0.07
+    assert wrong() == []
+
+
+@pytest.mark.parametrize("forgets", ["in time", "as it connects anew"])
+def test_where_nobody_knows_the_time_to_connect_the_least_answer_is_forgotten(
+    app: Celeriac, leads: Way, wrong: Wrong, monkeypatch: pytest.MonkeyPatch, forgets: str
+) -> None:
+    monkeypatch.setattr(asking, "_connecting", lambda _: None)
+    assert wrong() == []
+    leads.late = 0.07
+    assert [one.name for one in wrong()] == ["slow_redis"]
+    if forgets == "in time":
+        monkeypatch.setattr(app.publisher.questions, "_least_until", 0.0)
+    else:
+        app.publisher.questions.close()
     assert wrong() == []
 
 

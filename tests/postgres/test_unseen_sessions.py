@@ -12,6 +12,7 @@ from sqlalchemy import make_url
 from celeriac import Celeriac, Settings
 from celeriac.alerts.judgement import judge
 from celeriac.doctor.examine import Finding, examine
+from celeriac.metrics.exporter import Exporter
 from celeriac.store.connections import Database
 from tests.conftest import Servers
 
@@ -69,3 +70,18 @@ def test_an_alert_about_what_could_be_seen_ends_all_the_same(reader: Celeriac) -
         judged = judge(connection, reader)
     assert {"slow_postgres", "held_snapshot"} <= {*judged.unseen} & {*judged.judged}
     assert judged.unread == []
+
+
+def test_a_figure_of_sessions_that_are_not_seen_is_left_out_and_is_not_0(
+    reader: Celeriac, servers: Servers, database: Database
+) -> None:
+    names = (b"celeriac_postgres_crowd_ratio ", b"celeriac_oldest_transaction_seconds ")
+    with database.transaction() as other:
+        other.exec_driver_sql("CREATE TABLE written (n integer)")
+        told = Exporter(reader).text()
+        assert [name in told for name in names] == [False, False]
+        assert b'celeriac_group_unread{group="snapshot"} 0.0' in told
+        assert b'celeriac_group_unread{group="postgres"} 0.0' in told
+        servers.execute(f"GRANT pg_read_all_stats TO {LOGIN};")
+        told = Exporter(reader).text()
+        assert [name in told for name in names] == [True, True]

@@ -128,13 +128,13 @@ CASES = {
         "work: an account that holds nothing waits while another got 2 slots; 1 is the bound",
     ),
     "redis_away": Case(
-        {"redis_up": 0}, {"redis_up": 1}, {},
-        "Redis: does not answer; work goes on more slowly, as workers look for it in SQL",
+        {"redis_up": 1, "redis_refuses": 1}, {"redis_up": 1, "redis_refuses": 0}, {},
+        "Redis: does not answer, or refuses wake-ups; work goes on more slowly, as workers look for it in SQL",
     ),
     "slow_redis": Case(
         {"redis_answer_seconds": 0.2, "redis_round_trip_seconds": 0.05},
         {"redis_answer_seconds": 0.3, "redis_round_trip_seconds": 0.25}, {},
-        "Redis: an answer takes 0.2 s, over 0.1 s longer than the way there and back",
+        "Redis: an answer takes 0.2 s: over 0.1 s longer than the way there and back, or more than 0.5 s",
     ),
     "redis_full": Case(
         {"redis_memory_ratio": 0.96}, {"redis_memory_ratio": 0.95}, {},
@@ -283,6 +283,15 @@ def judged(promtool: str, folder: Path, rules: Path, name: str) -> tuple[int, st
 
 @pytest.mark.parametrize("name", CASES)
 def test_an_alert_fires_once_and_stays_silent_once(promtool: str, tmp_path: Path, name: str) -> None:
+    status, printed = judged(promtool, tmp_path, FILE, name)
+    assert status == 0, printed
+
+
+@pytest.mark.parametrize(("name", "fires"), [("redis_away", {"redis_up": 0})])
+def test_an_alert_fires_for_each_of_its_causes(
+    promtool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, fires: Series
+) -> None:
+    monkeypatch.setitem(CASES, name, CASES[name]._replace(fires=fires))
     status, printed = judged(promtool, tmp_path, FILE, name)
     assert status == 0, printed
 

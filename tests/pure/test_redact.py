@@ -136,6 +136,51 @@ def test_what_a_cut_leaves_of_a_secret_is_hidden(cut: str) -> None:
     assert without(Secrets([secret]), ["corr", "corr...", 9081, "no corr"]) == ["corr", "•••...", 9081, "no •••"]
 
 
+#: Signs that the search puts between texts, as a barcode has them, and escaped; the last of each is none of them.
+SIGNS = [("\x1d", "\x1e", "\x1f", "\x1c"), ("%1d", "%1E", "%1f", "%1c"), ("&#29;", "&#30;", "&#31;", "&#28;"),
+         ("\\x1d", "\\u001e", "\\037", "\\x1c")]  # fmt: skip
+PARTS_OF_TEXTS = st.sampled_from(
+    [
+        *(sign for some in SIGNS for sign in some),
+        "tok ",
+        "super",
+        "secr\x1detpass",
+        "phrase",
+        "secr%1Eetpass",
+        "...",
+        "7",
+    ]
+)
+
+
+@given(
+    texts=st.lists(st.lists(PARTS_OF_TEXTS, min_size=1, max_size=6).map("".join), min_size=1, max_size=5),
+    secret=st.sampled_from(["supersecretpassphrase", "supersecr\x1detpassphrase", "'\x1e\x1f'"]),
+    is_numbered=st.booleans(),
+)
+def test_a_text_may_have_the_signs_that_stand_between_texts(texts: list[str], secret: str, is_numbered: bool) -> None:
+    """It is searched, and shown, as with any other sign in their places."""
+
+    def alike(value: str) -> str:
+        for *signs, other in SIGNS:
+            for sign in signs:
+                value = value.replace(sign, other)
+        return value
+
+    number = [7] if is_numbered else []
+    shown = without(Secrets([secret]), [*texts, *number])
+    assert [*map(alike, map(str, shown))] == without(Secrets([alike(secret)]), [*map(alike, texts), *map(str, number)])
+    assert alike(hidden(secret, texts[0])) == hidden(alike(secret), alike(texts[0]))
+
+
+@pytest.mark.parametrize("sign", [sign for *signs, _ in SIGNS for sign in signs])
+def test_edges_of_secrets_are_hidden_behind_such_a_sign(sign: str) -> None:
+    texts = [f"01{sign}17", "tok supersecr", "phrase was it", "su%70ersec... was", "rase"]
+    shown = [f"01{sign}17", "tok •••", "••• was it", "•••... was", "rase"]
+    assert without(Secrets(["supersecretpassphrase"]), [*texts, 7]) == [*shown, 7]
+    assert hidden("supersecretpassphrase", f"01{sign}17 tok supersecr") == f"01{sign}17 tok •••"
+
+
 def test_a_secret_of_a_value_costs_what_its_texts_cost_together() -> None:
     """Not so much for each of them."""
     secret = "".join(random.Random(1).choices(string.ascii_letters + string.digits, k=8_000))
