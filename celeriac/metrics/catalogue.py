@@ -134,7 +134,7 @@ METRICS = (
     Metric("redis_refuses", "1 where it answers, and refuses that server's wake-ups though it is not full"),
     Metric("schema_info", "The engine's migration that is applied", ("revision",)),
     Metric("build_info", "The version of the server that is scraped", ("version",)),
-    Metric("scrape_ok", "0 where not all of Postgres' figures could be read: those that are missing are unknown"),
+    Metric("scrape_ok", "0 where none of Postgres' figures could be read: they are unknown"),
     Metric("group_unread", "1 where a group of them could not be read; the server's log says why", ("group",)),
     Metric("scrape_duration_seconds", "What the last reading took"),
     Metric("worker_tasks_run_total", "Tasks that ran here", ROLE, "worker"),

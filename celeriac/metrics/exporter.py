@@ -63,7 +63,7 @@ class Exporter:
         except SQLAlchemyError as error:
             logger.warning("Figures could not be read: %s", str(getattr(error, "orig", error)).partition("\n")[0])
         unread = samples.values.get("group_unread")
-        samples.put("scrape_ok", unread is not None and not any(unread.values()))
+        samples.put("scrape_ok", unread is not None and not all(unread.values()))
         if self.app.settings.has_redis:
             questions = self.app.publisher.questions
             samples.put("redis_up", questions.answers())

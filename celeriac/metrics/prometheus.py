@@ -14,11 +14,18 @@ HEAD = """\
 # defaults of CELERIAC_ALERT_…; figures of several API servers are put together by max.
 """
 
-#: The rule for what only an outside observer can see.
-UNSEEN = Rule(
-    name="figures_missing", of="Prometheus", measure="", threshold=0, severity="page", lasts=120,
-    says="no API server tells figures: it is down, or Postgres does not answer it",
-    promql="absent(celeriac_scrape_ok) or max(celeriac_scrape_ok) == 0",
+#: The rules for what only an outside observer can see.
+UNSEEN = (
+    Rule(
+        name="figures_missing", of="Prometheus", measure="", threshold=0, severity="page", lasts=120,
+        says="no API server tells figures: it is down, or Postgres does not answer it",
+        promql="absent(celeriac_scrape_ok) or max(celeriac_scrape_ok) == 0",
+    ),
+    Rule(
+        name="figures_unread", of="figures", measure="", threshold=0, lasts=120,
+        says="no API server can read them, the others are read: Prometheus' alerts about them are blind",
+        promql="min by (group) (celeriac_group_unread) == 1 and on () max(celeriac_scrape_ok) == 1",
+    ),
 )  # fmt: skip
 
 FORMAT = re.compile(r"\{(value|threshold):([^}]*)\}")
@@ -27,7 +34,7 @@ FORMAT = re.compile(r"\{(value|threshold):([^}]*)\}")
 def rules() -> str:
     """Return the file, as YAML: its values are JSON, which is YAML as well."""
     lines = [HEAD.rstrip(), "groups:", "  - name: celeriac", "    rules:"]
-    for rule in (*RULES, UNSEEN):
+    for rule in (*RULES, *UNSEEN):
         lines += (f"      {line}" for line in _lines(rule, Settings()))
     return "\n".join(lines) + "\n"
 

@@ -26,7 +26,7 @@ LABELS = {metric.full_name: {*metric.labels, "instance"} for metric in METRICS i
 }
 
 WORDS = {
-    "max", "sum", "by", "on", "unless", "or", "and", "absent", "increase", "rate", "changes", "offset", "vector",
+    "max", "min", "sum", "by", "on", "unless", "or", "and", "absent", "increase", "rate", "changes", "offset", "vector",
     "histogram_quantile",
 }  # fmt: skip
 
@@ -39,8 +39,8 @@ def test_what_is_committed_is_what_is_made(name: str) -> None:
 
 def test_each_rule_is_an_alert_with_its_threshold_time_and_severity() -> None:
     settings = Settings()
-    assert [alert["alert"] for alert in ALERTS] == [alert_name(rule) for rule in (*RULES, UNSEEN)]
-    for rule, alert in zip((*RULES, UNSEEN), ALERTS, strict=True):
+    assert [alert["alert"] for alert in ALERTS] == [alert_name(rule) for rule in (*RULES, *UNSEEN)]
+    for rule, alert in zip((*RULES, *UNSEEN), ALERTS, strict=True):
         assert alert["expr"] == expression(rule, settings)
         assert alert.get("for") == (f"{rule.lasts:.0f}s" if rule.lasts else None)
         assert alert["labels"] == {"severity": rule.severity}
@@ -60,17 +60,17 @@ def test_each_alert_has_its_runbook_and_there_is_no_other() -> None:
     assert pages | {"docs/runbooks/README.md"} == {
         str(page.relative_to(ROOT)) for page in (ROOT / "docs" / "runbooks").glob("*.md")
     }
-    assert pages == {f"docs/runbooks/{rule.name}.md" for rule in (*RULES, UNSEEN)}
+    assert pages == {f"docs/runbooks/{rule.name}.md" for rule in (*RULES, *UNSEEN)}
 
 
-@pytest.mark.parametrize("rule", [*RULES, UNSEEN], ids=lambda rule: rule.name)
+@pytest.mark.parametrize("rule", [*RULES, *UNSEEN], ids=lambda rule: rule.name)
 def test_a_runbook_says_what_it_means_where_to_look_what_cures_it_and_how_to_silence_it(rule: Rule) -> None:
     page = (ROOT / "docs" / "runbooks" / f"{rule.name}.md").read_text()
     title, *parts = re.split(r"^#+ (.*)\n", page, flags=re.MULTILINE)[1::2]
     assert (title, parts) == (rule.name, ["Look", "Cure", "Silence"])
     if isinstance(rule.threshold, str):
         assert f"`{VARIABLES[rule.threshold]}`" in page
-    if rule is not UNSEEN:
+    if rule not in UNSEEN:
         assert f"celeriac alerts silence {rule.name} " in page
 
 

@@ -184,9 +184,14 @@ CASES = {
         {"scrape_ok": 0}, {"scrape_ok": 1}, {},
         "Prometheus: no API server tells figures: it is down, or Postgres does not answer it",
     ),
+    "figures_unread": Case(
+        {"scrape_ok": 1, 'group_unread{group="locks"}': 1, 'group_unread{group="workers"}': 0},
+        {"scrape_ok": 0, 'group_unread{group="locks"}': 1, 'group_unread{group="workers"}': 1}, {"group": "locks"},
+        "figures of locks: no API server can read them, the others are read: Prometheus' alerts about them are blind",
+    ),
 }  # fmt: skip
 
-EVERY = {rule.name: rule for rule in (*RULES, UNSEEN)}
+EVERY = {rule.name: rule for rule in (*RULES, *UNSEEN)}
 
 
 def asked(promtool: str, *command: str, given: bytes | None = None) -> tuple[int, str]:
@@ -287,7 +292,7 @@ def test_an_alert_fires_once_and_stays_silent_once(promtool: str, tmp_path: Path
     assert status == 0, printed
 
 
-@pytest.mark.parametrize(("name", "fires"), [("redis_away", {"redis_up": 0})])
+@pytest.mark.parametrize(("name", "fires"), [("redis_away", {"redis_up": 0}), ("figures_missing", {"beats": 1})])
 def test_an_alert_fires_for_each_of_its_causes(
     promtool: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, fires: Series
 ) -> None:
