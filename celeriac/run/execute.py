@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from operator import attrgetter
 from types import FunctionType
 from typing import Any, TypeVar
-from weakref import WeakKeyDictionary
 
 from celery import signals, states
 from celery._state import _task_stack
@@ -69,9 +68,13 @@ def is_plain(task: Any) -> bool:
     """
     prerun, postrun, success = SIGNALS
     tracer: Any = trace.build_tracer
+    kind, loader = task.__class__, task.app.loader.__class__
+    judged = kind.__dict__.get(_JUDGED)
+    if judged is None or judged[0] is not loader:
+        judged = _judge(kind, loader)
     return (
-        not (prerun.receivers or postrun.receivers or success.receivers)
-        and _overrides_nothing(task.__class__, task.app.loader.__class__)
+        judged[1]
+        and not (prerun.receivers or postrun.receivers or success.receivers)
         and _call_is_celerys()
         and type(tracer) is FunctionType
         and tracer.__code__.co_filename == trace.__file__
@@ -90,21 +93,18 @@ def _call_is_celerys() -> bool:
     return is_protection and _CALL in map(attrgetter("cell_contents"), call.__closure__ or ())
 
 
-#: The answers of `_overrides_nothing`, by the task's class and the loader's. A task's class has its app: it is no more
-#: alive for having an answer here.
-_answers: WeakKeyDictionary[type, WeakKeyDictionary[type, bool]] = WeakKeyDictionary()
+#: The attribute of a task's class that says with which loader it was judged, and the answer. (The class has its app,
+#: so that nothing is longer alive for it.)
+_JUDGED = "_celeriac_judged"
 
 
-def _overrides_nothing(kind: type, loader: type) -> bool:
-    """Return whether tasks of this class, with a loader of that one, have no hook and no `__call__` of their own. The
-    answer is that of the first run, because Celery builds its tracer then.
+def _judge(kind: type, loader: type) -> tuple[type, bool]:
+    """Note and return whether tasks of this class, with a loader of that one, have no hook and no `__call__` of their
+    own. That is asked at the first run, because Celery builds its tracer then.
     """
-    answers = _answers.get(kind)
-    if answers is None:
-        answers = _answers[kind] = WeakKeyDictionary()
-    if (answer := answers.get(loader)) is None:
-        answer = answers[loader] = _has_nothing_of_its_own(kind, loader)
-    return answer
+    judged = (loader, _has_nothing_of_its_own(kind, loader))
+    setattr(kind, _JUDGED, judged)
+    return judged
 
 
 def _has_nothing_of_its_own(kind: type, loader: type) -> bool:
