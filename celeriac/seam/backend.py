@@ -26,7 +26,6 @@ from sqlalchemy.exc import DBAPIError
 
 from celeriac.canvas import rests
 from celeriac.canvas.parts import Part, barrier_of, flattened
-from celeriac.canvas.rests import LinksGone
 from celeriac.errors import BadValue, EnqueueRefused, NotSupported
 from celeriac.run import coroutines
 from celeriac.run import run as running
@@ -220,12 +219,8 @@ class RowBackend(BaseBackend):
         """Return a chain with the links that its task's row does not carry, as far as they are there."""
         if not any(map(rests.is_entry, chain or ())):
             return chain
-        try:
-            with self.app.database.reading() as connection:
-                return rests.whole(connection, chain)
-        except LinksGone as gone:
-            logger.error("Who waits for the end of a chain cannot be told: %s", gone)
-            return [link for link in chain if not rests.is_entry(link)]
+        with self.app.database.reading() as connection:
+            return rests.whole(connection, chain)
 
     def refuse_link(self, run: running.Run, link: Any, chain: Any, refused: EnqueueRefused) -> None:
         """A task or workflow that was to come after the run's fails as a whole, with what was to follow it."""

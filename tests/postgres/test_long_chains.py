@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
 from celery import chain, chord, group
+from celery.exceptions import ChordError
 from celery.result import GroupResult
+from sqlalchemy import event
 from sqlalchemy.orm import Session
 
 from celeriac import Celeriac
 from celeriac.canvas import rests
+from celeriac.canvas.rests import LinksGone
 from celeriac.operate import steer, workflows
 from celeriac.repair import prune
 from celeriac.store.connections import Database
@@ -224,6 +228,47 @@ def test_a_link_whose_rest_is_gone_fails_and_says_so(app: Celeriac, tasks: Any, 
     error = rows.one("SELECT error_message FROM worker_tasks WHERE status = 'failed' ORDER BY id LIMIT 1")
     assert "are not there any more" in error
     assert rows.one("SELECT count(*) FROM worker_tasks WHERE completed_at IS NULL") == 0
+
+
+def test_behind_a_failure_thousands_of_links_are_written_off_with_one_statement(
+    app: Celeriac, tasks: Any, database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A block is one link here: a thousand of them are as many as of 8,000 links."""
+    monkeypatch.setattr(rests, "CARRIED", 1)
+    result = chain(tasks["fail"].s(), *[tasks["add"].s(1)] * 1_100).on_error(tasks["told"].s())()
+    assert rows.one(STORED) > sys.getrecursionlimit()
+    reads: list[str] = []
+    event.listen(
+        database.engine, "before_cursor_execute", lambda *a: reads.append(a[2]) if "chain_rests" in a[2] else 0
+    )
+    run_all(app)
+    with pytest.raises(ValueError, match="on purpose"):
+        get(result)
+    assert [done[0] for done in tasks["ran"]] == ["fail", "told"]
+    assert len(reads) < 5
+
+
+@pytest.mark.parametrize("is_member", [False, True])
+@pytest.mark.parametrize("fails", [True])
+@pytest.mark.parametrize("gone", ["place = 1", "place = 4", "true"])
+def test_where_blocks_are_gone_who_waits_for_the_chain_hears_of_it(
+    app: Celeriac, tasks: Any, rows: Rows, is_member: bool, fails: bool, gone: str
+) -> None:
+    long = chain(
+        *counting(tasks["add"], 4), (tasks["fail"] if fails else tasks["add"]).s(1), *counting(tasks["add"], LONG)[1:]
+    )
+    result = (chord([long, tasks["add"].s(1, 1)], tasks["total"].s()) if is_member else long)()
+    assert rows.one("SELECT max(place) FROM celeriac.chain_rests") == 4
+    rows(f"DELETE FROM celeriac.chain_rests WHERE {gone}")
+    run_all(app)
+    with pytest.raises((ValueError, LinksGone, ChordError)):
+        get(result)
+    assert rows.one("SELECT count(*) FROM worker_tasks WHERE completed_at IS NULL") == 0
+    completed = rows.one("SELECT count(*) FROM worker_tasks WHERE status = 'completed' AND role = 'add'")
+    carried = {"place = 1": 17, "place = 4": 41, "true": 9}[gone]
+    assert completed == (4 if fails else carried) + is_member
+    failed = rows("SELECT DISTINCT error_message FROM worker_tasks WHERE status = 'failed' AND role <> 'total'")
+    assert len(failed) == 1
 
 
 # -- what handlers do with their chain ---------------------------------------------------------------------------------
