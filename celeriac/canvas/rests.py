@@ -90,8 +90,8 @@ def continued(connection: Connection, chain: Sequence[Any]) -> list[Any]:
 
 
 def whole(connection: Connection, chain: Sequence[Any] | None) -> list[Any]:
-    """Return all links of the chain that are there, the last one first. If the last is not, an entry stands for it, with
-    its id and with the chord or group that its result goes to.
+    """Return all links of the chain that are there. If its last is not, an entry stands for it, with its id and with
+    the chord or group that its result goes to.
     """
     links: list[Any] = []
     ahead = list(chain or ())[::-1]
@@ -107,7 +107,7 @@ def whole(connection: Connection, chain: Sequence[Any] | None) -> list[Any]:
 
 
 def _stored(connection: Connection, entry: Mapping[str, Any]) -> tuple[list[Any], bool]:
-    """Return the links of all blocks that the entry stands for and that are there, and whether the last is among them."""
+    """Return the links of those of the entry's blocks that are there, and whether the last block is."""
     named, options = entry["kwargs"], entry.get("options") or {}
     wanted = {"chain": named["chain"], "place": named["place"]}
     blocks = {row.place: row.links for row in connection.execute(BLOCKS, wanted)}

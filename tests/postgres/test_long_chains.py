@@ -249,7 +249,7 @@ def test_behind_a_failure_thousands_of_links_are_written_off_with_one_statement(
 
 
 @pytest.mark.parametrize("is_member", [False, True])
-@pytest.mark.parametrize("fails", [True])
+@pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("gone", ["place = 1", "place = 4", "true"])
 def test_where_blocks_are_gone_who_waits_for_the_chain_hears_of_it(
     app: Celeriac, tasks: Any, rows: Rows, is_member: bool, fails: bool, gone: str
@@ -358,6 +358,29 @@ def test_a_handler_may_change_what_follows(app: Celeriac, tasks: Any, what: str)
         assert tasks["ran"] == [("add", n, 1) for n in range(4)]
     else:
         assert get(result) == expected[what]
+
+
+def test_a_last_link_that_is_read_after_the_handler_is_a_part_as_any_other(app: Celeriac, rows: Rows) -> None:
+    """Its unique key is another task's: it fails, and who waits for it hears of it."""
+    tasks = declare(app, keep="forever")
+
+    @app.task(role="unique", shared=False, prompt=False, unique_by="n")
+    def unique(n: int) -> int:
+        return n
+
+    @app.task(role="cuts", bind=True, shared=False, prompt=False)
+    def cuts(self: Any) -> int:
+        del self.request.chain[1:]
+        return 20
+
+    app.register_roles()
+    unique.apply_async((20,), countdown=3600)
+    result = chain(cuts.s(), *counting(tasks["add"], 1 + 2 * rests.CARRIED)[1:-1], unique.s())()
+    assert rows.one(STORED) == 1
+    rows("UPDATE celeriac.chain_rests SET links = jsonb_build_array(links -> 0)")
+    run_all(app)
+    assert tasks["ran"] == []
+    assert result.state == "FAILURE"
 
 
 # -- how long it is kept, and who may write it -------------------------------------------------------------------------
