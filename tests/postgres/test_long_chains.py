@@ -15,15 +15,19 @@ from sqlalchemy.orm import Session
 from celeriac import Celeriac
 from celeriac.canvas import rests
 from celeriac.canvas.rests import LinksGone
+from celeriac.insights.fleet.watched import FORGOTTEN
 from celeriac.operate import steer, workflows
 from celeriac.repair import prune
 from celeriac.store.connections import Database
 from celeriac.store.migrate import ENGINE, configuration
 from celeriac.version import SCHEMA
+from tests.postgres.logins import PREFIX, Login, login
 from tests.postgres.test_retried_workflows import Perhaps
 from tests.postgres.test_workflow_faults import ID, steered
 from tests.postgres.workflows import declare, run_all, run_once
 from tests.processes import Rows
+
+__all__ = ["login"]
 
 pytestmark = pytest.mark.usefixtures("current")
 
@@ -42,6 +46,9 @@ WORKER = """INSERT INTO celeriac.workers (worker_id, hostname, pid, concurrency,
 VALUES (:name, 'h', 1, 1, CAST(:resources AS jsonb))"""
 OPEN = """INSERT INTO celeriac.tasks (task_id, role, workflow)
 SELECT 'open', 'add', workflow FROM celeriac.chain_rests LIMIT 1"""
+SILENT = """UPDATE celeriac.workers SET last_heartbeat_at = now() - :seconds * interval '1 second'
+WHERE worker_id = 'old'"""
+STOPPED = "UPDATE celeriac.workers SET status = 'stopped' WHERE worker_id = 'old'"
 RUNS_FROM = "SELECT runs_from FROM celeriac.version"
 
 
@@ -411,8 +418,9 @@ def test_what_is_stored_goes_with_the_last_row_that_may_need_it(app: Celeriac, r
     assert (result.id, other.id) != (None, None)
 
 
+@pytest.mark.parametrize("how", ["silent", "stopped"])
 def test_while_an_older_release_works_a_row_carries_all_and_later_none_starts(
-    app: Celeriac, tasks: Any, rows: Rows
+    app: Celeriac, tasks: Any, rows: Rows, how: str
 ) -> None:
     """It would lose what is stored. What reports itself over HTTP runs no rows."""
     rows(WORKER, name="new", resources=f'{{"schema": "{SCHEMA}"}}')
@@ -423,13 +431,33 @@ def test_while_an_older_release_works_a_row_carries_all_and_later_none_starts(
     for _ in range(5):
         run_once(app)
     assert (rows.one(STORED), rows.one(RUNS_FROM)) == (0, "celeriac_0007")
-    rows("UPDATE celeriac.workers SET status = 'stopped' WHERE worker_id = 'old'")
+    rows(SILENT, seconds=FORGOTTEN - 60)
+    run_once(app)
+    assert (rows.one(STORED), rows.one(RUNS_FROM)) == (0, "celeriac_0007"), "a paused process goes on"
+    rows(SILENT, seconds=FORGOTTEN + 60) if how == "silent" else rows(STOPPED)
     for _ in range(5):
         run_once(app)
     assert rows.one(STORED) > 0, "one that was called before goes on in the new form"
-    assert rows.one(RUNS_FROM) == SCHEMA
+    assert rows.one(RUNS_FROM) == "celeriac_0008"
     run_all(app)
     assert get(result) == LONG
+
+
+@pytest.mark.parametrize("revoked", ["INSERT ON TABLE celeriac.chain_rests", "SELECT ON TABLE celeriac.chain_rests"])
+def test_a_login_without_the_rights_carries_all_links(login: Login, rows: Rows, revoked: str) -> None:
+    """As after a migration until its grants are made again."""
+    long = counting(declare(login("worker"))["add"], LONG)
+    rows(f"REVOKE {revoked} FROM {PREFIX}_worker")
+    chain(long)()
+    assert (rows.one(STORED), rows.one("SELECT count(*) FROM worker_tasks")) == (0, 1)
+    rows(f"GRANT {revoked} TO {PREFIX}_worker")
+    chain(long)()
+    assert rows.one(STORED) > 0
+
+
+def test_not_anybody_may_begin_to_store_links(app: Celeriac, rows: Rows) -> None:
+    anybody = "SELECT acl.grantee FROM pg_proc, aclexplode(coalesce(proacl, acldefault('f', proowner))) AS acl "
+    assert rows(anybody + "WHERE proname = 'begin_rests' AND acl.grantee = 0") == []
 
 
 def test_nobody_waits_for_who_has_the_mark_of_the_releases(
