@@ -49,8 +49,9 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
         "seam.results.TELL_OF": [{"task_id": "ready-1", "progress": "{}"}],
         "seam.results.TELL": [{"task_id": "ready-1", "progress": "{}"}],
         "canvas.rests.BLOCK": [{"chain": str(uuid.UUID(md5(b"chain-1").hexdigest())), "place": 1}],
+        "canvas.rests.BLOCKS": [{"chain": str(uuid.UUID(md5(b"chain-1").hexdigest())), "place": 1}],
         "enqueue.rests.KEEP": [
-            {"chain": str(uuid.uuid4()), "workflow": "new", "blocks": json.dumps([[{}]] * SELECTED)}
+            {"rests": json.dumps([{"chain": str(uuid.uuid4()), "workflow": "new", "blocks": [[{}]] * SELECTED}])}
         ],
         "canvas.join.MEMBERS": [{"barrier": barriers[2]}],
         "store.look.LET_THROUGH": [{"barriers": barriers}],
