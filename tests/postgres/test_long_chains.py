@@ -19,6 +19,7 @@ from celeriac.canvas.rests import LinksGone
 from celeriac.insights.fleet.watched import FORGOTTEN
 from celeriac.operate import steer, workflows
 from celeriac.repair import prune
+from celeriac.repair.batch import BATCH
 from celeriac.store.connections import Database
 from celeriac.store.migrate import ENGINE, configuration
 from celeriac.version import SCHEMA
@@ -42,6 +43,13 @@ LABEL = "SELECT DISTINCT workflow FROM worker_tasks"
 #: Bytes of all that a workflow has left: of its rows, and of what is stored beside them.
 BYTES = """SELECT (SELECT sum(length(CAST(h AS text))) FROM celeriac.history h)
     + coalesce((SELECT sum(length(CAST(r AS text))) FROM celeriac.chain_rests r), 0)"""
+
+PLACES = """SELECT CAST(ctid AS text) FROM celeriac.chain_rests
+WHERE workflow IN (SELECT workflow FROM celeriac.tasks) ORDER BY 1"""
+UNNEEDED = """INSERT INTO celeriac.chain_rests (chain, place, workflow, links)
+SELECT c.chain, place, CAST(c.chain AS text), '[]'
+FROM (SELECT gen_random_uuid() AS chain FROM generate_series(1, :chains)) AS c,
+    generate_series(0, :blocks - 1) AS place"""
 
 WORKER = """INSERT INTO celeriac.workers (worker_id, hostname, pid, concurrency, resources)
 VALUES (:name, 'h', 1, 1, CAST(:resources AS jsonb))"""
@@ -419,7 +427,7 @@ def test_a_last_link_that_is_read_after_the_handler_is_a_part_as_any_other(app: 
 
 
 def age(rows: Rows) -> None:
-    rows("UPDATE celeriac.chain_rests SET checked_at = checked_at - interval '2 days'")
+    rows("UPDATE celeriac.chain_rests SET checked_at = checked_at - interval '5 minutes'")
 
 
 def test_what_is_stored_goes_with_the_last_row_that_may_need_it(app: Celeriac, rows: Rows) -> None:
@@ -431,8 +439,6 @@ def test_what_is_stored_goes_with_the_last_row_that_may_need_it(app: Celeriac, r
     assert prune.prune_finished(app) == 0
     assert rows.one(STORED) == stored
     run_all(app)
-    assert prune.prune_finished(app) == 0, "it was checked today"
-    age(rows)
     rows(OPEN)
     prune.prune_finished(app)
     assert rows.one(STORED) == stored / 2, "of an unfinished workflow it stays"
@@ -441,6 +447,20 @@ def test_what_is_stored_goes_with_the_last_row_that_may_need_it(app: Celeriac, r
     prune.prune_finished(app)
     assert rows.one(STORED) == 0
     assert (result.id, other.id) != (None, None)
+
+
+def test_all_that_nobody_needs_goes_in_a_sweep(app: Celeriac, tasks: Any, rows: Rows) -> None:
+    """Of more chains than a batch has, and of more blocks; what stays is not written."""
+    chain(counting(tasks["add"], LONG))()
+    rows(UNNEEDED, chains=prune.CHAINS + 10, blocks=BATCH // 50)
+    rows(UNNEEDED, chains=1, blocks=2 * BATCH)
+    assert prune.prune_finished(app) == 0, "it is of this minute"
+    age(rows)
+    needed = rows(PLACES)
+    assert prune.prune_finished(app) == (prune.CHAINS + 10) * (BATCH // 50) + 2 * BATCH
+    assert rows(PLACES) == needed
+    run_all(app)
+    assert len(tasks["ran"]) == LONG
 
 
 @pytest.mark.parametrize("how", ["silent", "stopped"])

@@ -180,7 +180,10 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
             for after, since in ((None, "now"), (None, "2020-01-01"), ("yesterday", "now"))
         ],
         "repair.prune.LISTED": [{}],
-        "repair.prune.RESTS": [{"after": None, "batch": SELECTED}],
+        "repair.prune.RESTS": [
+            {"after": "00000000-0000-0000-0000-000000000000", "batch": SELECTED, "seconds": seconds}
+            for seconds in (0.0, 86_400.0)
+        ],
         "repair.prune.LEFT_BEHIND": [{"day": "today", "after": None, "batch": SELECTED}],
         "repair.minutes.ENQUEUED": [{"after": ready[0], "upto": ready[-1], "forgets": []}],
         **{f"repair.minutes.{what}": [minute] for what in ("ENDED", "RUNS", "RETRIED")},
