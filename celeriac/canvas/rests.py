@@ -8,6 +8,7 @@ that its result goes to.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeGuard
 from uuid import uuid4
@@ -17,6 +18,8 @@ from sqlalchemy import Connection, text
 from celeriac.canvas.parts import goal_of
 from celeriac.enqueue.rows import Rest
 from celeriac.errors import CeleriacError
+
+logger = logging.getLogger(__name__)
 
 #: Names the entry. There is no task of this name.
 ENTRY = "celeriac.rest_of_chain"
@@ -36,6 +39,10 @@ class LinksGone(CeleriacError):
 
 
 BEGIN = text("SELECT celeriac.begin_rests()")
+
+BLOCKS = text("""
+SELECT place, links FROM celeriac.chain_rests WHERE chain = CAST(:chain AS uuid) AND place >= :place ORDER BY place
+""")
 
 BLOCK = text("SELECT links FROM celeriac.chain_rests WHERE chain = CAST(:chain AS uuid) AND place = :place")
 
@@ -83,11 +90,33 @@ def continued(connection: Connection, chain: Sequence[Any]) -> list[Any]:
 
 
 def whole(connection: Connection, chain: Sequence[Any] | None) -> list[Any]:
-    """Return all links of the chain. Raises LinksGone if some are not there any more."""
+    """Return all links of the chain that are there. If its last is not, an entry stands for it, with its id and with
+    the chord or group that its result goes to.
+    """
     links: list[Any] = []
-    for link in chain or ():
-        links += whole(connection, following(connection, link)) if is_entry(link) else [link]
+    ahead = list(chain or ())[::-1]
+    while ahead:
+        link = ahead.pop()
+        if is_entry(link):
+            stored, has_last = _stored(connection, link)
+            links += [] if has_last else [link]
+            ahead += stored[::-1]
+        else:
+            links.append(link)
     return links
+
+
+def _stored(connection: Connection, entry: Mapping[str, Any]) -> tuple[list[Any], bool]:
+    """Return the links of those of the entry's blocks that are there, and whether the last block is."""
+    named, options = entry["kwargs"], entry.get("options") or {}
+    wanted = {"chain": named["chain"], "place": named["place"]}
+    blocks = {row.place: row.links for row in connection.execute(BLOCKS, wanted)}
+    if gone := named["blocks"] - named["place"] - len(blocks):
+        logger.error("Of chain %s %d blocks of links are not there any more", named["chain"], gone)
+    links = [_with(link, options) for place in reversed(blocks) for link in blocks[place]]
+    if has_last := named["blocks"] - 1 in blocks:
+        links[0] = _ending(links[0], options)
+    return links, has_last
 
 
 def following(connection: Connection, entry: Mapping[str, Any]) -> list[Any]:
@@ -103,11 +132,14 @@ def following(connection: Connection, entry: Mapping[str, Any]) -> list[Any]:
     place = named["place"] + 1
     if place < named["blocks"]:
         return [{**entry, "kwargs": {**named, "place": place}}, *links]
-    last = links[0]
-    said = {name: options[name] for name in _GOAL if name in options}
-    if said != _goal(last):
-        links[0] = {**last, "options": {**(last.get("options") or {}), **said}}
+    links[0] = _ending(links[0], options)
     return links
+
+
+def _ending(last: Mapping[str, Any], options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the chain's last link with what its entry's options say of the chord or group that its result goes to."""
+    said = {name: options[name] for name in _GOAL if name in options}
+    return last if said == _goal(last) else {**last, "options": {**(last.get("options") or {}), **said}}
 
 
 def _goal(last: Mapping[str, Any]) -> dict[str, Any]:

@@ -23,6 +23,9 @@ MOST = 10_000
 #: How many links are read for each task that is, at most.
 LINKS_EACH = 10
 
+#: How many blocks of links are read of each long chain, once however many of its tasks are there: some 1,000 links.
+BLOCKS_EACH = 125
+
 #: After how many seconds a statement is ended, and the check with it.
 PATIENCE = 30
 
@@ -66,17 +69,23 @@ GROUP BY positional, names ORDER BY n DESC, first
 # argument, unless it is immutable. A link that is a workflow has its tasks within it; `celery.map` and its like have
 # theirs among their arguments, and call it for each item. An errback is called with as many arguments as it takes.
 LINKS = text(f"""
-WITH RECURSIVE {_SAMPLE}, links AS (
+WITH RECURSIVE {_SAMPLE}, chains AS MATERIALIZED (
+    SELECT DISTINCT ON (chain) * FROM (
+        SELECT id, CAST(value #>> '{{kwargs,chain}}' AS uuid) AS chain,
+            CAST(value #>> '{{kwargs,place}}' AS integer) AS place
+        FROM sample, jsonb_array_elements(headers #> '{{canvas,chain}}') WHERE value ->> 'task' = '{ENTRY}') AS entry
+    ORDER BY chain, place, id
+), links AS (
     SELECT sample.id, link.link, is_loose FROM sample, LATERAL (
         SELECT value, false FROM jsonb_array_elements(coalesce(headers #> '{{canvas,chain}}', '[]')
             || coalesce(headers #> '{{canvas,callbacks}}', '[]'))
-        UNION ALL SELECT behind.value, false FROM jsonb_array_elements(headers #> '{{canvas,chain}}') AS entry (value),
-            celeriac.chain_rests r, jsonb_array_elements(r.links) AS behind
-            WHERE entry.value ->> 'task' = '{ENTRY}' AND r.chain = CAST(entry.value #>> '{{kwargs,chain}}' AS uuid)
-                AND r.place >= CAST(entry.value #>> '{{kwargs,place}}' AS integer)
         UNION ALL SELECT value, true FROM jsonb_array_elements(coalesce(headers #> '{{canvas,errbacks}}', '[]'))
         UNION ALL SELECT kwargs -> 'task', true WHERE :role IN ('celery.map', 'celery.starmap')
     ) AS link (link, is_loose)
+    UNION ALL
+    SELECT id, jsonb_array_elements(r.links), false FROM chains, LATERAL (
+        SELECT links FROM celeriac.chain_rests WHERE chain = chains.chain AND place >= chains.place
+        ORDER BY chain, place LIMIT {BLOCKS_EACH}) AS r
     UNION ALL
     SELECT id, part.value, is_loose FROM links, LATERAL jsonb_array_elements(CASE link ->> 'subtask_type'
         WHEN 'chain' THEN link #> '{{kwargs,tasks}}'

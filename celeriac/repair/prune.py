@@ -13,13 +13,16 @@ from sqlalchemy import Connection, Row, TextClause, text
 
 from celeriac.canvas.join import NEEDED
 from celeriac.repair.app import RepairApp
-from celeriac.repair.batch import BATCH
+from celeriac.repair.batch import BATCH, Walk
 from celeriac.repair.brief import briefly
 from celeriac.settings import Settings
 from celeriac.store.connections import Database
 from celeriac.store.plans import in_order
 from celeriac.store.role_names import is_built_in
 from celeriac.store.states import STRIP
+
+#: Chains whose rests are checked in a batch, and in a sweep; and how old (seconds) a rest is at least before it goes.
+CHAINS, MOST_CHAINS, REST_AGE = 100, 5_000, 300.0
 
 #: A place after those of all members.
 NO_PLACE = 2**31 - 1
@@ -227,31 +230,37 @@ SELECT (SELECT count(*) FROM gone) AS n,
     (SELECT ARRAY[bulk, id] FROM taken ORDER BY bulk DESC, id DESC LIMIT 1) AS until
 """)
 
-# INVARIANT: the rest of a chain stays while its workflow has a task, unfinished or in history, whose row may name it: a
-# failed link that is retried goes on to the end. Each is checked once a day; its first block is the last to go.
-RESTS = text("""
-WITH due AS MATERIALIZED (
-    SELECT chain, workflow, checked_at FROM celeriac.chain_rests
-    WHERE place = 0 AND checked_at < statement_timestamp() - interval '1 day'
-    ORDER BY checked_at LIMIT 100 FOR UPDATE SKIP LOCKED
-), needed AS MATERIALIZED (
-    SELECT chain FROM due WHERE EXISTS (SELECT FROM celeriac.unlisted)
-        OR (SELECT true FROM celeriac.tasks t WHERE t.workflow BETWEEN due.workflow AND due.workflow
-            ORDER BY t.workflow LIMIT 1) IS NOT NULL
-        OR (SELECT true FROM celeriac.ended e WHERE e.workflow BETWEEN due.workflow AND due.workflow
-            ORDER BY e.workflow LIMIT 1) IS NOT NULL
-), checked AS (
-    UPDATE celeriac.chain_rests SET checked_at = statement_timestamp()
-    WHERE ctid = ANY (ARRAY(SELECT r.ctid FROM needed n, LATERAL (
-        SELECT ctid FROM celeriac.chain_rests WHERE chain = n.chain AND place = 0 OFFSET 0) AS r))
+# INVARIANT: the rest of a chain stays while its workflow has a task, unfinished, in the outbox or in history, whose row
+# may name it: a failed link that is retried goes on to the end. A walk over the chains, one descent each, that writes
+# nothing of those that stay. The first block of a chain is the last to go.
+RESTS = text(f"""
+WITH RECURSIVE chains AS (
+    (SELECT chain, workflow, checked_at FROM celeriac.chain_rests WHERE chain > CAST(:after AS uuid)
+        ORDER BY chain, place LIMIT 1)
+    UNION ALL
+    SELECT next.* FROM chains, LATERAL (
+        SELECT chain, workflow, checked_at FROM celeriac.chain_rests WHERE chain > chains.chain
+        ORDER BY chain, place LIMIT 1) AS next
+), due AS MATERIALIZED (
+    SELECT * FROM chains LIMIT {CHAINS}
+), unneeded AS MATERIALIZED (
+    SELECT chain FROM due WHERE checked_at < statement_timestamp() - :seconds * interval '1 second'
+        AND NOT EXISTS (SELECT FROM celeriac.unlisted)
+        AND (SELECT true FROM celeriac.tasks t WHERE t.workflow BETWEEN due.workflow AND due.workflow
+            ORDER BY t.workflow LIMIT 1) IS NULL
+        AND (SELECT true FROM celeriac.ended e WHERE e.workflow BETWEEN due.workflow AND due.workflow
+            ORDER BY e.workflow LIMIT 1) IS NULL
+        AND NOT EXISTS (SELECT FROM celeriac.intake i WHERE i.task ->> 'workflow' = due.workflow)
 ), gone AS (
     DELETE FROM celeriac.chain_rests WHERE ctid = ANY (ARRAY(
-        SELECT r.ctid FROM due d, LATERAL (
-            SELECT ctid FROM celeriac.chain_rests WHERE chain = d.chain ORDER BY chain DESC, place DESC LIMIT :batch
+        SELECT r.ctid FROM unneeded u, LATERAL (
+            SELECT ctid FROM celeriac.chain_rests WHERE chain = u.chain ORDER BY chain DESC, place DESC LIMIT :batch
             ) AS r
-        WHERE d.chain NOT IN (SELECT chain FROM needed) LIMIT :batch)) RETURNING 1
+        LIMIT :batch)) RETURNING 1
 )
-SELECT (SELECT count(*) FROM gone) AS n, NULL AS until
+SELECT n, CASE WHEN n = :batch THEN CAST(:after AS uuid)
+    WHEN (SELECT count(*) FROM due) = {CHAINS} THEN (SELECT chain FROM due ORDER BY chain DESC LIMIT 1) END AS until
+FROM (SELECT count(*) AS n FROM gone) AS done
 """)
 
 # INVARIANT: the newest :kept ticks of each schedule stay, however old. A deleted schedule's ticks go with it.
@@ -312,7 +321,7 @@ def prune_finished(app: RepairApp) -> int:
 
     What `GroupResult.save` keeps stays for Celery's `result_expires`, which may be never.
     """
-    left = _prune(app.database, LEFT_OF_BULKS) + _prune(app.database, RESTS)
+    left = _prune(app.database, LEFT_OF_BULKS) + _rests.sweep(partial(_prune_rests, app.database))
     left += _prune(app.database, TICKS, days=TICKS_KEPT, kept=STRIP)
     aged = ((delete, days(app)) for delete, days in AGED)
     return (
@@ -320,6 +329,17 @@ def prune_finished(app: RepairApp) -> int:
         + left
         + sum(_prune(app.database, delete, days=days) for delete, days in aged if days is not None)
     )
+
+
+_rests = Walk("00000000-0000-0000-0000-000000000000", MOST_CHAINS // CHAINS)
+
+
+def _prune_rests(database: Database, first: str) -> tuple[int, str | None]:
+    """Delete rests of chains that nobody needs, from `first` on; return how many blocks, and where to go on."""
+    with database.transaction() as connection:
+        in_order(connection)
+        done = connection.execute(RESTS, {"after": first, "batch": BATCH, "seconds": REST_AGE}).one()
+    return int(done.n), None if done.until is None else str(done.until)
 
 
 def prune_tasks(database: Database, settings: Settings) -> int:

@@ -19,12 +19,14 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, TypeVar, cast
 
 from celery._state import _task_stack
+from sqlalchemy.exc import DBAPIError
 
-from celeriac.errors import ConfigurationError
+from celeriac.errors import ConfigurationError, LeaseLost
 from celeriac.run import run as running
 from celeriac.run.outside import GreenletExit, greenlet, is_dropped
 from celeriac.run.outside import getcurrent as getcurrent
 from celeriac.run.run import Run
+from celeriac.store.failures import is_gone, retry_while_away
 
 T = TypeVar("T")
 
@@ -375,6 +377,16 @@ def aside(act: Callable[[], T]) -> T:
     if not in_flight():
         return act()
     return _uncancelled(asyncio.get_running_loop().run_in_executor(None, copy_context().run, act))
+
+
+def patiently(act: Callable[[], T], what: str) -> T:
+    """Call `act` aside, again while Postgres is away. Raises LeaseLost if it stays away: the task then runs again."""
+    try:
+        return aside(lambda: retry_while_away(act, what))
+    except DBAPIError as error:
+        if not is_gone(error):
+            raise
+        raise LeaseLost(f"could not {what}: {error}") from error
 
 
 def _uncancelled(future: asyncio.Future[T]) -> T:

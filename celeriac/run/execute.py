@@ -12,7 +12,7 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from operator import attrgetter
 from types import FunctionType
@@ -28,7 +28,6 @@ from celery.loaders.base import BaseLoader
 from celery.utils.saferepr import saferepr
 from kombu.exceptions import EncodeError
 from kombu.utils.encoding import safe_repr
-from sqlalchemy.exc import DBAPIError
 
 from celeriac.canvas import join, rests
 from celeriac.canvas.parts import stored_body
@@ -46,7 +45,7 @@ from celeriac.store import forks
 from celeriac.store import states as row_states
 from celeriac.store.connections import Database
 from celeriac.store.encoding import legible, revived
-from celeriac.store.failures import is_gone, log_error, retry_while_away
+from celeriac.store.failures import log_error
 
 logger = logging.getLogger(__name__)
 
@@ -267,19 +266,17 @@ def _arguments(app: HandlerApp, run: Run) -> tuple[Any, Any]:
 
 
 def _continue_chain(database: Database, run: Run) -> None:
-    """Read the links that are to come behind those that the task's row carries. Raises LinksGone:
-    then no other attempt would help.
+    """Read the links that are to come behind those that the task's row carries.
+
+    If they are gone, the task does its own work all the same: the link that is not there is what fails after it.
     """
 
     def read() -> list[Any]:
         with database.reading() as connection:
             return rests.continued(connection, run.canvas["chain"])
 
-    try:
-        run.canvas["chain"] = _patiently(read, "read the links to come")
-    except rests.LinksGone:
-        run.is_hopeless = True
-        raise
+    with suppress(rests.LinksGone):
+        run.canvas["chain"] = coroutines.patiently(read, "read the links to come")
 
 
 def _members(database: Database, backend: Backend, run: Run) -> list[Any]:
@@ -289,7 +286,7 @@ def _members(database: Database, backend: Backend, run: Run) -> list[Any]:
         with database.reading() as connection:
             return join.results(connection, run.canvas["awaits"], run.canvas.get("shape"), run.canvas.get("places", 0))
 
-    joined = _patiently(read, "read the members' results")
+    joined = coroutines.patiently(read, "read the members' results")
     if isinstance(joined, join.Missing):
         run.is_hopeless = True
         failed = (
@@ -311,16 +308,6 @@ def _error_of(backend: Backend, member: join.Missing) -> Any:
         return member.message
 
 
-def _patiently(act: Callable[[], T], what: str) -> T:
-    """Retry while Postgres is away. Raises LeaseLost if it stays away: the task then runs again."""
-    try:
-        return coroutines.aside(lambda: retry_while_away(act, what))
-    except DBAPIError as error:
-        if not is_gone(error):
-            raise
-        raise LeaseLost(f"could not {what}: {error}") from error
-
-
 def _spread(app: HandlerApp, run: Run, task_id: str, status: str, error: str | None) -> None:
     """Release the successors, in its workflow, of a task that ended without a worker: see `celeriac.fall_out`."""
     context = Context(request_of(app, run, legible) | {"id": task_id})
@@ -332,7 +319,7 @@ def _spread(app: HandlerApp, run: Run, task_id: str, status: str, error: str | N
         app.backend.spread(run, context, kind(error), call_errbacks=status == row_states.FAILED)
 
     try:
-        _patiently(spread, "tell who waits for a task")
+        coroutines.patiently(spread, "tell who waits for a task")
     except (TaskCancelled, LeaseLost):
         raise
     except Exception as broken:

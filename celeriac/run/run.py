@@ -51,6 +51,7 @@ class Run:
 
     `became`: what its row is once it is settled; None if the outcome did not count. `traceback`, `error_repr`: those of
     its exception, without secrets. `raised`: the exception of its handler, before Celery made one that can be pickled.
+    `late_link`: the id of its chain's next link, if that was read from a block only after the handler.
     `tombstones`: links that never come, as this one failed. `replaced`: the next enqueued task comes in its place.
     `is_linking`: its chain's next link is being published. `is_retried_apart`: its retry is not thrown, and becomes a
     task. `is_hopeless`: another attempt would fail as well. `own_state`: the last custom state that the handler
@@ -73,6 +74,7 @@ class Run:
     stopped: bool = False
     replaced: bool = False
     is_linking: bool = False
+    late_link: str | None = None
     is_hopeless: bool = False
     own_state: dict[str, Any] | None = None
     logged: TaskLog | None = None
@@ -127,7 +129,8 @@ class Run:
         """The ids of the tasks that its message names to come after it: its chain's next link, and callbacks."""
         canvas = self.canvas
         named = [*canvas.get("chain", ())[-1:], *canvas.get("callbacks", ())] if canvas else []
-        return {link["options"]["task_id"] for link in named if link["options"].get("task_id")}
+        links = {link["options"]["task_id"] for link in named if link["options"].get("task_id")}
+        return links if self.late_link is None else {*links, self.late_link}
 
     @property
     def timeout(self) -> float | None:

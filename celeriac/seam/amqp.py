@@ -12,7 +12,9 @@ from kombu.connection import maybe_channel
 
 from celeriac.canvas import rests
 from celeriac.errors import EnqueueRefused, NotReady
+from celeriac.run import coroutines
 from celeriac.run import run as running
+from celeriac.run.run import Run
 from celeriac.seam.transport import SentinelTransport, Transport
 
 OURS = {"redis": Transport, "rediss": Transport, "sentinel": SentinelTransport}
@@ -49,25 +51,30 @@ class RoleQueues(AMQP):
         run = running.current()
         if run is None:
             return publish(*args, **kwargs)
-        if rests.is_entry(getattr(publish, "__self__", None)):
-            publish, kwargs["chain"] = self._following(publish.__self__, kwargs.get("chain"))
         run.is_linking = True
         try:
+            if rests.is_entry(getattr(publish, "__self__", None)):
+                publish, kwargs["chain"] = self._following(run, publish.__self__, kwargs.get("chain"))
             return publish(*args, **kwargs)
         except NotReady:
             raise
-        except EnqueueRefused as refused:
+        except (EnqueueRefused, rests.LinksGone) as refused:
             return self.app.backend.refuse_link(run, publish.__self__, kwargs.get("chain"), refused)
         finally:
             run.is_linking = False
 
-    def _following(self, entry: Any, chain: Any) -> tuple[Any, list[Any]]:
+    def _following(self, run: Run, entry: Any, chain: Any) -> tuple[Any, list[Any]]:
         """Return how to publish the link that this entry of a chain stands for, and the links after it.
 
-        A handler that has taken links out of `self.request.chain` leaves the entry as the next.
+        A handler that has taken links out of `self.request.chain` leaves the entry as the next. Raises LinksGone.
         """
-        with self.app.database.reading() as connection:
-            *behind, link = rests.following(connection, entry)
+
+        def read() -> list[Any]:
+            with self.app.database.reading() as connection:
+                return rests.continued(connection, [entry])
+
+        *behind, link = coroutines.patiently(read, "read the link that follows")
+        run.late_link = link["options"].get("task_id")
         return signature(link, app=self.app).apply_async, [*(chain or ()), *behind]
 
     @cached_property

@@ -26,8 +26,7 @@ from sqlalchemy.exc import DBAPIError
 
 from celeriac.canvas import rests
 from celeriac.canvas.parts import Part, barrier_of, flattened
-from celeriac.canvas.rests import LinksGone
-from celeriac.errors import BadValue, EnqueueRefused, NotSupported
+from celeriac.errors import BadValue, CeleriacError, EnqueueRefused, NotSupported
 from celeriac.run import coroutines
 from celeriac.run import run as running
 from celeriac.run.outcomes import LONGEST_ERROR, described, storable
@@ -220,14 +219,14 @@ class RowBackend(BaseBackend):
         """Return a chain with the links that its task's row does not carry, as far as they are there."""
         if not any(map(rests.is_entry, chain or ())):
             return chain
-        try:
+
+        def read() -> list[Any]:
             with self.app.database.reading() as connection:
                 return rests.whole(connection, chain)
-        except LinksGone as gone:
-            logger.error("Who waits for the end of a chain cannot be told: %s", gone)
-            return [link for link in chain if not rests.is_entry(link)]
 
-    def refuse_link(self, run: running.Run, link: Any, chain: Any, refused: EnqueueRefused) -> None:
+        return coroutines.patiently(read, "read the links that are not to come")
+
+    def refuse_link(self, run: running.Run, link: Any, chain: Any, refused: CeleriacError) -> None:
         """A task or workflow that was to come after the run's fails as a whole, with what was to follow it."""
         for task in flattened([link]):
             task["options"].setdefault("task_id", fresh_id())
@@ -248,7 +247,7 @@ class RowBackend(BaseBackend):
         request.chain = embedded.get("chain")
         self._refuse(run, request, refused)
 
-    def _refuse(self, run: running.Run, request: Any, refused: EnqueueRefused) -> None:
+    def _refuse(self, run: running.Run, request: Any, refused: CeleriacError) -> None:
         request.delivery_info = {}
         logger.error("What follows task %s is refused, and fails: %s", run.task.task_id, refused)
         run.is_linking = False

@@ -9,7 +9,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from functools import cached_property
 from typing import Any
+from weakref import WeakSet
 
 from celery.canvas import maybe_signature
 from kombu.entity import Exchange
@@ -25,12 +27,13 @@ from celeriac.errors import BadArguments, BadValue, ConfigurationError, EnqueueR
 from celeriac.roles.bounds import is_distance
 from celeriac.roles.role import Role
 from celeriac.roles.routes import queue_of_key
-from celeriac.run import lease, originals
+from celeriac.run import coroutines, lease, originals
 from celeriac.run import run as running
 from celeriac.run.outcomes import RetryAsked
 from celeriac.seam.app import SeamApp
 from celeriac.seam.stream import Stream
 from celeriac.seam.transport import Transport
+from celeriac.store.connections import Database
 from celeriac.store.ids import fresh_id
 
 #: The receipt of the call being published, as Celery has no way to return it.
@@ -59,6 +62,10 @@ CLEANUP = "celery.backend_cleanup"
 
 #: Headers of Celery's canvases, which choose the task's id themselves. An id that a call gave is one task for ever.
 _CANVAS = ("group", "chain", "chord", "awaits")
+
+
+#: Databases in which this process may store links of long chains apart from their rows.
+_store_rests: WeakSet[Database] = WeakSet()
 
 
 @contextmanager
@@ -307,21 +314,32 @@ class RowProducer(Producer):
             **fields,
         )  # fmt: skip
 
-    def _cut(self, canvas: dict[str, Any], label: str | None) -> Rest | None:
-        """Take out of a row's canvas the links of a long chain that it is not to carry, and return them.
+    @cached_property
+    def may_store_rests(self) -> bool:
+        """Whether links of long chains may be stored apart from their rows, checked once for all calls of a unit.
 
-        They stay while a worker of an older release is live, or if Postgres does not tell.
+        They may not while a worker of an older release may be live, or if Postgres does not answer. Once they may, the
+        process knows it.
         """
-        if label is None or not rests.is_long(canvas.get("chain")):
-            return None
-        try:
-            with self.app.database.statement(limited=True) as connection:
-                if not rests.may_begin(connection):
-                    return None
-        except DBAPIError:
+        database = self.app.database
+        if database not in _store_rests and coroutines.aside(lambda: _may_store_rests(database)):
+            _store_rests.add(database)
+        return database in _store_rests
+
+    def _cut(self, canvas: dict[str, Any], label: str | None) -> Rest | None:
+        """Take out of a row's canvas the links of a long chain that it is not to carry, and return them."""
+        if label is None or not rests.is_long(canvas.get("chain")) or not self.may_store_rests:
             return None
         canvas["chain"], rest = rests.cut(canvas["chain"], label)
         return rest
+
+
+def _may_store_rests(database: Database) -> bool:
+    try:
+        with database.statement(limited=True) as connection:
+            return rests.may_begin(connection)
+    except DBAPIError:
+        return False
 
 
 def _is_task(body: Any, headers: Any) -> bool:

@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 from celery import chain, chord, group
+from celery.exceptions import ChordError
 from celery.result import GroupResult
+from sqlalchemy import Engine, event
 from sqlalchemy.orm import Session
 
 from celeriac import Celeriac
 from celeriac.canvas import rests
+from celeriac.canvas.rests import LinksGone
+from celeriac.insights.fleet.watched import FORGOTTEN
 from celeriac.operate import steer, workflows
 from celeriac.repair import prune
+from celeriac.repair.batch import BATCH
 from celeriac.store.connections import Database
 from celeriac.store.migrate import ENGINE, configuration
 from celeriac.version import SCHEMA
+from tests.postgres.logins import PREFIX, Login, login
 from tests.postgres.test_retried_workflows import Perhaps
 from tests.postgres.test_workflow_faults import ID, steered
 from tests.postgres.workflows import declare, run_all, run_once
 from tests.processes import Rows
+
+__all__ = ["login"]
 
 pytestmark = pytest.mark.usefixtures("current")
 
@@ -34,16 +44,40 @@ LABEL = "SELECT DISTINCT workflow FROM worker_tasks"
 BYTES = """SELECT (SELECT sum(length(CAST(h AS text))) FROM celeriac.history h)
     + coalesce((SELECT sum(length(CAST(r AS text))) FROM celeriac.chain_rests r), 0)"""
 
+PLACES = """SELECT CAST(ctid AS text) FROM celeriac.chain_rests
+WHERE workflow IN (SELECT workflow FROM celeriac.tasks) ORDER BY 1"""
+UNNEEDED = """INSERT INTO celeriac.chain_rests (chain, place, workflow, links)
+SELECT c.chain, place, CAST(c.chain AS text), '[]'
+FROM (SELECT gen_random_uuid() AS chain FROM generate_series(1, :chains)) AS c,
+    generate_series(0, :blocks - 1) AS place"""
+
 WORKER = """INSERT INTO celeriac.workers (worker_id, hostname, pid, concurrency, resources)
 VALUES (:name, 'h', 1, 1, CAST(:resources AS jsonb))"""
 OPEN = """INSERT INTO celeriac.tasks (task_id, role, workflow)
 SELECT 'open', 'add', workflow FROM celeriac.chain_rests LIMIT 1"""
+SILENT = """UPDATE celeriac.workers SET last_heartbeat_at = now() - :seconds * interval '1 second'
+WHERE worker_id = 'old'"""
+STOPPED = "UPDATE celeriac.workers SET status = 'stopped' WHERE worker_id = 'old'"
 RUNS_FROM = "SELECT runs_from FROM celeriac.version"
 
 
 @pytest.fixture
 def tasks(app: Celeriac) -> dict[str, Any]:
     return declare(app, keep="forever")
+
+
+@pytest.fixture
+def sent() -> Iterator[list[str]]:
+    """The statements that this process sends, as far as they are of chains' rests."""
+    statements: list[str] = []
+
+    def note(_: Any, __: Any, statement: str, *___: Any) -> None:
+        if "_rests" in statement:
+            statements.append(statement)
+
+    event.listen(Engine, "before_cursor_execute", note)
+    yield statements
+    event.remove(Engine, "before_cursor_execute", note)
 
 
 def get(result: Any) -> Any:
@@ -147,6 +181,19 @@ def test_a_long_chain_does_what_it_does_where_rows_carry_all(
     assert done[0] == done[1]
 
 
+def test_many_chains_are_stored_in_one_statement_and_the_release_is_checked_once(
+    app: Celeriac, tasks: Any, sent: list[str], rows: Rows
+) -> None:
+    group(chain(counting(tasks["add"], LONG)) for _ in range(30))()
+    assert [sum(name in one for one in sent) for name in ("begin_rests", "chain_rests")] == [1, 1]
+    stored = rows.one(STORED)
+    chain(counting(tasks["add"], LONG))()
+    assert rows.one(STORED) > stored
+    assert sum("begin_rests" in one for one in sent) == 1
+    run_all(app)
+    assert rows(STATUSES) == [("completed", 31 * LONG)]
+
+
 # -- when a link fails, or is stopped ----------------------------------------------------------------------------------
 
 
@@ -224,6 +271,44 @@ def test_a_link_whose_rest_is_gone_fails_and_says_so(app: Celeriac, tasks: Any, 
     error = rows.one("SELECT error_message FROM worker_tasks WHERE status = 'failed' ORDER BY id LIMIT 1")
     assert "are not there any more" in error
     assert rows.one("SELECT count(*) FROM worker_tasks WHERE completed_at IS NULL") == 0
+
+
+def test_behind_a_failure_thousands_of_links_are_written_off_with_one_statement(
+    app: Celeriac, tasks: Any, sent: list[str], rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A block is one link here: a thousand of them are as many as of 8,000 links."""
+    monkeypatch.setattr(rests, "CARRIED", 1)
+    result = chain(tasks["fail"].s(), *[tasks["add"].s(1)] * 1_100).on_error(tasks["told"].s())()
+    assert rows.one(STORED) > sys.getrecursionlimit()
+    sent.clear()
+    run_all(app)
+    with pytest.raises(ValueError, match="on purpose"):
+        get(result)
+    assert [done[0] for done in tasks["ran"]] == ["fail", "told"]
+    assert ["place >=" in one for one in sent] == [False, True]
+
+
+@pytest.mark.parametrize("is_member", [False, True])
+@pytest.mark.parametrize("fails", [False, True])
+@pytest.mark.parametrize("gone", ["place = 1", "place = 4", "true"])
+def test_where_blocks_are_gone_who_waits_for_the_chain_hears_of_it(
+    app: Celeriac, tasks: Any, rows: Rows, is_member: bool, fails: bool, gone: str
+) -> None:
+    long = chain(
+        *counting(tasks["add"], 4), (tasks["fail"] if fails else tasks["add"]).s(1), *counting(tasks["add"], LONG)[1:]
+    )
+    result = (chord([long, tasks["add"].s(1, 1)], tasks["total"].s()) if is_member else long)()
+    assert rows.one("SELECT max(place) FROM celeriac.chain_rests") == 4
+    rows(f"DELETE FROM celeriac.chain_rests WHERE {gone}")
+    run_all(app)
+    with pytest.raises((ValueError, LinksGone, ChordError)):
+        get(result)
+    assert rows.one("SELECT count(*) FROM worker_tasks WHERE completed_at IS NULL") == 0
+    completed = rows.one("SELECT count(*) FROM worker_tasks WHERE status = 'completed' AND role = 'add'")
+    carried = {"place = 1": 17, "place = 4": 41, "true": 9}[gone]
+    assert completed == (4 if fails else carried) + is_member
+    failed = rows("SELECT DISTINCT error_message FROM worker_tasks WHERE status = 'failed' AND role <> 'total'")
+    assert len(failed) == 1
 
 
 # -- what handlers do with their chain ---------------------------------------------------------------------------------
@@ -315,11 +400,34 @@ def test_a_handler_may_change_what_follows(app: Celeriac, tasks: Any, what: str)
         assert get(result) == expected[what]
 
 
+def test_a_last_link_that_is_read_after_the_handler_is_a_part_as_any_other(app: Celeriac, rows: Rows) -> None:
+    """Its unique key is another task's: it fails, and who waits for it hears of it."""
+    tasks = declare(app, keep="forever")
+
+    @app.task(role="unique", shared=False, prompt=False, unique_by="n")
+    def unique(n: int) -> int:
+        return n
+
+    @app.task(role="cuts", bind=True, shared=False, prompt=False)
+    def cuts(self: Any) -> int:
+        del self.request.chain[1:]
+        return 20
+
+    app.register_roles()
+    unique.apply_async((20,), countdown=3600)
+    result = chain(cuts.s(), *counting(tasks["add"], 1 + 2 * rests.CARRIED)[1:-1], unique.s())()
+    assert rows.one(STORED) == 1
+    rows("UPDATE celeriac.chain_rests SET links = jsonb_build_array(links -> 0)")
+    run_all(app)
+    assert tasks["ran"] == []
+    assert result.state == "FAILURE"
+
+
 # -- how long it is kept, and who may write it -------------------------------------------------------------------------
 
 
 def age(rows: Rows) -> None:
-    rows("UPDATE celeriac.chain_rests SET checked_at = checked_at - interval '2 days'")
+    rows("UPDATE celeriac.chain_rests SET checked_at = checked_at - interval '5 minutes'")
 
 
 def test_what_is_stored_goes_with_the_last_row_that_may_need_it(app: Celeriac, rows: Rows) -> None:
@@ -331,8 +439,6 @@ def test_what_is_stored_goes_with_the_last_row_that_may_need_it(app: Celeriac, r
     assert prune.prune_finished(app) == 0
     assert rows.one(STORED) == stored
     run_all(app)
-    assert prune.prune_finished(app) == 0, "it was checked today"
-    age(rows)
     rows(OPEN)
     prune.prune_finished(app)
     assert rows.one(STORED) == stored / 2, "of an unfinished workflow it stays"
@@ -343,8 +449,23 @@ def test_what_is_stored_goes_with_the_last_row_that_may_need_it(app: Celeriac, r
     assert (result.id, other.id) != (None, None)
 
 
+def test_all_that_nobody_needs_goes_in_a_sweep(app: Celeriac, tasks: Any, rows: Rows) -> None:
+    """Of more chains than a batch has, and of more blocks; what stays is not written."""
+    chain(counting(tasks["add"], LONG))()
+    rows(UNNEEDED, chains=prune.CHAINS + 10, blocks=BATCH // 50)
+    rows(UNNEEDED, chains=1, blocks=2 * BATCH)
+    assert prune.prune_finished(app) == 0, "it is of this minute"
+    age(rows)
+    needed = rows(PLACES)
+    assert prune.prune_finished(app) == (prune.CHAINS + 10) * (BATCH // 50) + 2 * BATCH
+    assert rows(PLACES) == needed
+    run_all(app)
+    assert len(tasks["ran"]) == LONG
+
+
+@pytest.mark.parametrize("how", ["silent", "stopped"])
 def test_while_an_older_release_works_a_row_carries_all_and_later_none_starts(
-    app: Celeriac, tasks: Any, rows: Rows
+    app: Celeriac, tasks: Any, rows: Rows, how: str
 ) -> None:
     """It would lose what is stored. What reports itself over HTTP runs no rows."""
     rows(WORKER, name="new", resources=f'{{"schema": "{SCHEMA}"}}')
@@ -355,13 +476,33 @@ def test_while_an_older_release_works_a_row_carries_all_and_later_none_starts(
     for _ in range(5):
         run_once(app)
     assert (rows.one(STORED), rows.one(RUNS_FROM)) == (0, "celeriac_0007")
-    rows("UPDATE celeriac.workers SET status = 'stopped' WHERE worker_id = 'old'")
+    rows(SILENT, seconds=FORGOTTEN - 60)
+    run_once(app)
+    assert (rows.one(STORED), rows.one(RUNS_FROM)) == (0, "celeriac_0007"), "a paused process goes on"
+    rows(SILENT, seconds=FORGOTTEN + 60) if how == "silent" else rows(STOPPED)
     for _ in range(5):
         run_once(app)
     assert rows.one(STORED) > 0, "one that was called before goes on in the new form"
-    assert rows.one(RUNS_FROM) == SCHEMA
+    assert rows.one(RUNS_FROM) == "celeriac_0008"
     run_all(app)
     assert get(result) == LONG
+
+
+@pytest.mark.parametrize("revoked", ["INSERT ON TABLE celeriac.chain_rests", "SELECT ON TABLE celeriac.chain_rests"])
+def test_a_login_without_the_rights_carries_all_links(login: Login, rows: Rows, revoked: str) -> None:
+    """As after a migration until its grants are made again."""
+    long = counting(declare(login("worker"))["add"], LONG)
+    rows(f"REVOKE {revoked} FROM {PREFIX}_worker")
+    chain(long)()
+    assert (rows.one(STORED), rows.one("SELECT count(*) FROM worker_tasks")) == (0, 1)
+    rows(f"GRANT {revoked} TO {PREFIX}_worker")
+    chain(long)()
+    assert rows.one(STORED) > 0
+
+
+def test_not_anybody_may_begin_to_store_links(app: Celeriac, rows: Rows) -> None:
+    anybody = "SELECT acl.grantee FROM pg_proc, aclexplode(coalesce(proacl, acldefault('f', proowner))) AS acl "
+    assert rows(anybody + "WHERE proname = 'begin_rests' AND acl.grantee = 0") == []
 
 
 def test_nobody_waits_for_who_has_the_mark_of_the_releases(

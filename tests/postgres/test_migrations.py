@@ -8,6 +8,7 @@ import pytest
 from alembic.command import downgrade, upgrade
 from alembic.script import ScriptDirectory
 from sqlalchemy import Connection, Engine, create_engine, text
+from sqlalchemy.exc import DBAPIError
 
 from celeriac.errors import ConfigurationError
 from celeriac.insights.tasks import counting
@@ -91,6 +92,23 @@ def test_no_queue_is_left_for_a_release_that_has_none(migrated: Engine) -> None:
         """).one()
         jobs = {"said": [{"cap": 1}, {"options": {}}], "own": [{}, None]}
         assert tuple(seen) == ({"role": "index"}, "index", jobs)
+
+
+def test_no_release_that_would_lose_links_of_long_chains_is_gone_back_to(migrated: Engine) -> None:
+    with migrated.begin() as connection:
+        connection.exec_driver_sql("""
+            INSERT INTO celeriac.chain_rests (chain, place, workflow, links)
+            SELECT gen_random_uuid(), 0, name, '[{}]' FROM unnest('{long,over}'::text[]) AS name;
+            INSERT INTO celeriac.tasks (task_id, role, workflow, headers) VALUES
+                ('next', 'index', 'long', '{"canvas": {"chain": [{"task": "celeriac.rest_of_chain"}, {"task": "a"}]}}'),
+                ('last', 'index', 'over', '{"canvas": {"chain": [{"task": "a"}]}}')
+        """)
+    with pytest.raises(DBAPIError, match="long chains are under way"), migrated.begin() as connection:
+        take_back(connection, ENGINE, "celeriac_0007")
+    with migrated.begin() as connection:
+        connection.exec_driver_sql("DELETE FROM celeriac.tasks WHERE task_id = 'next'")
+        take_back(connection, ENGINE, "celeriac_0007")
+        assert connection.exec_driver_sql("SELECT to_regclass('celeriac.chain_rests')").scalar_one() is None
 
 
 def test_migrating_again_changes_nothing(migrated: Engine) -> None:

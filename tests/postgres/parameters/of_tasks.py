@@ -49,8 +49,9 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
         "seam.results.TELL_OF": [{"task_id": "ready-1", "progress": "{}"}],
         "seam.results.TELL": [{"task_id": "ready-1", "progress": "{}"}],
         "canvas.rests.BLOCK": [{"chain": str(uuid.UUID(md5(b"chain-1").hexdigest())), "place": 1}],
+        "canvas.rests.BLOCKS": [{"chain": str(uuid.UUID(md5(b"chain-1").hexdigest())), "place": 1}],
         "enqueue.rests.KEEP": [
-            {"chain": str(uuid.uuid4()), "workflow": "new", "blocks": json.dumps([[{}]] * SELECTED)}
+            {"rests": json.dumps([{"chain": str(uuid.uuid4()), "workflow": "new", "blocks": [[{}]] * SELECTED}])}
         ],
         "canvas.join.MEMBERS": [{"barrier": barriers[2]}],
         "store.look.LET_THROUGH": [{"barriers": barriers}],
@@ -179,7 +180,10 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
             for after, since in ((None, "now"), (None, "2020-01-01"), ("yesterday", "now"))
         ],
         "repair.prune.LISTED": [{}],
-        "repair.prune.RESTS": [{"after": None, "batch": SELECTED}],
+        "repair.prune.RESTS": [
+            {"after": "00000000-0000-0000-0000-000000000000", "batch": SELECTED, "seconds": seconds}
+            for seconds in (0.0, 86_400.0)
+        ],
         "repair.prune.LEFT_BEHIND": [{"day": "today", "after": None, "batch": SELECTED}],
         "repair.minutes.ENQUEUED": [{"after": ready[0], "upto": ready[-1], "forgets": []}],
         **{f"repair.minutes.{what}": [minute] for what in ("ENDED", "RUNS", "RETRIED")},

@@ -28,7 +28,20 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Links that still wait here are lost to the release before: let long chains end first."""
+    """Refused while an unfinished task has links here, which the release before would lose: its chain would end there.
+
+    What failed, and is retried after that, ends with the links that its row carries.
+    """
+    op.execute("""
+        DO $$ BEGIN
+            IF EXISTS (
+                SELECT FROM celeriac.chain_rests r JOIN celeriac.tasks t ON t.workflow = r.workflow
+                WHERE r.place = 0 AND t.headers @? '$.canvas.chain[*] ? (@.task == "celeriac.rest_of_chain")'
+            ) THEN
+                RAISE 'long chains are under way, whose links would be lost: let them end, or cancel them, first';
+            END IF;
+        END $$
+    """)
     op.execute("UPDATE celeriac.version SET runs_from = 'celeriac_0007' WHERE runs_from = 'celeriac_0008'")
     op.execute("DROP TABLE celeriac.chain_rests CASCADE")
     op.execute("DROP FUNCTION IF EXISTS celeriac.begin_rests")
