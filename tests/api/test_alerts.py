@@ -29,7 +29,7 @@ def test_an_alert_is_silenced_and_told_again(api: Api) -> None:
     assert api.post("/api/alerts/queue_depth/unsilence", {"subject": "loud"})["after"] is None
     assert [entry[1] for entry in audited(api, "alert", "queue_depth loud")] == ["silence", "end silence"]
     api.refused(404, "POST", "/api/alerts/queue_depth/unsilence", json={"subject": "loud"})
-    assert "one of both" in api.refused(422, "POST", "/api/alerts/queue_depth/silence", json={})["detail"]
+    assert "either until or seconds" in api.refused(422, "POST", "/api/alerts/queue_depth/silence", json={})["detail"]
 
 
 def test_a_silence_ends_at_an_instant_in_any_zone(api: Api) -> None:

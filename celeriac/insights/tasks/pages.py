@@ -51,7 +51,7 @@ FILTER = f"""
             SELECT CAST(handler.place AS integer) - 1
             FROM celeriac.roles r, jsonb_array_elements(r.parameters) WITH ORDINALITY AS handler (parameter, place)
             WHERE r.role = page.role AND handler.parameter ->> 'name' = wanted.name
-                AND left(handler.parameter ->> 'kind', 10) = 'POSITIONAL'
+                AND coalesce(handler.parameter ->> 'kind', 'POSITIONAL') LIKE 'POSITIONAL%'
         )) IS DISTINCT FROM wanted.value))
     AND {SILENT}"""
 

@@ -121,7 +121,7 @@ def test_a_list_is_a_file_of_all_that_are_meant(run: Run, rows: Rows) -> None:
     fail(rows, 30, "=boom")
     fail(rows, 2, "boom", role="other")
     whole = run("tasks", "list", "--role", "work", "--format", "csv").output.splitlines()
-    assert (len(whole), whole[0].split(",")[:3]) == (31, ["id", "task_id", "role"])
+    assert (len(whole), whole[0].split(",")[:3]) == (31, ['"id"', '"task_id"', '"role"'])
     assert all("'=boom" in line for line in whole[1:])
     some = run("tasks", "list", "--role", "work", "--format", "ndjson", "--limit", 3).output.splitlines()
     assert [json.loads(line).get("error_message") for line in some] == ["=boom"] * 3 + [None]
