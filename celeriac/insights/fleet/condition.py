@@ -34,7 +34,7 @@ held_back AS (
         SELECT min(m.minute) FROM generate_series(0, 13) AS n, LATERAL (
             SELECT minute, xmin FROM celeriac.minutes
             WHERE minute >= statement_timestamp() - power(2, n) * interval '1 minute' ORDER BY minute LIMIT 1) AS m
-        WHERE age(m.xmin) < age(h.xmin))) AS double precision) AS seconds
+        WHERE age(m.xmin) <= age(h.xmin))) AS double precision) AS seconds
     FROM (
         SELECT CAST(slot_name AS text), 'slot', xmin FROM pg_replication_slots
         UNION ALL
