@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import socket
 import threading
@@ -77,12 +78,12 @@ class RedisQuestions:
     Never raises for Redis' sake. Thread-safe; after a fork it connects anew.
     """
 
-    def __init__(self, connect: Callable[..., Any]) -> None:
-        """`connect`: returns kombu's connection, as `connection_for_write` does."""
+    def __init__(self, connect: Callable[..., Any], *, has_redis: bool = True) -> None:
+        """`connect`: returns kombu's connection, as `connection_for_write` does. Not `has_redis`: none is asked."""
         self._connect = connect
         self._connection: Any = None
         self._pid = 0
-        self._rests_until = 0.0
+        self._rests_until = 0.0 if has_redis else math.inf
         self._forget_way()
         self._remake_lock()
         after_fork(self._remake_lock)

@@ -111,7 +111,7 @@ class Publisher:
     def __init__(self, app: DispatchApp, *, has_redis: bool = True) -> None:
         self.app = app
         self.has_redis = has_redis
-        self.questions = RedisQuestions(app.connection_for_write)
+        self.questions = RedisQuestions(app.connection_for_write, has_redis=has_redis)
         self._remake_lock()
         after_fork(self._remake_lock)
         self._producer: Producer | None = None

@@ -26,7 +26,7 @@ _left: list[int] = []
 @signals.task_prerun.connect
 def arm(task: Any, kwargs: dict[str, Any], **_: Any) -> None:
     state = str(kwargs.get("state_code", ""))
-    lost_before = task.request.delivery_info["redelivered"]
+    lost_before = (task.request.delivery_info or {}).get("redelivered")  # an eager call has none
     _left[:] = [int(state.removeprefix(ARMED))] if state.startswith(ARMED) and not lost_before else []
 
 
