@@ -24,7 +24,7 @@ OUTSIDE = {
 }
 WITHIN = {page: path for path, page in OUTSIDE.items()}
 
-RUNBOOKS = {rule.name: rule for rule in (*RULES, UNSEEN)}
+RUNBOOKS = {rule.name: rule for rule in (*RULES, *UNSEEN)}
 
 LINK = re.compile(r"\[(?P<text>[^\]]*)\]\((?P<target>[^)\s#]+)(?P<anchor>#[^)\s]*)?\)")
 

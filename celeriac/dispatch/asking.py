@@ -150,7 +150,7 @@ class RedisQuestions:
         connecting = self.ask(_connecting).value if mean > SLOW_ANSWER else None
         if connecting is not None:
             self._remember_way(min(least, connecting))
-        elif least <= self._least or time.monotonic() > self._least_until:
+        elif least <= self._least or (time.monotonic() > self._least_until and mean <= self._least + SLOW_ANSWER):
             self._remember_way(least)
         return AnswerTime(mean, self._least)
 
@@ -197,15 +197,17 @@ class RedisQuestions:
 
 def _connecting(channel: Any) -> float | None:
     """Return how long (seconds) it takes to connect, which Redis itself has no part in; None if nobody knows where it
-    is, as behind Sentinels.
+    is, as behind Sentinels, or nobody takes the connection.
     """
     place = channel.client.connection_pool.connection_kwargs
     if not place.get("host"):
         return None
-    addresses = socket.getaddrinfo(place["host"], place.get("port"), type=socket.SOCK_STREAM)
-    family, kind, protocol, _, address = addresses[0]
-    with socket.socket(family, kind, protocol) as there:
-        there.settimeout(PATIENT["socket_connect_timeout"])
-        began = time.monotonic()
-        there.connect(address)
-        return time.monotonic() - began
+    for family, kind, protocol, _, address in socket.getaddrinfo(
+        place["host"], place.get("port"), type=socket.SOCK_STREAM
+    ):
+        with suppress(OSError), socket.socket(family, kind, protocol) as there:
+            there.settimeout(PATIENT["socket_connect_timeout"])
+            began = time.monotonic()
+            there.connect(address)
+            return time.monotonic() - began
+    return None

@@ -230,9 +230,9 @@ SELECT (SELECT count(*) FROM gone) AS n,
     (SELECT ARRAY[bulk, id] FROM taken ORDER BY bulk DESC, id DESC LIMIT 1) AS until
 """)
 
-# INVARIANT: the rest of a chain stays while its workflow has a task, unfinished, in the outbox or in history, whose row
-# may name it: a failed link that is retried goes on to the end. A walk over the chains, one descent each, that writes
-# nothing of those that stay. The first block of a chain is the last to go.
+# INVARIANT: the rest of a chain stays while its workflow has a task, unfinished or in history, whose row may name it (a
+# part of a workflow never goes to the outbox): a failed link that is retried goes on to the end. A walk over the
+# chains, one descent each, that writes nothing of those that stay. The first block of a chain is the last to go.
 RESTS = text(f"""
 WITH RECURSIVE chains AS (
     (SELECT chain, workflow, checked_at FROM celeriac.chain_rests WHERE chain > CAST(:after AS uuid)
@@ -250,7 +250,6 @@ WITH RECURSIVE chains AS (
             ORDER BY t.workflow LIMIT 1) IS NULL
         AND (SELECT true FROM celeriac.ended e WHERE e.workflow BETWEEN due.workflow AND due.workflow
             ORDER BY e.workflow LIMIT 1) IS NULL
-        AND NOT EXISTS (SELECT FROM celeriac.intake i WHERE i.task ->> 'workflow' = due.workflow)
 ), gone AS (
     DELETE FROM celeriac.chain_rests WHERE ctid = ANY (ARRAY(
         SELECT r.ctid FROM unneeded u, LATERAL (

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from sqlalchemy import Connection
 
-from celeriac.enqueue import outbox
+from celeriac.enqueue import outbox, rests
 from celeriac.enqueue.bulk import enqueue_bulk, is_anothers, tell_different
 from celeriac.enqueue.rows import NewTask
 from celeriac.settle.tombstones import Tombstone, bury
@@ -31,6 +31,7 @@ def _taken(connection: Connection, task: NewTask) -> str | None:
     """Enqueue this part and return None, or the reason why it could not be enqueued."""
     receipts = outbox.enqueue_briefly(connection, [task])
     if receipts is None:
+        rests.keep(connection, [task])  # taken back with it: its tombstone names them
         return f"an open transaction may have its unique key {task.unique_key!r}"
     return f"task {receipts[0].id} has its unique key {task.unique_key!r}" if is_anothers(task, receipts[0]) else None
 
