@@ -238,6 +238,29 @@ def test_a_cancelled_workflow_ends_and_nobody_waits_for_its_links(
     assert rows.one("SELECT count(*) FROM worker_tasks WHERE role = 'add'") == LONG + 1
 
 
+def test_of_a_chain_whose_first_key_an_open_transaction_has_all_links_are_told(app: Celeriac, rows: Rows) -> None:
+    """A handler calls it: its first task's savepoint takes back the links that its row would not carry."""
+    tasks = declare(app, keep="forever")
+
+    @app.task(role="unique", shared=False, prompt=False, unique_by="n")
+    def unique(n: int) -> int:
+        return n
+
+    @app.task(role="caller", shared=False, prompt=False)
+    def caller() -> None:
+        chain(unique.s(20), *counting(tasks["add"], LONG)[1:])()
+
+    app.register_roles()
+    caller.delay()
+    with app.database.transaction() as other:
+        other.exec_driver_sql("""INSERT INTO celeriac.worker_tasks (role, kwargs) VALUES ('unique', '{"n": 20}')""")
+        run_all(app)
+    run_all(app)
+    assert rows("SELECT status, count(*) FROM worker_tasks WHERE role = 'add' GROUP BY 1 ORDER BY 1") == [
+        ("failed", LONG - 1)
+    ]
+
+
 @pytest.mark.parametrize("role", ["gone", "unique"])
 def test_a_link_far_behind_that_is_refused_fails_with_what_follows(app: Celeriac, rows: Rows, role: str) -> None:
     tasks = declare(app, keep="forever")
