@@ -401,9 +401,9 @@ def measure(
 
 def _has_time(connection: Connection, ends: float) -> bool:
     """Return whether there is time left for a group, and let no statement take more of it."""
-    left = round(min(PATIENCE_MS, (ends - time.monotonic()) * 1000))
+    left = round((ends - time.monotonic()) * 1000)
     if left >= LEAST_MS:
-        connection.exec_driver_sql(f"SET LOCAL statement_timeout = '{left} ms'")
+        connection.exec_driver_sql(f"SET LOCAL statement_timeout = '{min(PATIENCE_MS, left)} ms'")
     return left >= LEAST_MS
 
 
