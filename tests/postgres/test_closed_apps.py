@@ -10,7 +10,7 @@ from threading import Thread
 from typing import Any
 
 import pytest
-from celery import chain
+from celery import chain, signals
 from celery.contrib.abortable import AbortableTask
 
 from celeriac import Celeriac, Settings, testing
@@ -22,6 +22,14 @@ APPS = 20
 
 #: The threads that watch what runs in a process, whatever its app: they stay.
 WATCH = {"celeriac_look_at", "celeriac_limit"}
+
+
+@pytest.fixture(autouse=True)
+def unheard(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody hears of its tasks: what other tests' modules connect may fail, and the log's record keeps the frames."""
+    for signal in (signals.task_prerun, signals.task_postrun, signals.task_success, signals.task_failure,
+                   signals.task_retry):  # fmt: skip
+        monkeypatch.setattr(signal, "receivers", [])
 
 
 def made(database_url: str, redis_url: str, use: Callable[[Celeriac, Any], object]) -> weakref.ref[Celeriac]:
