@@ -29,7 +29,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
-from celeriac.insights.fleet.slots import SHARING
+from celeriac.insights.fleet.slots import is_sharing
 from celeriac.insights.history.histogram import BOUNDS, counts
 from celeriac.repair.app import RepairApp
 from celeriac.repair.prune import MINUTES_KEPT
@@ -119,11 +119,15 @@ FROM ended GROUP BY 1, 2, 3, 4, 5
 
 # The tasks of a ticket ran one by one: in this minute since it began, or since the ticket did. Where slots share a
 # process each ran by itself, since the ticket began.
-RUNS = text(f"""{_OF_MINUTE}, of_ticket AS (
+RUNS = text(f"""{_OF_MINUTE}, sharing AS MATERIALIZED (
+    SELECT worker_id FROM (SELECT DISTINCT worker_id FROM ended WHERE worker_id IS NOT NULL) AS e
+    WHERE {is_sharing("e.worker_id")}
+), of_ticket AS (
     SELECT role, count(*) AS n, greatest(0, date_part('epoch', max(completed_at)
         - greatest(started_at, CASE WHEN count(*) > 1 THEN CAST(:since AS timestamptz) END))) AS seconds
     FROM ended WHERE started_at IS NOT NULL AND status <> 'cancelled'
-    GROUP BY role, worker_id, worker_pid, started_at, CASE WHEN worker_id IN ({SHARING}) THEN id END
+    GROUP BY role, worker_id, worker_pid, started_at,
+        CASE WHEN worker_id IN (SELECT worker_id FROM sharing) THEN id END
 )
 SELECT role, {_BUCKET.format(seconds="seconds / n")} AS run, CAST(sum(n) AS bigint) AS n, sum(seconds) AS seconds
 FROM of_ticket GROUP BY 1, 2

@@ -8,8 +8,13 @@ from celeriac.insights.fleet.resources import is_true
 #: it.
 SHARES_PROCESS = is_true("shares_process", "w.resources")
 
-#: The workers of that kind, also those that are gone by now.
-SHARING = f"SELECT worker_id FROM celeriac.workers w WHERE {SHARES_PROCESS}"
+
+def is_sharing(worker: str) -> str:
+    """Return SQL for whether this worker is of that kind, also if it is gone by now: a look-up by its id, as the rows
+    of workers that have stopped are many.
+    """
+    return f"coalesce((SELECT {SHARES_PROCESS} FROM celeriac.workers w WHERE w.worker_id = {worker} LIMIT 1), false)"
+
 
 #: What each worker holds.
 HELD = """

@@ -8,7 +8,7 @@ from statistics import median
 
 from sqlalchemy import Connection, text
 
-from celeriac.insights.fleet.slots import SHARES_PROCESS, SHARING
+from celeriac.insights.fleet.slots import is_sharing
 from celeriac.insights.history.histogram import quantile
 from celeriac.insights.why.spans import span
 
@@ -46,15 +46,14 @@ _ENDED = f"""
                 AND status IN ('completed', 'failed') AND started_at IS NOT NULL
             ORDER BY completed_at DESC LIMIT :ended) AS h
         WINDOW ticket AS (
-            PARTITION BY worker_id, worker_pid, started_at, CASE WHEN worker_id IN ({SHARING}) THEN id END)
+            PARTITION BY worker_id, worker_pid, started_at, CASE WHEN {is_sharing("h.worker_id")} THEN id END)
     ) AS in_tickets"""
 
 # A ticket under way has taken at least its age, shared by its tasks (`n`) unless they run side by side.
 _UNDER_WAY = f"""
     SELECT CAST(extract(epoch FROM statement_timestamp() - k.started_at) AS double precision) AS age,
         CASE WHEN run.shares THEN 1 ELSE greatest(cardinality(k.ids), 1) END AS n
-    FROM celeriac.tickets k LEFT JOIN celeriac.workers w USING (worker_id)
-    CROSS JOIN LATERAL (SELECT {SHARES_PROCESS} AS shares) AS run
+    FROM celeriac.tickets k CROSS JOIN LATERAL (SELECT {is_sharing("k.worker_id")} AS shares) AS run
     CROSS JOIN LATERAL generate_series(1, CASE WHEN run.shares THEN cardinality(k.ids) ELSE 1 END)
     WHERE k.role = r.role AND k.started_at IS NOT NULL ORDER BY k.started_at LIMIT :under_way"""
 

@@ -51,7 +51,7 @@ FILTER = f"""
             SELECT CAST(handler.place AS integer) - 1
             FROM celeriac.roles r, jsonb_array_elements(r.parameters) WITH ORDINALITY AS handler (parameter, place)
             WHERE r.role = page.role AND handler.parameter ->> 'name' = wanted.name
-                AND coalesce(handler.parameter ->> 'kind', 'POSITIONAL') LIKE 'POSITIONAL%'
+                AND left(coalesce(handler.parameter ->> 'kind', 'POSITIONAL'), 10) = 'POSITIONAL'
         )) IS DISTINCT FROM wanted.value))
     AND {SILENT}"""
 
