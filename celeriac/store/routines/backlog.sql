@@ -130,8 +130,9 @@ CROSS JOIN (
                 count(*) OVER ticket AS n, coalesce(
                     (SELECT completed_at FROM last), statement_timestamp() - interval '1 hour') AS since
             FROM newest WINDOW ticket AS (PARTITION BY worker_id, worker_pid, started_at, CASE
-                WHEN status = 'cancelled' OR worker_id IN (
-                    SELECT w.worker_id FROM celeriac.workers w WHERE w.resources -> 'shares_process' = 'true')
+                WHEN status = 'cancelled' OR coalesce((
+                    SELECT w.resources -> 'shares_process' = 'true' FROM celeriac.workers w
+                    WHERE w.worker_id = newest.worker_id LIMIT 1), false)
                 THEN id END)
         ) AS in_tickets
     ) AS run
