@@ -284,7 +284,6 @@ SHORTEST = 40
 #: The core's shorter modules: why each is one of its own.
 SHORT = {
     "celeriac.dispatch.app": "each folder states its part of the app in `app.py`",
-    "celeriac.enqueue.rests": "one task, many and the outbox store links by it, and none of these is the other's",
     "celeriac.roles.backoff": "a retry's delay is looked for under this name",
     "celeriac.run.sparing": "pure; the log's lines, its only caller, are not",
     "celeriac.store.forks": "is imported by all that a fork leaves unfit, before anything else of the engine",
