@@ -316,9 +316,9 @@ def test_what_a_hook_raises_is_told_with_its_traceback_and_without_secrets(
             called.get(timeout=5)
 
 
-@pytest.mark.parametrize(("interrupt", "ended"), [(TaskCancelled, (True, 0)), (LeaseLost, (False, 1))])
+@pytest.mark.parametrize(("interrupt", "ended"), [(TaskCancelled, (True, False)), (LeaseLost, (False, True))])
 def test_an_interrupt_while_a_hooks_error_is_judged_is_an_interrupt(
-    app: Celeriac, database: Database, rows: Rows, interrupt: type[BaseException], ended: tuple[bool, int]
+    app: Celeriac, database: Database, rows: Rows, interrupt: type[BaseException], ended: tuple[bool, bool]
 ) -> None:
     class Late(BaseException):
         def __str__(self) -> str:
@@ -333,7 +333,8 @@ def test_an_interrupt_while_a_hooks_error_is_judged_is_an_interrupt(
     app.register_roles()
     work.delay()
     run_ticket(app, "work", *claimed(database, "work"))
-    assert rows("SELECT status = 'cancelled', losses FROM worker_tasks") == [ended]
+    # What is lost may be ready again before the ticket's process looks for more, and is lost once more there.
+    assert rows("SELECT status = 'cancelled', losses > 0 FROM worker_tasks") == [ended]
 
 
 def test_ctrl_c_while_an_error_is_read_ends_who_runs_a_handler_outside_of_a_worker(ran: Ran) -> None:
