@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 #: Names the entry. There is no task of this name.
 ENTRY = "celeriac.rest_of_chain"
 
-#: So many links are carried, or are a block; a chain of at most `WHOLE` is carried as a whole.
+#: How many links a row carries and a block has; a chain of at most `WHOLE` is carried as a whole.
 CARRIED, WHOLE = 8, 12
 
 #: Options of the chain's last link that say where the chain's result goes, and which the entry has as well.
@@ -35,7 +35,7 @@ _OWN = (*_GOAL, "task_id", "root_id", "parent_id", "reply_to", "link_error")
 
 
 class LinksGone(CeleriacError):
-    """What is stored of a chain is not there any more: somebody has deleted it."""
+    """Stored links of a chain are not there any more: somebody has deleted them."""
 
 
 BEGIN = text("SELECT celeriac.begin_rests()")

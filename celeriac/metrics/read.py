@@ -94,7 +94,7 @@ def compared(connection: Connection) -> ByRole:
 
 @dataclass(slots=True)
 class Scrape:
-    """What a scrape reads with, in a transaction.
+    """A scrape's connection, in a transaction, and its parameters.
 
     `rules`: names of those that may fire. `wait`: the objective (seconds) of roles without their own. `beside`: returns
     what was `compared`, lately. `migrations`: where those of the application lie. `roles`: the exported ones, None

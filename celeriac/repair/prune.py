@@ -235,16 +235,16 @@ SELECT (SELECT count(*) FROM gone) AS n,
 # chains, one descent each, that writes nothing of those that stay. The first block of a chain is the last to go.
 RESTS = text(f"""
 WITH RECURSIVE chains AS (
-    (SELECT chain, workflow, checked_at FROM celeriac.chain_rests WHERE chain > CAST(:after AS uuid)
+    (SELECT chain, workflow, created_at FROM celeriac.chain_rests WHERE chain > CAST(:after AS uuid)
         ORDER BY chain, place LIMIT 1)
     UNION ALL
     SELECT next.* FROM chains, LATERAL (
-        SELECT chain, workflow, checked_at FROM celeriac.chain_rests WHERE chain > chains.chain
+        SELECT chain, workflow, created_at FROM celeriac.chain_rests WHERE chain > chains.chain
         ORDER BY chain, place LIMIT 1) AS next
 ), due AS MATERIALIZED (
     SELECT * FROM chains LIMIT {CHAINS}
 ), unneeded AS MATERIALIZED (
-    SELECT chain FROM due WHERE checked_at < statement_timestamp() - :seconds * interval '1 second'
+    SELECT chain FROM due WHERE created_at < statement_timestamp() - :seconds * interval '1 second'
         AND NOT EXISTS (SELECT FROM celeriac.unlisted)
         AND (SELECT true FROM celeriac.tasks t WHERE t.workflow BETWEEN due.workflow AND due.workflow
             ORDER BY t.workflow LIMIT 1) IS NULL

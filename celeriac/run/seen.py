@@ -20,7 +20,7 @@ LONGEST = 2.0
 
 
 class WorkSeen:
-    """What one process has seen. `outbox`, `ring`: set if there is something to do; `on_roles` is called with roles
+    """A process's results. `outbox`, `ring`: set if there is something to do; `on_roles` is called with roles
     that have work.
     """
 

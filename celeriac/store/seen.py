@@ -64,7 +64,7 @@ def _character(escape: re.Match[str]) -> str:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """What is seen of a text: all but what `pattern` matches, which becomes `instead`, one character or none.
+    """A way to see a text: all of it but what `pattern` matches, which becomes `instead`, one character or none.
 
     `without`: the characters of ASCII that go; if these are all the pattern matches, the pattern is only needed to find
     out where in the text something stood.

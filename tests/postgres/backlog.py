@@ -93,7 +93,7 @@ BASE = [
     "UPDATE celeriac.tasks SET workflow = 'whole' WHERE task_id LIKE 'body-%' OR task_id LIKE 'active-%'",
     """UPDATE celeriac.history SET barrier = CAST(md5('body-2') AS uuid), place = id, workflow = 'whole'
         WHERE task_id LIKE 'done-%' AND status = 'completed'""",
-    """INSERT INTO celeriac.chain_rests (chain, place, workflow, links, checked_at)
+    """INSERT INTO celeriac.chain_rests (chain, place, workflow, links, created_at)
         SELECT md5('chain-' || i)::uuid, place, CASE WHEN i % 2 = 0 THEN 'whole' ELSE 'over' END, '[]',
             now() - interval '2 days' FROM generate_series(1, 60) i, generate_series(0, 2) place""",
     "INSERT INTO celeriac.account_policies (account, paused) VALUES ('q1', true)",
@@ -156,7 +156,7 @@ SHAPES = {
             workflow = 'chord-' || id % 1000 WHERE task_id LIKE 'part-%'""",
     ],
     "long chains": [
-        """INSERT INTO celeriac.chain_rests (chain, place, workflow, links, checked_at)
+        """INSERT INTO celeriac.chain_rests (chain, place, workflow, links, created_at)
             SELECT md5(CAST(i / 100 AS text))::uuid, i % 100, 'long-' || i / 100, '[]', now() - interval '1 hour'
             FROM generate_series(1, :n) i""",
     ],

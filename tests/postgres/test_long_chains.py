@@ -392,7 +392,7 @@ def test_a_last_link_that_is_read_after_the_handler_is_a_part_as_any_other(app: 
 
 
 def age(rows: Rows) -> None:
-    rows("UPDATE celeriac.chain_rests SET checked_at = checked_at - interval '5 minutes'")
+    rows("UPDATE celeriac.chain_rests SET created_at = created_at - interval '5 minutes'")
 
 
 def test_what_is_stored_goes_with_the_last_row_that_may_need_it(app: Celeriac, rows: Rows) -> None:

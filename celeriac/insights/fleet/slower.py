@@ -12,7 +12,7 @@ from celeriac.insights.fleet.slots import is_sharing
 from celeriac.insights.history.histogram import quantile
 from celeriac.insights.why.spans import span
 
-#: So many newest runs of a role are judged; with fewer than `FEW` there is no judgement.
+#: How many of a role's newest runs are judged; with fewer than `FEW` there is no judgement.
 NEWEST, FEW = 20, 10
 
 #: They are of the last `SOON` seconds, or twice the bound if that is more. Where those have too few and something
@@ -28,7 +28,7 @@ PAST = 100
 #: So many minutes of the day before are read first, and the whole day of so many roles at most.
 SAMPLED, ROLES = 35, 20
 
-#: So many runs that ended, and so many tickets under way, are read of a role.
+#: How many runs that ended, and how many tickets under way, are read of a role.
 ENDED, UNDER_WAY = 200, 10_000
 
 # As the minutes have it, tasks that one process ran one by one each count the mean of their ticket, since the first of

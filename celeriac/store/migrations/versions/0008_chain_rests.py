@@ -21,10 +21,9 @@ def upgrade() -> None:
             place integer NOT NULL,
             workflow text NOT NULL,
             links jsonb NOT NULL,
-            checked_at timestamptz DEFAULT now() NOT NULL,
+            created_at timestamptz DEFAULT now() NOT NULL,
             PRIMARY KEY (chain, place)
         )""")
-    op.execute("CREATE INDEX chain_rests_to_check ON celeriac.chain_rests (checked_at) WHERE place = 0")
 
 
 def downgrade() -> None:
