@@ -56,6 +56,14 @@ class Flower:
         except OSError:
             return False
 
+    def node(self) -> str:
+        """
+        The worker it knows. Who asks while Flower's first question to all workers is still open is given the answers
+        to that one, and a worker that was not ready then is not among them.
+        """
+        until(lambda: json.loads(self.get("/api/workers?refresh=1")), "Flower to know a worker")
+        return str(next(iter(json.loads(self.get("/api/workers")))))
+
     def metrics(self, name: str) -> dict[str, float]:
         """Of one of Flower's metrics, the sum by its label `task` and `type`."""
         found: dict[str, float] = {}
@@ -100,7 +108,7 @@ def test_flowers_revoke_button_cancels(shop: ModuleType, worker: Worker, rows: R
     flower.post(f"/api/task/revoke/{running.id}?terminate=1")
     until(lambda: rows.one("SELECT status FROM worker_tasks WHERE task_id = :id", id=running.id) == "cancelled", "it")
     until(lambda: flower.tasks()[running.id]["state"] == "REVOKED", "Flower to hear of it")
-    node = urllib.parse.quote(next(iter(json.loads(flower.get("/api/workers?refresh=1")))))
+    node = urllib.parse.quote(flower.node())
     limited = flower.post(f"/api/task/rate-limit/slow?workername={node}&ratelimit=7/m")
     assert limited == {"message": "slow: rate_limit=7/m, timeout=300.0"}
     timed = flower.post(f"/api/task/timeout/slow?workername={node}&soft=20&hard=30")
