@@ -65,6 +65,7 @@ MEET_NONE = {
     "role_of",
     "is_stale",
     "note_gap",
+    "awaits_others",
     "is_instants",
     "current_window",
     "note_remote_control",

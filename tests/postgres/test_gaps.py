@@ -25,11 +25,11 @@ RUNNING = """INSERT INTO worker_tasks (task_id, role, status, token, claimed_at,
     VALUES ('a', 'work', 'running', gen_random_uuid(), now() - :ago * interval '1 s', now() - :ago * interval '1 s',
         now() - :ago * interval '1 s', 'w', 7)"""
 
-WORKER = """INSERT INTO celeriac.workers (worker_id, hostname, pid, queues, concurrency, last_heartbeat_at)
-    VALUES (:name, 'here', 7, '["work"]', 1, now() - :ago * interval '1 s')"""
+WORKER = """INSERT INTO celeriac.workers (worker_id, hostname, pid, queues, concurrency, started_at, last_heartbeat_at)
+    VALUES (:name, 'here', 7, '["work"]', 1, now() - interval '1 hour', now() - :ago * interval '1 s')"""
 
-BEAT = """INSERT INTO celeriac.beats (beat_id, hostname, pid, last_tick_at)
-    VALUES ('b', 'here', 8, now() - :ago * interval '1 s')"""
+BEAT = """INSERT INTO celeriac.beats (beat_id, hostname, pid, started_at, last_tick_at)
+    VALUES ('b', 'here', 8, now() - interval '1 hour', now() - :ago * interval '1 s')"""
 
 
 def beat_ticks(database: Database) -> None:
@@ -41,6 +41,23 @@ def other_worker_reports(database: Database) -> None:
     with database.transaction() as connection:
         lease.note_gap(connection, "other", 7, 2 * LEASE / 3)
 
+
+def newcomer_reports(database: Database) -> None:
+    """A worker that has never reported before."""
+    state = lease.WorkerState(
+        worker_id="newcomer", hostname="there", pid=9, queues=["work"], concurrency=1, resources={}
+    )
+    with database.transaction() as connection:
+        lease.note_gap(connection, state.worker_id, state.pid, 2 * LEASE / 3)
+        lease.report(connection, state)
+
+
+def new_beat_ticks(database: Database) -> None:
+    with database.statement() as connection:
+        tick.report(connection, "new", "there", 9, 0.0)
+
+
+NEWCOMERS: list[Callable[[Database], None]] = [newcomer_reports, new_beat_ticks]
 
 WRITERS: list[Callable[[Database], None]] = [beat_ticks, other_worker_reports]
 
@@ -96,11 +113,41 @@ def test_where_others_could_write_a_silent_worker_is_dead(
     assert rescue(app) == 1
 
 
-def test_a_beat_that_starts_knows_of_no_gap(
-    app: Celeriac, database: Database, rows: Rows, running: Callable[[float], None]
-) -> None:
-    """Else one that crashes again and again would keep the dead from being rescued."""
+@pytest.mark.parametrize("comes", NEWCOMERS)
+@pytest.mark.parametrize("returns", WRITERS)
+def test_a_newcomer_that_writes_first_takes_nothing_from_those_who_are_about_to(
+    app: Celeriac, database: Database, rows: Rows, running: Callable[[float], None],
+    comes: Callable[[Database], None], returns: Callable[[Database], None],
+) -> None:  # fmt: skip
+    """As after a failover in which beat was started anew: it cannot know that nobody else could write."""
     running(LEASE + 12)
-    rows("DELETE FROM celeriac.beats")
-    beat_ticks(database)
+    comes(database)
+    assert rescue(app) == 0
+    returns(database)
+    rows("UPDATE celeriac.repairs SET at = at - interval '1 minute' WHERE name = 'newcomer'")
+    assert rescue(app) == 0
+    assert rows("SELECT status, losses FROM worker_tasks") == [("running", 0)]
+
+
+@pytest.mark.parametrize("comes", NEWCOMERS)
+def test_those_who_do_not_come_back_within_a_lease_of_a_newcomers_first_report_are_dead(
+    app: Celeriac, database: Database, rows: Rows, running: Callable[[float], None], comes: Callable[[Database], None]
+) -> None:
+    """Also if newcomers crash again and again."""
+    running(LEASE + 12)
+    comes(database)
+    rows("UPDATE celeriac.repairs SET at = at - :lease * interval '1 s' WHERE name = 'newcomer'", lease=LEASE + 1)
+    rows("DELETE FROM celeriac.beats WHERE beat_id = 'new'")
+    rows("DELETE FROM celeriac.workers WHERE worker_id = 'newcomer'")
+    comes(database)
+    assert rescue(app) == 1
+
+
+@pytest.mark.parametrize("comes", NEWCOMERS)
+def test_a_newcomer_among_those_who_are_well_changes_nothing(
+    app: Celeriac, database: Database, rows: Rows, running: Callable[[float], None], comes: Callable[[Database], None]
+) -> None:
+    running(LEASE + 12)
+    rows("UPDATE celeriac.beats SET last_tick_at = now()")
+    comes(database)
     assert rescue(app) == 1

@@ -18,16 +18,28 @@ SELECT greatest(celeriac.up_since(), (SELECT at FROM celeriac.repairs WHERE name
 $$;
 
 -- Notes the end of a gap: who writes every few seconds has not been able to since `own`, and nobody else has either, for
--- `silence` seconds. Call it before the write. A beat that was away alone finds the heartbeats of others.
+-- `silence` seconds. Call it before the write. A beat that was away alone finds the heartbeats of others; those who have
+-- reported for the first time since then were not there, so they tell nothing. `own` is null: a newcomer's first report,
+-- and it cannot know why all others are silent. It notes only when it came.
 CREATE OR REPLACE FUNCTION celeriac.note_gap(own timestamptz, silence double precision) RETURNS void LANGUAGE sql
 SET jit = off SET enable_seqscan = off AS $$
 INSERT INTO celeriac.repairs (name, at)
-SELECT 'gap', clock_timestamp()
+SELECT CASE WHEN own IS NULL THEN 'newcomer' ELSE 'gap' END, clock_timestamp()
 WHERE greatest(
-    own, (SELECT max(last_tick_at) FROM celeriac.beats),
-    (SELECT max(last_heartbeat_at) FROM celeriac.workers WHERE status <> 'stopped')
-) < clock_timestamp() - silence * interval '1 second' AND own IS NOT NULL
+    own, (SELECT max(last_tick_at) FROM celeriac.beats WHERE own IS NULL OR started_at <= own),
+    (SELECT max(last_heartbeat_at) FROM celeriac.workers WHERE status <> 'stopped' AND (own IS NULL OR started_at <= own))
+) < clock_timestamp() - silence * interval '1 second'
 ON CONFLICT (name) DO UPDATE SET at = excluded.at
+WHERE excluded.name = 'gap' OR repairs.at < excluded.at - interval '10 minutes'
+$$;
+
+-- Whether the first to write after a silence of all others was a newcomer, a moment ago: those who are well come back
+-- within half a minute. Another newcomer makes it no longer, or one that crashes again and again would keep the dead
+-- from being rescued.
+CREATE OR REPLACE FUNCTION celeriac.awaits_others(seconds double precision) RETURNS boolean LANGUAGE sql STABLE AS $$
+SELECT EXISTS (
+    SELECT FROM celeriac.repairs
+    WHERE name = 'newcomer' AND at > statement_timestamp() - least(seconds, 30) * interval '1 second')
 $$;
 
 -- When the holder of a ticket was heard last. A row that somebody has locked cannot be renewed, and that costs a worker
@@ -45,5 +57,5 @@ CREATE OR REPLACE FUNCTION celeriac.is_stale(k celeriac.tickets, seconds double 
 STABLE AS $$
 SELECT CASE WHEN k.worker_id IS NULL OR k.heartbeat_at >= statement_timestamp() - seconds * interval '1 second' THEN false
     ELSE greatest(celeriac.heard_at(k.worker_id, k.worker_pid, k.heartbeat_at), celeriac.leases_since())
-        < statement_timestamp() - seconds * interval '1 second' END
+        < statement_timestamp() - seconds * interval '1 second' AND NOT celeriac.awaits_others(seconds) END
 $$;
