@@ -145,9 +145,14 @@ def environment(release: str, name: str | None = None, packages: Sequence[str] =
 
 def _without(constraints: str, packages: Sequence[str]) -> str:
     """The versions, without hashes and those of packages whose releases are said otherwise."""
-    said = {package.partition("==")[0] for package in packages if "==" in package}
+    said = {_normalised(package.partition("==")[0]) for package in packages if "==" in package}
     pins = re.findall(r"^(\S+)(==\S+)", constraints, re.MULTILINE)
-    return "".join(f"{name}{version}\n" for name, version in pins if name not in said)
+    return "".join(f"{name}{version}\n" for name, version in pins if _normalised(name) not in said)
+
+
+def _normalised(name: str) -> str:
+    """Return a package's name as an index compares it."""
+    return re.sub(r"[-_.]+", "-", name).lower()
 
 
 if __name__ == "__main__":

@@ -64,7 +64,7 @@ class Node:
     def __init__(self, folder: Path, name: str, etcd: int) -> None:
         self.folder, self.name = folder / name, name
         self.port, self.api = free_port(), free_port()
-        self.account = Account.for_servers()
+        self.account = Account.with_name()  # initdb, which Patroni runs, looks it up
         self.account.make_folder(self.folder)
         self.process: subprocess.Popen[bytes] | None = None
         programs = str(postgres_programs(self.account))
