@@ -41,6 +41,11 @@ def until(condition: Callable[[], T], what: str, patience: float = PATIENCE) -> 
     return value
 
 
+def crowd() -> float:
+    """How many processes want each processor, at least 1: what a bound in seconds is multiplied by where others run."""
+    return max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
+
+
 def answers(url: str) -> bool:
     """Whether a server is there, and well."""
     try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -13,7 +12,7 @@ import pytest
 
 from tests.api.server import Api, serving
 from tests.faults.beats import EVERY, TOCK, Fleet, Sized, Ticks
-from tests.processes import ROOT, Rows, until
+from tests.processes import ROOT, Rows, crowd, until
 
 SLOWER = timedelta(milliseconds=200)
 
@@ -104,9 +103,9 @@ def changes(recorded: Rows) -> Changes:
 
 
 def told(what: str, seconds: float, sized: Sized) -> None:
-    crowd = max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-    print(f"{what}: took effect after {seconds:.3f} s; {crowd:.1f} processes wanted each processor")
-    assert seconds < sized(1, 1000) * SOON * crowd
+    wanted = crowd()
+    print(f"{what}: took effect after {seconds:.3f} s; {wanted:.1f} processes wanted each processor")
+    assert seconds < sized(1, 1000) * SOON * wanted
 
 
 #: By day `tests/api` has what the API writes, and here a row is changed by SQL.
