@@ -49,7 +49,7 @@ class DjangoTask(CelerysDjangoTask, Task[..., Any]):
     abstract = True
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Wrap coroutines with `_closing`, as their ORM runs in another thread than the one whose connections Celery closes."""
+        """Wrap coroutines with `_closing`: their ORM runs in a thread whose connections Celery does not close."""
         super().__init_subclass__(**options)
         run = cls.__dict__.get("run")
         handler = run.__func__ if isinstance(run, staticmethod) else run
