@@ -26,14 +26,15 @@ from celeriac.store.plans import in_order, with_next
 
 logger = logging.getLogger(__name__)
 
-#: How many accounts with ready tasks are counted, at most, to compute one account's share of the window.
+#: Maximum number of accounts with ready tasks that are counted to compute one account's share of the window.
 OTHERS = 16
 
-#: How many passes a prompt role gets in a row. If tasks settle as fast as they are published, there is always room for
-#: another pass; but a lifeline has heartbeats to send, and beat has sweeps to run. The next settle continues.
+#: Maximum number of passes that a prompt role gets in a row. If tasks settle as fast as they are published, there is
+#: always room for another pass; but a lifeline has heartbeats to send, and beat has sweeps to run. The next settle
+#: continues.
 PASSES = 4
 
-#: How long (seconds) a pass waits for the role's lock if the role is dispatched by beat alone, and between attempts.
+#: Seconds that a pass waits for the role's lock if beat alone dispatches the role, and seconds between two attempts.
 WAIT = 1.0
 WAIT_STEP = 0.02
 

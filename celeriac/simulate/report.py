@@ -15,7 +15,8 @@ from celeriac.simulate.fleet import Fleet
 from celeriac.simulate.line import SimulatedRole, TicketPace
 from celeriac.simulate.waits import Ledger, WaitTimes, at
 
-#: Samples of the state in a day, lines of its course, and samples for each comparison of shares (it reads all accounts).
+#: Samples of the state in a day, lines of its course, and samples for each comparison of shares, which reads every
+#: account.
 LOOKS, LINES, EACH = 288, 24, 3
 
 
