@@ -119,7 +119,7 @@ class Settings:
 
     @property
     def has_redis(self) -> bool:
-        """Whether there is one at all: `REDIS_URL=none` says that there is none."""
+        """Return whether there is a Redis: with `REDIS_URL=none` there is none."""
         return self.redis_url != NO_REDIS
 
     @classmethod

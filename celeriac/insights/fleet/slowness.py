@@ -120,7 +120,7 @@ class ManyStatements:
 
 @dataclass(frozen=True, slots=True)
 class Slowness:
-    """How slow Postgres is.
+    """The slowness of Postgres.
 
     `longest`: what runs for long, the longest first. `beside`: vacuums and a checkpoint that are under way. `many`: who
     runs most, where many run something.
