@@ -15,7 +15,7 @@ PAGE = ROOT / "docs" / "map.md"
 INTRODUCTION = """# Map
 
 For whoever looks for a part of the engine: its folders from the surfaces down to the tables, as `python -m tests.map`
-finds them. An arrow runs down only; `lint-imports` refuses any other. Lines are rounded to hundreds.
+finds them. A folder imports only those further down; `lint-imports` refuses all else. Lines are rounded to hundreds.
 [Architecture](architecture.md) tells what happens along the way.
 
 | folder | what it is for | files | lines | imports |

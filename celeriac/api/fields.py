@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field, GetCoreSchemaHandle
 from pydantic_core import CoreSchema, core_schema
 
 from celeriac.paths import RestOfPath as RestOfPath
-from celeriac.roles.bounds import ANY_PRIORITY, LONGEST_KEY, LONGEST_NAME, NAME, TEXT
+from celeriac.roles.bounds import ANY_PRIORITY, LONGEST_KEY, LONGEST_NAME, NAME, SOME_TEXT, TEXT
 
 T = TypeVar("T")
 
@@ -109,7 +109,7 @@ class EitherId:
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         either = core_schema.union_schema(
             [core_schema.int_schema(strict=True, ge=1, le=LAST_ID), handler.generate_schema(TaskName)],
-            custom_error_type="either_id", custom_error_message="give a task's id or its task_id",
+            custom_error_type="either_id", custom_error_message=f"give a task's id or its task_id, {SOME_TEXT.right}",
         )  # fmt: skip
         return core_schema.no_info_before_validator_function(_without_fraction, either)
 

@@ -140,16 +140,16 @@ def _field(location: Sequence[object]) -> str:
 
 
 #: The place of an option's name in a refusal's message, and the body's name for it.
-_OPTION = re.compile(r": (\w+)=")
+_OPTION = re.compile(r": (?:(\w+)=|its (queue)s? )")
 _CALLED = {"at": "scheduled_for", "priority": "priority", "task_id": "task_id", "account": "account"} | {
-    name: name for name in ("lock_key", "unique_key", "max_retries", "timeout", "delay", "expires_at")
+    name: name for name in ("lock_key", "unique_key", "max_retries", "timeout", "delay", "expires_at", "queue")
 }
 
 
 def from_refusal(error: EnqueueRefused, within: str = "") -> Problem:
     """Return the field for which a call was refused: an option, its role, or arguments. `within`: the call's place."""
     named = _OPTION.search(str(error))
-    option = _CALLED.get(named[1], "kwargs") if named else "kwargs"
+    option = _CALLED.get(named[1] or named[2], "kwargs") if named else "kwargs"
     field = "role" if isinstance(error, UnknownRole) else option
     return invalid(f"{within}.{field}" if within else field, str(error))
 

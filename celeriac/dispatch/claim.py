@@ -18,8 +18,8 @@ from celeriac.store.plans import hashes, lookups
 from celeriac.store.prepared import driver_rows
 
 # INVARIANT of `taken`: each account's best entries by (priority, due time, id); one that somebody else has locked is
-# skipped. Only lock holders are in `ready`, so no claim can meet a held lock. `point`: the last entry of an account's
-# share.
+# skipped. Only lock holders are in `ready`, so no claim can meet a held lock. `point`: where the last entry of an
+# account's share stood, its resume point.
 _CLAIM = """
 WITH taken AS MATERIALIZED (
     SELECT best.tableoid, best.ctid, best.rank, share.place, best.rank = share.n AS is_last
@@ -41,8 +41,8 @@ CLAIM = text(_CLAIM.format(behind=""))
 
 CLAIM_BEHIND = text(_CLAIM.format(behind=behind("share.account")))
 
-# Claims tasks by id if they are ready and their account is neither paused nor capped; the others take a pass. A policy
-# is fetched by its account, not joined: with old statistics the planner would read all policies.
+# Claims tasks by id if they are ready and their account is neither paused nor capped; the others wait for a pass. A
+# policy is fetched by its account, not joined: with old statistics the planner would read all policies.
 RESUME = text("""
 WITH entries AS MATERIALIZED (
     SELECT r.tableoid, r.ctid, t.account,

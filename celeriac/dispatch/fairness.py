@@ -29,11 +29,11 @@ class Claimant:
 
 
 def in_turn(claimants: Sequence[Claimant], cursor: str, free: int) -> list[Claimant]:
-    """Return all claimants of a role in rotation order, given in that of their names as texts.
+    """Return all claimants of a role in rotation order; they come in that order by their names as texts.
 
-    Where each is a whole number they take turns as numbers, 2 before 10, if each that holds nothing gets a slot of this
-    pass: then no turn decides who waits for the next one. Otherwise the order stays, since that is the one in which the
-    cursor passes accounts that nobody has read.
+    If all names are whole numbers, the order is theirs as numbers, 2 before 10, provided that each account that holds
+    nothing gets a slot in this pass, so that the order makes nobody wait for the next one. Otherwise it stays as it is:
+    the cursor moves by texts, also past accounts that this pass has not read.
     """
     quiet = sum(not claimant.holding for claimant in claimants)
     if quiet > free or not all(is_number(claimant.account) for claimant in claimants):
@@ -47,7 +47,7 @@ def is_number(account: str) -> bool:
 
 
 def _as_number(account: str) -> tuple[int, str]:
-    """Return what is in order as the number is, however many digits it has."""
+    """Return a sort key with the order of the numbers, however many digits they have."""
     return len(account), account
 
 

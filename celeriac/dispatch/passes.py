@@ -1,4 +1,4 @@
-"""The batcher: one pass selects due rows fairly, claims them and returns their tickets."""
+"""Passes: each selects ready tasks fairly, claims them and returns their tickets. Beat calls them `batcher`."""
 
 from __future__ import annotations
 
@@ -47,10 +47,11 @@ NOT_FLUSHED = "SET LOCAL synchronous_commit = off"
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """A process's claim to the first ticket of a pass: it holds the ticket under this token, and reads its tasks.
+    """A process that keeps the first ticket of a pass: instead of being published, it is started there under `token`,
+    and `read` returns its tasks.
 
-    `is_whole`: the pass has no other ticket, so it needs no Redis.
-    `is_single`: the pass claims no more than a published ticket has.
+    `is_whole`: all that the pass claims is in that ticket, so it needs no Redis.
+    `is_single`: the pass claims no more tasks than one published ticket would have.
     """
 
     holder: Holder
@@ -115,9 +116,8 @@ class Dispatcher:
             return promote.has_due(connection, role.lane)
 
     def claim(self, role: Role) -> Sequence[Ticket]:
-        """Run one pass, and a second if the first claimed nothing although there is work and room once it is over.
-
-        A dispatcher that found the role locked relied on this pass to see its tasks.
+        """Run one pass and return its tickets. If it claimed nothing, and there is work and room once it is over, run a
+        second: a dispatcher that found the role locked relied on this pass to see its tasks.
         """
         return self._claim(role, None).tickets
 
@@ -143,8 +143,9 @@ class Dispatcher:
     def resume(self, role: Role, batch: int = 500) -> int:
         """Claim due retries and snoozes between the passes of a role that is not prompt; return how many were due.
 
-        Such a task is within a round that has had its slot. While others have ready tasks, an account resumes no more
-        than its share of the window. A prompt role does not need this: any poll dispatches its due tasks.
+        Such a task had its slot when its round of attempts began, so it need not wait for beat's next pass. While
+        others have ready tasks, an account gets no more than its share of the window. A prompt role needs none of this:
+        each poll dispatches its due tasks.
         """
         if not role.enabled() or not self.publisher.is_open:
             return 0
@@ -215,7 +216,7 @@ class Dispatcher:
                 done = self._locked_pass(connection, role, started, own)
             else:
                 done = Pass(busy=True, why_nothing="another pass is under way")
-        _tell(role.name, done, time.perf_counter() - started)
+        _report(role.name, done, time.perf_counter() - started)
         return done
 
     def _locked_pass(self, connection: Connection, role: Role, started: float, own: Own | None) -> Pass:
@@ -280,7 +281,7 @@ class Dispatcher:
         )
 
 
-def _tell(role: str, done: Pass, seconds: float) -> None:
+def _report(role: str, done: Pass, seconds: float) -> None:
     claimed = sum(len(ticket.ids) for ticket in done.tickets)
     COUNTERS.count(1, "pass_results_total", role, "busy" if done.busy else "claimed" if claimed else "nothing")
     COUNTERS.count(claimed, "rows_claimed_total", role)

@@ -13,10 +13,10 @@ from celeriac.errors import CeleriacError, SnapshotTooOld
 from celeriac.store import look
 from celeriac.store.plans import lookups
 
-# A task is not returned if a row has its unique key or id, or a finished task has its id. The INSERT waits for an
-# uncommitted unique key: all bulks take keys in one order, by code points as Python sorts, so that no two deadlock. It
-# never waits for a lock key: the task goes to `behind`, whether or not the key has a holder, and the post-commit check
-# finds out.
+# A task is neither inserted nor returned if its unique key or its id is taken; a finished task still has its id. The
+# INSERT waits for a transaction that has inserted the same unique key; all bulks insert in one order, by code points as
+# Python sorts, so that no two deadlock. It never waits for a lock key: a task with one goes to `behind` even if the key
+# is free, and then the post-commit check makes it the holder.
 _INSERT = """
 WITH given AS (
     SELECT *, ordinality AS nth,
@@ -67,7 +67,7 @@ SELECT id, task_id, waits_for, lock_key FROM placed
 """
 INSERT = text(_INSERT.format("true"))
 
-# Few finished tasks have one of the given ids, so each given id is compared with that list.
+# Few finished tasks have one of these ids: their list is read once, and each new task's id compared with it.
 INSERT_NAMED = text(
     _INSERT.format(
         "NOT (is_named AND task_id IN (SELECT task_id FROM celeriac.history_named(ARRAY("
@@ -75,7 +75,9 @@ INSERT_NAMED = text(
     )
 )
 
-# Finds the task that has the id or the unique key. One that holds the key may have expired.
+# Finds, for each task that was not inserted, the one that has its id or unique key. `expired`: it holds the unique
+# key, its time to start is over and no worker runs it, so it can be cancelled. `never_came`: it stands in history for
+# a link that its chain never came to.
 EXISTING = text("""
 SELECT given.task_id AS wanted, found.id, found.task_id, found.expired, found.never_came,
     CASE WHEN found.due_at IS NOT NULL THEN coalesce(
@@ -112,8 +114,8 @@ FROM jsonb_to_recordset(CAST(:rows AS jsonb)) AS given (
 ) AS found
 """)
 
-# Selects those of these ids whose tasks finished while the rows were inserted: that INSERT saw neither the task nor its
-# history. Also whether this statement sees what has been committed since.
+# Selects those of these ids whose tasks finished during the INSERT: its unique check no longer met the task, and its
+# snapshot did not have the history yet. The second column: whether this statement has a newer snapshot than the INSERT.
 FINISHED = text("""
 SELECT ARRAY(
     SELECT task_id FROM celeriac.history_named(CAST(:task_ids AS text[]))
@@ -139,11 +141,13 @@ SELECT count(*) FROM celeriac.forget(ARRAY(SELECT id FROM celeriac.history_named
 
 MAKE_WAY = text("SELECT celeriac.make_way(:role, :unique_key, :by)")
 
-#: A round fails only if a competitor committed in between, so more than a few failures in a row would be a bug.
+#: How often insert-or-find is repeated. A repetition is due only if a competitor committed in between, so more than a
+#: few in a row would be a bug.
 ROUNDS = 100
 
 
-#: Returns those of some ids that belong to finished tasks, read with a snapshot of its own.
+#: The function that a caller's transaction brings along: returns those of some ids that belong to finished tasks, read
+#: with a snapshot of its own.
 Callers = Callable[[Sequence[str]], set[str]]
 
 
@@ -151,14 +155,15 @@ def enqueue(connection: Connection, tasks: Sequence[NewTask], *, callers: Caller
     """Insert these tasks and return a receipt for each, in order.
     Tasks with one id, or one (role, unique key), share a row.
 
-    `callers` is given in a caller's own transaction, whose commit the engine may not hear of and whose snapshot may be
-    old: it returns which of some ids belong to finished tasks. Raises SnapshotTooOld, on which the caller rolls back.
+    `callers`: None in a transaction of the engine's own. In a caller's, whose snapshot may be too old to show which
+    tasks have finished, it finds that out by a newer one. The caller's commit may go unnoticed, so no post-commit check
+    is requested there. Raises SnapshotTooOld, on which the caller rolls back.
     """
     first: dict[str, NewTask] = {}
     for task in tasks:
         first.setdefault(task.task_id, task)
     receipts = _insert_or_find(connection, list(first.values()), callers) if tasks else {}
-    return [receipts[t.task_id] if first[t.task_id] is t else _again(t, first[t.task_id], receipts) for t in tasks]
+    return [receipts[t.task_id] if first[t.task_id] is t else _same_id(t, first[t.task_id], receipts) for t in tasks]
 
 
 def as_they_stand(connection: Connection, receipts: Sequence[Receipt]) -> list[Receipt]:
@@ -168,7 +173,7 @@ def as_they_stand(connection: Connection, receipts: Sequence[Receipt]) -> list[R
     return [replace(r, waits_for=None) if r.waits_for == "lock" and r.id not in behind else r for r in receipts]
 
 
-def _again(task: NewTask, first: NewTask, receipts: Mapping[str, Receipt]) -> Receipt:
+def _same_id(task: NewTask, first: NewTask, receipts: Mapping[str, Receipt]) -> Receipt:
     receipt = receipts[task.task_id]
     return replace(receipt, is_new=False, differs=receipt.differs or not same_call(task, first))
 
@@ -238,8 +243,8 @@ def _but_finished(
 def _refuse_unseen(fresh: Sequence[NewTask], callers: Callers | None) -> None:
     """Raise SnapshotTooOld for tasks that have finished unseen by this snapshot.
 
-    Parts of a workflow need no check without `callers`:
-    the handler that is to settle enqueues them, and nobody else has their ids.
+    In the engine's own transaction parts of a workflow need no check:
+    they are enqueued with the outcome of their handler, and nobody else has their ids.
     """
     unseen = callers([t.task_id for t in fresh]) if callers else {t.task_id for t in fresh if not t.is_part}
     for task in fresh:
@@ -256,9 +261,9 @@ def finished(connection: Connection, task_ids: Sequence[str]) -> set[str]:
     return set(known)
 
 
-def _make_way(connection: Connection, tasks: Iterable[NewTask], late: set[str]) -> None:
-    """Cancel expired tasks that hold these tasks' unique keys, as their start would, so that these are new."""
+def _make_way(connection: Connection, tasks: Iterable[NewTask], blocked: set[str]) -> None:
+    """Cancel the expired tasks that hold these tasks' unique keys, as a worker's start would, to free the keys."""
     for task in tasks:
-        if task.task_id in late:
+        if task.task_id in blocked:
             parameters = {"role": task.role, "unique_key": task.unique_key, "by": task.enqueued_by}
             connection.execute(MAKE_WAY, parameters)

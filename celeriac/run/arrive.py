@@ -38,7 +38,9 @@ ON_FOR = 0.05
 
 
 def run_ticket(app: RunApp, role_name: str, ids: list[int], token: str) -> dict[str, Any]:
-    """Run a ticket and return what became of it, for the parent process. A ticket that is not won returns quietly."""
+    """Run a ticket and return what became of it, for the parent process. One that is gone, or that another process has
+    started, runs nothing and is no error. Without a token it is a wake-up.
+    """
     declared = app.roles.of_lane(role_name)
     if declared is None:
         logger.error("Got a ticket for role %r, which this worker's code does not declare", role_name)
@@ -48,7 +50,7 @@ def run_ticket(app: RunApp, role_name: str, ids: list[int], token: str) -> dict[
             return {"handed_back": len(hand_back(connection, [token] if token else [], started=False))}
     until = time.monotonic() + ON_FOR
     try:
-        done = _run_claimed(app, declared.role, ids, token) if token else _run_asked(app, declared.role, ids)
+        done = _run_claimed(app, declared.role, ids, token) if token else _run_wake_up(app, declared.role, ids)
     except DBAPIError as error:
         if token or not is_locked(error):
             raise
@@ -68,8 +70,10 @@ def _run_claimed(app: RunApp, role: Role, ids: list[int], token: str) -> dict[st
     return TicketRun(app, role, token, ask).run(len(ids))
 
 
-def _run_asked(app: RunApp, role: Role, ids: list[int]) -> dict[str, Any]:
-    """Run what a wake-up requests. One that names its task does not keep others from being sent."""
+def _run_wake_up(app: RunApp, role: Role, ids: list[int]) -> dict[str, Any]:
+    """Run what a wake-up requests. Once one is taken up, the role's next can be sent; one that names its task never
+    stood in the way of others.
+    """
     if not ids:
         app.publisher.take_up(role.lane)
     if shared.alone() and (unheard := _run_unheard(app, role))["ran"]:
@@ -79,7 +83,7 @@ def _run_asked(app: RunApp, role: Role, ids: list[int]) -> dict[str, Any]:
 
 
 def _run_unheard(app: RunApp, role: Role) -> dict[str, Any]:
-    """Run tickets that were claimed and wait in a Redis nobody can reach: until they run, they fill the role's
+    """Run one of the tickets whose messages are in a Redis that nobody can reach: until they run, they fill the role's
     window.
     """
     with app.database.statement() as connection:
@@ -91,8 +95,8 @@ def _go_on(app: RunApp, role: Role, done: dict[str, Any], until: float) -> int:
     """Look for more tasks, run them here and return how many ran in all: a few without a pass, or the first ticket of a
     pass.
 
-    A ticket's way through Redis would take longer than tasks this quick. It stops soon, because tickets of other roles
-    wait, too: a wake-up is queued behind them.
+    Small tasks take less time than their ticket's way through Redis would. After `until` no more are taken, because
+    tickets of other roles wait, too: this role's wake-up or next tickets are queued behind them.
     """
     over, total = _over(done), done["ran"]
     while over and role.prompt and not closed() and _has_more(app.dispatcher, role):
@@ -154,7 +158,7 @@ def _run_few(app: RunApp, role: Role) -> dict[str, Any] | None:
     def ask(again: bool) -> list[Started]:
         nonlocal needs_pass
         if again:
-            return _asked_before(app.database, role, token)
+            return _started_before(app.database, role, token)
         if ticket.limits.tokens is not None:  # a pass takes them
             needs_pass = True
             return []
@@ -179,7 +183,7 @@ def _run_pass(app: RunApp, role: Role) -> dict[str, Any]:
 
     def ask(again: bool) -> list[Started]:
         if again:
-            return _asked_before(app.database, role, own.token)
+            return _started_before(app.database, role, own.token)
         with patient(PASS):
             done = app.dispatcher.claim_and_start(role, own)
         app.dispatcher.publish(done.tickets[1:])
@@ -194,17 +198,18 @@ def _dispatch_what_came(app: RunApp, role: Role) -> None:
     """Dispatch once more after a pass, before its first ticket runs: a dispatcher that found the role locked relies on
     this, and no free slot has to wait for that ticket to end.
 
-    If the role has a rate, the next token requests a pass instead, because the tokens for this ticket are not taken
-    yet.
+    A role with a rate limit gets a pass when the rate allows the next task: what this ticket takes of the rate is not
+    counted yet.
     """
     with _excused(role):
         if not shared.alone() and app.limited.of(role.name).rate_limit is None:
             app.dispatcher.dispatch_if_due(role)
 
 
-def _asked_before(database: Database, role: Role, token: str) -> list[Started]:
-    """Return the tasks that a statement without an answer has started under this process's token. The sweep for lost
-    tickets finds the pass's others. If it has started nothing yet, its ticket is handed back as soon as it appears.
+def _started_before(database: Database, role: Role, token: str) -> list[Started]:
+    """Return the tasks that an earlier statement, whose answer was lost, has started under this token. If there are
+    none, it may still commit: then its ticket is handed back as soon as it appears. Other tickets of its pass are left
+    to the sweep `lost_tickets`.
     """
     with database.statement() as connection:
         mine = start.start(connection, role.lane, [], token, worker_id=worker_id(), pid=os.getpid(), again=True)

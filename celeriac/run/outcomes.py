@@ -20,7 +20,7 @@ from celeriac.store.states import STAYS
 
 @dataclass(frozen=True, slots=True)
 class RetryAsked:
-    """The parameters of Celery's `retry()`, which re-sends the task; here the settle writes it."""
+    """The parameters of a `retry()` or an autoretry. Celery would send the task again; here the settle writes them."""
 
     delay: float | None
     at: str | None
@@ -54,7 +54,9 @@ def excused(task: Started, error: BaseException) -> Outcome | None:
 
 
 def retried(task: Started, error: BaseException | None, asked: RetryAsked | None = None) -> Outcome:
-    """Return the outcome of Celery's `retry()` or autoretry: another attempt within the round."""
+    """Return the outcome of a `retry()` or autoretry: another attempt in the round, after the delay that it asked for
+    (`celeriac/seam/autoretry.py`: by the role's backoff).
+    """
     asked = asked or _AT_ONCE
     return Outcome(
         task=task, status=states.PENDING, kind="retry", error=described(error),
@@ -95,14 +97,14 @@ def snoozed(task: Started, seconds: float, why: str) -> Outcome:
 
 
 #: The delay (seconds) before a task that got no connection to Postgres runs again.
-ROOM_AFTER = 1.0
+TURNED_AWAY_FOR = 1.0
 
 
 def turned_away(task: Started, error: BaseException) -> Outcome:
     """Return the outcome if the handler got no connection to Postgres:
     not the task's fault, so no loss, however long.
     """
-    return snoozed(task, ROOM_AFTER, str(described(error)))
+    return snoozed(task, TURNED_AWAY_FOR, str(described(error)))
 
 
 def lost(task: Started, error: BaseException) -> Outcome:

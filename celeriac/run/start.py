@@ -19,7 +19,7 @@ COLUMNS = """
     t.max_rounds, t.losses, t.priority, t.timeout, t.parent_id, t.lock_key,
     t.enqueued_by, t.expires_at <= statement_timestamp() AS expired"""
 
-# :`again`: an earlier start may have been answered on a connection that broke; its tasks are already this process's.
+# `:again`: the answer to an earlier start was lost; tasks that it started are this process's already.
 START = text(f"""
 WITH mine AS (
     UPDATE celeriac.tickets
@@ -34,7 +34,8 @@ FROM celeriac.tasks t WHERE t.id = ANY (ARRAY(SELECT unnest(ids) FROM mine))
 
 TICKET = text("SELECT worker_id, worker_pid, ids FROM celeriac.tickets WHERE token = CAST(:token AS uuid) FOR UPDATE")
 
-# Starts tickets whose message may never come, as Redis is away. A worker that gets the message later is refused.
+# Selects tickets whose messages may never come, as Redis is away, for this process to start. A worker that gets the
+# message later is refused.
 UNHEARD = text("""
 SELECT ids, CAST(token AS text) AS token FROM celeriac.tickets
 WHERE role = :role AND worker_id IS NULL AND claimed_at < statement_timestamp() - interval '1 second'
@@ -48,8 +49,8 @@ SELECT {COLUMNS}
 FROM celeriac.tasks t WHERE t.id = ANY (CAST(:ids AS bigint[]))
 """)
 
-# INVARIANT: these are all of the role's tasks that are ready, or would be after a pass; few are active, and neither
-# role nor accounts are paused or capped. So a pass would claim just these tasks. They are claimed and started at once.
+# INVARIANT of `idle`: yes only if `ripe` has all of the role's ready tasks, a pass would promote or unpark no other,
+# few are active, and neither role nor accounts are paused or capped. A pass would claim just these: they start at once.
 START_FEW = text(f"""
 WITH ripe AS MATERIALIZED (
     SELECT role, account, priority, due_at, id FROM celeriac.ready WHERE role = :role ORDER BY account LIMIT :most + 1

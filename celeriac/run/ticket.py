@@ -147,7 +147,7 @@ class TicketRun:
             logger.warning("%s: what a ticket's tasks took was not noted: %s", self.role.name, error)
 
     def lease_ends_soon(self) -> bool:
-        """Return whether nobody renewed the ticket's lease for most of it: its tasks may soon start elsewhere."""
+        """Return whether most of the lease is over without a renewal: its tasks may soon start elsewhere."""
         return time.monotonic() - max(renewed(), self.started_at) > self.role.stale_after * LEASE_USED
 
     def _start(self) -> tuple[int, int]:
@@ -167,7 +167,7 @@ class TicketRun:
         return len(own), len(self.finished)
 
     def _start_later(self) -> None:
-        """Send the ticket again later, if it still exists: somebody has locked its row, or one that a pass needs."""
+        """Publish the ticket again later, if it still exists: somebody has locked its row, or one that a pass needs."""
 
         def send() -> bool:
             with self.app.database.transaction() as connection:

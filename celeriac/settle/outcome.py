@@ -40,13 +40,13 @@ class Started(NamedTuple):
 
 
 def masked(headers: Mapping[str, Any] | None) -> bool:
-    """Return whether the call sets itself how its arguments are shown (Celery's `argsrepr`, `kwargsrepr`)."""
+    """Return whether the call itself brings the texts by which its arguments are shown (`argsrepr`, `kwargsrepr`)."""
     return headers is not None and ("argsrepr" in headers or "kwargsrepr" in headers)
 
 
 @dataclass(slots=True, kw_only=True)
 class Outcome:
-    """The outcome of a run. Nobody changes one; it is not frozen only because that costs a microsecond.
+    """The outcome of a run. Once the run has it, nothing changes it; frozen, it would cost a microsecond more.
 
     `kind`: the event to record, if the row alone does not show it. Status pending means that the task runs again,
     `delay` seconds from now (or at `at`), with these counts and, if given, new arguments. Status LOST: the run came to

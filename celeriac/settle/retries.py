@@ -36,7 +36,10 @@ class Failed:
 
 
 def after_failure(attempt: Attempt, *, permanent: bool, round_delay: float) -> Again | Failed:
-    """Use up the round and return either another round or the end. (Celery's own retries come as `Retry`, not here.)"""
+    """Use up the round and return either another round or the end.
+
+    A `retry()` or an autoretry does not come here: `run/outcomes.py` `retried` makes its outcome.
+    """
     tries = attempt.max_rounds if permanent else attempt.tries + 1
     if tries >= attempt.max_rounds:
         return Failed(tries=attempt.max_rounds if permanent else tries)

@@ -71,9 +71,9 @@ def _join(of: str) -> str:
 
 
 # INVARIANT of `mine`: the task is held by the ticket it was started under; anything else is refused. Whoever settles,
-# cancels or releases locks the ticket's row first, then the tasks'. A task that was asked to stop is not tried again.
-# `again` takes its rows from an array because the planner expects one row of `judged` and would scan all for each.
-# The array holds only arguments that the attempt changed: other values stay where they are stored.
+# cancels or releases locks the ticket's row first, then the tasks'. A task with a cancel request is not tried again: it
+# is cancelled. `again` takes its rows from an array: joined with `judged`, of which the planner expects one row, each
+# would scan all. The array has only arguments that the attempt changed: other values stay where they are stored.
 SETTLE = text(f"""
 WITH outcome AS (
     SELECT * FROM jsonb_to_recordset(CAST(:outcomes AS jsonb)) AS (
@@ -138,7 +138,7 @@ WITH outcome AS (
     ) AS l
     WHERE k.token = ANY (CAST(:tokens AS uuid[])) AND k.token = l.token
         AND EXISTS (SELECT FROM mine m WHERE m.token = l.token)
-), told AS (
+), recorded AS (
     INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
     SELECT id, role, kind, 'running', becomes, :by, error FROM judged WHERE kind IS NOT NULL
 )
@@ -148,8 +148,8 @@ FROM judged
 WHERE (SELECT n FROM fallen) IS NOT NULL
 """)
 
-# The same for plain successes of one ticket, the usual case: no event, no new time, no new arguments. The ids of those
-# that count come back only if some do not.
+# The same for plain successes of one ticket, the usual case: no event, no new time, no new arguments. NULL in place of
+# ids: all outcomes count. Otherwise these are the ids of those that do.
 COMPLETE = text(f"""
 WITH held AS MATERIALIZED (
     SELECT * FROM celeriac.tickets WHERE token = CAST(:token AS uuid) FOR UPDATE
@@ -182,9 +182,9 @@ SELECT CASE WHEN count(*) < cardinality(CAST(:ids AS bigint[])) THEN coalesce(ar
 FROM gone
 """)
 
-# Records late finishes: the run ended after its task was taken from it, and its outcome is refused. An outcome that is
-# sent again because the answer was lost may have been written the first time; then only a task that another ticket
-# holds proves a late finish.
+# Records late finishes: the run ended after its task was taken from it, and its outcome is refused. `:again`: the
+# outcome may have been written before, by a statement whose answer was lost. Then it counts as late only if another
+# ticket holds the task now.
 REFUSED = text("""
 INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
 SELECT late.id, late.role, 'late_finish', t.status, t.status, :by, 'refused: the task was no longer this run''s'
@@ -272,7 +272,7 @@ def _write(connection: Connection, outcomes: Sequence[Outcome], by: str, done: _
 def _give_up(connection: Connection, outcome: Outcome, by: str) -> bool:
     """Release this outcome's task as lost; return False if the ticket is not this run's any more.
 
-    It is locked first because `release` passes over what somebody else has locked, such as a heartbeat.
+    The ticket is locked first: `release` skips what somebody else, such as a heartbeat, has locked.
     """
     task = outcome.task
     if not release.hold(connection, task.id, task.token):

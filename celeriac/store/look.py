@@ -30,8 +30,8 @@ SELECT ARRAY(SELECT lock_key FROM celeriac.looks ORDER BY lock_key LIMIT :batch)
     CAST(extract(epoch FROM clock_timestamp() - statement_timestamp()) AS double precision) AS seconds
 """)
 
-# INVARIANT: in each period only one of all workers reads the list, because it is read from its beginning, over all dead
-# entries there. While the list has no page, no worker has to write.
+# INVARIANT: in each period only one of all workers reads the lists, because each reading begins at the front and walks
+# over all dead entries there. While both tables are empty (they have no page), nobody writes.
 TAKE = text("""
 INSERT INTO celeriac.repairs (name, at)
 SELECT 'looks', clock_timestamp()
@@ -48,11 +48,11 @@ UPDATE celeriac.repairs SET at = clock_timestamp() + CAST(:seconds AS double pre
 WHERE name = 'looks'
 """)
 
-#: After a check that found nothing and took longer than `SLOW` (seconds), all workers rest for so many times as long,
-#: at most `LONGEST`: under an old transaction the list begins with dead entries, which nobody may remove.
+#: After a check that found nothing and took longer than `SLOW` (seconds), no worker checks for `RESTS` times as long,
+#: `LONGEST` seconds at most: under an old transaction the list begins with dead entries, which nobody may remove.
 SLOW, RESTS, LONGEST = 0.01, 50, 5.0
 
-#: Prefixes of a barrier, and of a role with a new lock holder, among the keys to check: no lock key has them.
+#: Among the keys to check are barriers, and roles with a new lock holder: by these prefixes, which no lock key has.
 _BARRIER, _READIED = "\0", "\0\0"
 
 #: The key in a connection's `info` for the keys to check.
@@ -95,7 +95,7 @@ def hand_over(connection: Connection, keys: Iterable[str]) -> set[str]:
 
 
 def let_through(connection: Connection, barriers: Iterable[str]) -> set[str]:
-    """Release what waits at those of the barriers that have no unfinished member; return the roles of that."""
+    """Release the tasks that wait at barriers without an unfinished member; return the roles of those tasks."""
     wanted = sorted(set(barriers))
     through = connection.execute(LET_THROUGH, {"barriers": wanted}).all() if wanted else []
     return {row.role for row in through} | hand_over(connection, {r.lock_key for r in through if r.lock_key})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import get_args
 
@@ -71,8 +72,16 @@ def test_lists_are_narrowed_by_arguments_however_they_were_given(api: Api) -> No
     for query, field in (
         ("/api/tasks?arg.=1", "arg."), ("/api/tasks?arg.a=1&arg.a=2", "arg.a"), ("/api/audit?arg.a=1", "arg.a"),
         ("/api/tasks?arg.a=NaN", "arguments"), ("/api/tasks?arg.a=%00", "arguments"),
+        ("/api/tasks?arg.%00=1", "arguments"), ("/api/tasks?arg.a%00b=1", "arguments"),
     ):  # fmt: skip
         assert api.refused(422, "GET", query)["errors"][0]["field"] == field
+    for name in ("\0", "a\0b", "\ud800"):
+        for move, more in (("cancel", {}), ("retry", {}), ("prioritise", {"priority": 3}), ("retry", {"later": True})):
+            body = json.dumps({"filter": {"arguments": {name: 1}}, **more})
+            refusal = api.refused(
+                422, "POST", f"/api/tasks/{move}", content=body, headers={"Content-Type": "application/json"}
+            )
+            assert refusal["errors"][0]["field"] == "arguments", (name, move)
 
 
 def test_delayed_is_what_waits_for_its_time(api: Api) -> None:

@@ -47,6 +47,7 @@ BEYOND_A_SCHEMA = {
     r"^no role ": "roles are what workers have declared",
     r"^give a role; left out, one role has to take just these arguments": "so is what their handlers take",
     r"^\w+\(.*\): (missing a required argument|too many positional|got an unexpected|multiple values)": "the same",
+    r"^\w+: its queue(s are| is) .*, set where the role is declared": "queues are what the role lists",
     r"is not present in table": "what exists is what the database has",
     r"give `offset` or `after`, not both": "OpenAPI describes each query parameter by itself",
     r"give kind and target together, or neither": "OpenAPI describes each query parameter by itself",

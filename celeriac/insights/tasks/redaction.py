@@ -9,6 +9,7 @@ from sqlalchemy import Connection, text
 
 from celeriac.errors import BadValue
 from celeriac.store import sensitive
+from celeriac.store.encoding import Unfit, json_text
 from celeriac.store.redact import HIDDEN, without
 from celeriac.store.sensitive import Sensitive, without_masks
 
@@ -92,7 +93,13 @@ def schedules(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list
 
 
 def refuse_sensitive(connection: Connection, names: Collection[str], role: str | None = None) -> None:
-    """Raise BadValue for a filter by a sensitive argument: the tasks it finds would reveal the value."""
+    """Raise BadValue for a filter by a sensitive argument: the tasks it finds would reveal the value. Raises it also for
+    a name that no argument can have, which Postgres would not take.
+    """
+    try:
+        json_text(list(names))
+    except Unfit as error:
+        raise BadValue(f"arguments={list(names)!r:.100}: no row has such names: {error}") from None
     row = connection.execute(NAMED, {"names": sorted(names), "role": role}).first() if names else None
     if row is not None:
         raise BadValue(f"arg.{row.name}: {row.role} keeps it secret, so no list can be narrowed by it")
