@@ -93,8 +93,9 @@ def schedules(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list
 
 
 def refuse_sensitive(connection: Connection, names: Collection[str], role: str | None = None) -> None:
-    """Raise BadValue for a filter by a sensitive argument: the tasks it finds would reveal the value. Raises it also for
-    a name that no argument can have, which Postgres would not take.
+    """Raise BadValue for a filter by a sensitive argument: the tasks it finds would reveal the value.
+
+    Raises BadValue also for a name that no argument can have, which Postgres would not take.
     """
     try:
         json_text(list(names))
