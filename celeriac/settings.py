@@ -17,10 +17,10 @@ from celeriac.errors import ConfigurationError
 
 DAY = 86_400.0
 
-#: What remote control, open to whoever may write to Redis, may do in a worker: each level includes those before it.
+#: The levels of remote control, which anybody who can write to Redis may use: each includes those before it.
 OFF, LOOK, ACT, STORE = REMOTE = ("off", "look", "act", "store")
 
-#: What `REDIS_URL` says where Postgres is all there is.
+#: The value of `REDIS_URL` for an installation without Redis.
 NO_REDIS = "none"
 
 #: The fewest characters of a key.
@@ -56,17 +56,17 @@ class Settings:
     worker_id: str | None = None
     worker_role: str | None = None
     log_format: str = "text"
-    # Whether enqueues and runs are reported to OpenTelemetry.
+    # True if enqueues and runs are reported to OpenTelemetry.
     otel: bool = False
     remote_control: str = ACT
     # The key with which remote control above the level `look` has to be signed; None: with nothing.
     remote_control_key: str | None = None
-    # Where alerts are sent. Both addresses may have a password in them.
+    # The addresses to which alerts are sent. Both may contain a password.
     alert_webhook: str | None = None
     alert_mail: str | None = None
     alert_mail_from: str | None = None
     alert_mail_to: str | None = None
-    # Where a worker's or a beat's own figures are served; None: nowhere.
+    # The address where a worker or a beat serves its own figures; None: nowhere.
     metrics_address: str | None = None
     # The address of Flower that the dashboard links to.
     flower_url: str | None = None
@@ -95,7 +95,7 @@ class Settings:
     api_requests: float = _setting("CELERIAC_API_REQUESTS_PER_SECOND", 50, 0.1, 1e6, "requests a second")
     api_failures: float = _setting("CELERIAC_API_FAILURES_PER_MINUTE", 60, 1, 1e9, "requests a minute")
     api_body_bytes: float = _setting("CELERIAC_API_BODY_BYTES", 1_048_576, 1024, 2**28 - 1, "bytes", whole=True)
-    # How often workers poll the plain queues, which other Celery apps write to; 0 leaves them alone.
+    # Seconds between two polls of the plain queues, which other Celery apps write to; 0: they are not polled.
     adopt_interval: float = _period("CELERIAC_ADOPT_INTERVAL_MS", 0.1, 0.0)
     dead_letter_days: float = _setting("CELERIAC_DEAD_LETTER_DAYS", 30.0, 0.0, 36_500, "days")
     event_days: float = _setting("CELERIAC_EVENT_DAYS", 30.0, 0.0, 36_500, "days")
@@ -110,15 +110,16 @@ class Settings:
     alert_wait: float = _period("CELERIAC_ALERT_WAIT_MS", 3600.0, 0.0)
     alert_lost_tickets: float = _setting("CELERIAC_ALERT_LOST_TICKETS", 100, 0, 10_000, "tasks", whole=True)
     alert_transaction: float = _period("CELERIAC_ALERT_TRANSACTION_MS", 600.0, 0.0)
-    # How long an enqueue waits for Postgres' answer.
+    # Seconds that an enqueue waits for Postgres' answer.
     enqueue_timeout: float = _period("CELERIAC_ENQUEUE_TIMEOUT_MS", 10.0, 0.1)
-    # How many coroutines of a process have a connection for `self.session` at once; the others wait for one.
+    # Maximum number of a process's coroutines that have a connection for `self.session` at once; the others wait for
+    # one.
     async_sessions: float = _setting("CELERIAC_ASYNC_SESSIONS", 20, 1, 10_000, "connections", whole=True)
     deployment: float = _setting("CELERIAC_DEPLOYMENT", 0, 0, 2**53 - 1, "it grows with each deployment", whole=True)
 
     @property
     def has_redis(self) -> bool:
-        """Whether there is one at all: `REDIS_URL=none` says that there is none."""
+        """Return whether there is a Redis: with `REDIS_URL=none` there is none."""
         return self.redis_url != NO_REDIS
 
     @classmethod

@@ -26,7 +26,7 @@ HEAD = """# Operations, surface by surface
 
 All operations, with their names on each surface. The permission is the scope of a [token](api.md#tokens), for the API
 and the dashboard alike; a command (of `celeriac`) needs none but its login to Postgres. The audit trail has an action
-and a kind (`retry task`); what only reads leaves no row there. Queries are beginnings: [SQL](sql.md) tells of columns;
+and a kind (`retry task`); what only reads leaves no row there. Queries are examples: [SQL](sql.md) lists the columns;
 those that write set first how long they may wait for locks. `python -m tests.operations` writes this page; a test fails
 where a surface has an operation that is not in it.
 

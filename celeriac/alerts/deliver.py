@@ -34,7 +34,7 @@ from celeriac.store.failures import is_gone
 
 logger = logging.getLogger(__name__)
 
-#: How long (seconds) connecting may take, and the sending after it.
+#: Maximum seconds for connecting, and for the sending after it.
 LIMIT = 10.0
 
 #: The first delay (seconds) before a refused message is sent again; how often that delay is doubled; the number of

@@ -19,8 +19,7 @@ from celeriac.insights.history.alerts import damage
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
-#: How long (milliseconds) a statement waits for a lock, so that a lock is reported at once, and everything else as far
-#: as it can be read.
+#: Milliseconds that a statement waits for a lock. The lock is then reported at once, and everything else is still read.
 PATIENCE_MS = 300
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: With fewer tasks than this there is no failure rate.
+#: Minimum number of tasks for which a failure rate is computed.
 SAMPLES = 20
 
 #: The number to which waiting tasks are counted in each state table (or to one more than the setting, at most to a
@@ -249,7 +249,7 @@ def _stuck(one: Lock) -> Measured:
     return Measured("key_stuck", one.lock_key, oldest, None, sentence, cure, one.waiting.n)
 
 
-#: What a Redis without wake-ups costs.
+#: The effect of a Redis without wake-ups, as a finding shows it.
 SLOWLY = "work goes on more slowly, as workers look for it in SQL"
 
 #: The cures by what is in the error: redis-py leaves out the first word of those it has a class for.
@@ -329,7 +329,7 @@ def _letters(_: Celeriac, connection: Connection) -> Iterable[Measured]:
         return [Measured("letters", "plain Celery", watched.letters(connection))]
 
 
-#: How many stuck lock keys are reported at a time: one dead worker may hold many.
+#: Maximum number of stuck lock keys in one report: one dead worker may hold many.
 KEYS = 20
 
 #: The functions that read each group of measures; those that need no table of the engine come first.
@@ -363,13 +363,13 @@ def unseen(connection: Connection) -> tuple[Collection[str], str]:
     return ("crowd", "transaction_age") if blind.in_database else ("crowd",), blind.cure
 
 
-#: What is read first, as it needs no table of the engine and is quick however slow Postgres is.
+#: Rules that are read first: they need no table of the engine and are quick even if Postgres is slow.
 EARLY = frozenset(name for group in (_locks, _schema, _room, _connections, _slowness, _redis) for name in GROUPS[group])
 
-#: How long (milliseconds) a statement may take where the whole check has an end: meanwhile nobody else checks.
+#: Maximum milliseconds of a statement if the whole check has a time limit: meanwhile no other process checks.
 PATIENCE_MS = 30_000
 
-#: With less time (milliseconds) no group begins: what follows the groups must not run out of it.
+#: Minimum milliseconds left for a group to begin, so that time remains for the steps after the groups.
 LEAST_MS = 1_000
 
 

@@ -10,7 +10,7 @@ from sqlalchemy import Connection, text
 
 from celeriac.alerts.rules import Above
 
-# One check at a time; a process that finds it locked leaves it to the other.
+# The lock of a check, of which one runs at a time; a process that finds it locked leaves the check to the other.
 LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('celeriac alerts', 0))")
 
 # INVARIANT: a rule that was not judged this time, because it could not be read or is another application's, keeps its

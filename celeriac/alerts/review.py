@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 #: The rule for the names of an application's rules.
 NAME = bounds.name(100)
 
-#: How long (seconds) a whole check may take: what it has not read by then it leaves to the next.
+#: Maximum seconds of a whole check. Rules that it could not read by then are left to the next one.
 WHOLE = 45.0
 
 #: The longest time (seconds) that a rule may require its measure to last.

@@ -17,7 +17,7 @@ router = APIRouter(prefix="/api/tasks/capacity", tags=["tasks"])
 
 
 class WorkersNeeded(BaseModel):
-    """How many workers clear the queue within each time; null while one worker's rate is unknown."""
+    """Workers needed to clear the queue within each time; null while one worker's rate is unknown."""
 
     for_1_hour: int | None = Field(examples=[10])
     for_4_hours: int | None = Field(examples=[3])

@@ -29,7 +29,7 @@ logger = logging.getLogger(__name__)
 
 router = APIRouter(tags=["health"])
 
-#: How long (seconds) an answer is reused, so that frequent requests cost Postgres nothing.
+#: Seconds for which an answer is reused, so that frequent requests cost Postgres nothing.
 HOLDS = 1.0
 
 

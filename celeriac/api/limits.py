@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 
-#: How long (seconds) health waits for the details of its answer: whose token it is, and what is wrong.
+#: Seconds that health waits for the details of its answer: the token's owner, and the findings.
 ASIDE = 2.0
 
-#: How many callers are remembered; those with a full bucket are forgotten first.
+#: Maximum number of callers remembered; those with a full bucket are forgotten first.
 MOST = 10_000
 
 

@@ -16,7 +16,7 @@ import uvicorn
 #: Connections accepted before any of them is handled.
 AT_ONCE = 16
 
-#: How many wait to be accepted; the system may have a lower limit (`net.core.somaxconn`).
+#: Maximum number of connections that wait to be accepted; the system's limit may be lower (`net.core.somaxconn`).
 WAITING = 4096
 
 

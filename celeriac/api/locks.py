@@ -18,7 +18,7 @@ from celeriac.api.system import AnswerModel, BoundedCount
 
 router = APIRouter(prefix="/api", tags=["system"])
 
-#: How many held keys, and how many keys with waiting tasks, are read to find those with most waiting tasks.
+#: Maximum number of held keys, and of keys with waiting tasks, read to find those with most waiting tasks.
 KEYS = 500
 
 

@@ -14,11 +14,11 @@ from fastapi import Request
 
 from celeriac.api.problems import Problem
 
-#: How many handlers run at once, each in a thread with a connection of the pool: in all, of one token, at one endpoint,
-#: and of one token at one endpoint.
+#: Maximum numbers of handlers that run at once, each in a thread with a pooled connection: in all, of one token, at one
+#: endpoint, and of one token at one endpoint.
 HANDLERS, OF_A_TOKEN, AT_AN_ENDPOINT, OF_ONE_THERE = 20, 10, 8, 6
 
-#: How long (seconds) a request waits for its turn.
+#: Seconds that a request waits for its turn.
 PATIENCE = 10.0
 
 

@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 #: Names the entry. There is no task of this name.
 ENTRY = "celeriac.rest_of_chain"
 
-#: How many links a row carries and a block has; a chain of at most `WHOLE` is carried as a whole.
+#: Number of links that a row carries and a block has; a chain of at most `WHOLE` links is carried as a whole.
 CARRIED, WHOLE = 8, 12
 
 #: Options of the chain's last link that say where the chain's result goes, and which the entry has as well.

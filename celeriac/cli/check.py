@@ -27,7 +27,7 @@ from celeriac.worker.controller import queues_of
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
-#: How long (seconds) a new task has to wait for the turns of other roles before it is worth a note.
+#: Seconds that a new task has to wait for the turns of other roles before a note mentions it.
 BESIDE = 5.0
 
 

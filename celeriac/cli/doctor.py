@@ -10,7 +10,7 @@ from celeriac.cli import output
 from celeriac.cli.group import PROBLEM, Command, FindApp
 from celeriac.doctor import Finding, examine
 
-#: How long (seconds) a command waits for facts from the network that the doctor could do without.
+#: Seconds that a command waits for facts from the network that the doctor could do without.
 PATIENCE = 5.0
 
 

@@ -33,7 +33,7 @@ SECRETS = re.compile(
     r"^(\w+_)?(DATABASE|REDIS|BROKER)_URL$|_(LOGINS|DSN)$|^SMTP_|PASSWORD|TOKEN|SECRET|CREDENTIALS|_KEY(_ID)?$"
 )
 
-#: How many seconds a worker has to drain (CELERIAC_DRAIN_GRACE_MS), and how many more a pod has to end.
+#: Seconds that a worker has to drain (CELERIAC_DRAIN_GRACE_MS), and further seconds that a pod has to end.
 DRAIN, TO_END = 25, 20
 
 #: If there are two pods, one stays; if there is only one, as in the overlay `dev`, a node can be drained nevertheless.

@@ -70,7 +70,7 @@ def safe(text: str) -> str:
     return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 
-# In a URL: the part after the user's name, up to the host; or a password among its parameters.
+# Matches passwords in a URL: the part between the user's name and the host, or a parameter.
 _PASSWORD = re.compile(r"(?<=:)(?!//).*(?=@)|(?<=password=)[^&]+")
 
 

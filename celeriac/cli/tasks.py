@@ -22,7 +22,7 @@ from celeriac.insights.tasks import exports
 from celeriac.insights.tasks.log import log_of
 from celeriac.store.states import FAILED
 
-#: How many pages are read to fill one: if a filter matches few tasks, a page may be short.
+#: Maximum number of pages read to fill one. If a filter matches few tasks, a page may be short.
 PAGES = 50
 
 _COLUMNS = ("id", "role", "status", "waits_for", "account", "lock_key", "priority", "scheduled_for", "retry_count")

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from celeriac.app import Celeriac
     from celeriac.store.connections import Database
 
-#: How long (seconds) a process may take to end before it is killed.
+#: Seconds that a process has to end before it is killed.
 PATIENCE = 30.0
 
 HOST = "127.0.0.1"

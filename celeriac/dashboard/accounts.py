@@ -28,7 +28,7 @@ Steerer = Annotated[Page, Depends(May("accounts"))]
 
 ROWS = 100
 
-#: How many accounts' shares are shown, those that lack most first.
+#: Maximum number of accounts whose shares are shown, those that lack most first.
 SHARES = 100
 
 #: The policy of an account without one.

@@ -21,7 +21,7 @@ from celeriac.store.messages import in_lines
 
 logger = logging.getLogger(__name__)
 
-#: How many kinds of refusals are shown; the others are counted.
+#: Maximum number of kinds of refusals shown; the others are counted.
 REFUSALS_NAMED = 5
 
 

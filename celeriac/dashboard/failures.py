@@ -21,7 +21,7 @@ router = APIRouter()
 
 Viewer = Annotated[Page, Depends(May("view"))]
 
-#: How far back the page goes by default.
+#: The span that the page shows by default.
 USUAL = "1d"
 
 #: Spans for which the minutes have the number of ended tasks.

@@ -29,10 +29,11 @@ Viewer = Annotated[Page, Depends(May("view"))]
 
 WORST_FIRST = tuple(MEANS)
 
-#: How far back the chart goes by default.
+#: The span that the chart shows by default.
 USUAL_SPAN = "1h"
 
-#: How many rules' findings, and how many roles, are on the first screen; the others are folded, or on their page.
+#: Maximum number of rules with findings, and of roles, on the first screen. Further findings are folded; further roles
+#: are on their own page.
 MOST_RULES, MOST_ROLES = 3, 6
 
 #: The number to which a role's backlog is counted in each state table, to estimate how long it will take.

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: How long (seconds) a statement may take, and how long at most its result serves all equal requests. A slow
-#: statement's result serves for a multiple of the time it took, so that Postgres spends no more than a tenth of its
-#: time on it, however many viewers there are.
+#: Maximum seconds of a statement; seconds for which its result serves all equal requests; and the multiple of its
+#: duration for which a slow statement's result serves. So Postgres spends at most a tenth of its time on a statement,
+#: however many viewers there are.
 TIMEOUT, SERVES, TIMES = 2.0, 1.0, 9.0
 
 #: Results that are kept at once.
@@ -36,7 +36,7 @@ MOST = 500
 #: Threads beside the handlers' own that read what a page needs.
 THREADS = 3
 
-#: How many examinations by the doctor run at once: one may be stuck while another runs after a change.
+#: Maximum number of examinations by the doctor that run at once: one may be stuck while another runs after a change.
 DOCTORS = 2
 
 

@@ -28,7 +28,7 @@ router = APIRouter()
 Viewer = Annotated[Page, Depends(May("view"))]
 Steerer = Annotated[Page, Depends(May("roles"))]
 
-#: How many decisions, accounts and operators' changes a role's page shows.
+#: Maximum number of decisions, accounts and operators' changes on a role's page.
 DECISIONS, SHARES, CHANGES = 20, 100, 5
 
 

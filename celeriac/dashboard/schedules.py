@@ -25,7 +25,7 @@ Viewer = Annotated[Page, Depends(May("view"))]
 Steerer = Annotated[Page, Depends(May("schedules"))]
 
 
-#: How many coming instants a schedule's page shows, and for how many schedules the list shows the last ticks.
+#: Number of coming instants on a schedule's page, and of schedules in the list that show their last ticks.
 UPCOMING, STRIPS = 5, 200
 
 

@@ -26,7 +26,7 @@ FORWARDED = ("forwarded", "x-forwarded-for")
 
 USED = "This link has been used, or is too old. It signs in once, on its own machine: `celeriac up` prints another."
 
-#: How long (seconds) a browser keeps preferences.
+#: Seconds that a browser keeps preferences.
 YEAR = 365 * 86_400
 
 
@@ -63,7 +63,7 @@ def _refuse(request: Request, to: str, why: str) -> Response:
 
 
 def _let_in(request: Request, to: str, token: str) -> Response:
-    # It is always relative, so that it leads to this site only.
+    # The target is always relative, so that it leads to this site only.
     answer = RedirectResponse("./" + to.lstrip("/"), 303)
     name = cookie_of(request)
     _forget(request, answer, *(other for other in COOKIES if other != name))

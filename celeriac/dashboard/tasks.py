@@ -44,7 +44,7 @@ ROWS = 50
 #: Tasks of a bulk that are shown before it is done.
 SAMPLES = 5
 
-#: How many points a boost adds.
+#: Points that a boost adds to a priority.
 BOOST = 20
 
 #: The number of tasks above which a change needs a reason.

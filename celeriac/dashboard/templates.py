@@ -64,8 +64,8 @@ ALSO = {
 }
 
 
-#: How many seconds apart the reads of one page may be, the clock's included: a time that is less ahead is shown as just
-#: now. `live.js` has the same.
+#: Maximum seconds between the reads of one page, the clock's included. A time that is less than this ahead is shown as
+#: "just now". `live.js` has the same constant.
 APART = 1.5
 
 

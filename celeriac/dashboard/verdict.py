@@ -13,7 +13,7 @@ from celeriac.dashboard.first import FirstStep
 from celeriac.dashboard.reading import Content
 from celeriac.insights.history.alerts import Look, damage
 
-#: How many of the rules that the last check could not read are named.
+#: Maximum number of named rules among those that the last check could not read.
 NAMED = 3
 
 

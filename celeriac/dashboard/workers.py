@@ -24,7 +24,7 @@ router = APIRouter()
 
 Viewer = Annotated[Page, Depends(May("view"))]
 
-#: How many tasks of a worker a page shows.
+#: Maximum number of a worker's tasks on its page.
 SHOWN = 100
 
 

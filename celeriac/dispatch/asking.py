@@ -27,7 +27,7 @@ REST = 1.0
 #: than publishers wait.
 SLOW_ANSWER, TOO_SLOW = 0.1, 0.5
 
-#: How many answers are timed, and how many entries of Redis' log of slow commands are read.
+#: Number of timed answers, and of entries read from Redis' log of slow commands.
 PINGS, SLOW_COMMANDS = 3, 32
 
 #: For so long (seconds) the least answer is remembered where the time to connect is not known: Redis may have moved.

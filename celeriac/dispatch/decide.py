@@ -15,13 +15,12 @@ from celeriac.dispatch.fairness import Claimant, allocate
 from celeriac.dispatch.resuming import Points, Resume
 from celeriac.store.plans import in_order
 
-#: How many waiting rows a pass counts of each account at first, and how many of all accounts together in each further
-#: step.
+#: Waiting rows that a pass counts at first, for each account; and in each further step, for all accounts together.
 FIRST_LOOK = 16
 DEEPER_LOOK = 2_000
 
-#: How often a pass goes on past accounts that are shut (paused or with a cap of 0), and how many tasks of each it
-#: parks.
+#: Maximum number of times that a pass goes on past shut accounts (paused, or with a cap of 0), and of tasks that it
+#: parks of each.
 WALKS = 20
 PARKED = 500
 

@@ -17,7 +17,7 @@ from celeriac.store.forks import after_fork
 
 logger = logging.getLogger(__name__)
 
-#: How long (seconds) a process waits at its exit for its last wake-ups to be sent.
+#: Seconds that an exiting process waits for its last wake-ups to be sent.
 AT_EXIT = 0.6
 
 #: The first and the longest pause (seconds) after a wake-up. It doubles while more is enqueued, so that a burst sends

@@ -26,15 +26,15 @@ from celeriac.store.plans import in_order, with_next
 
 logger = logging.getLogger(__name__)
 
-#: How many accounts with ready tasks are counted, at most, to compute one account's share of the window.
+#: Maximum number of accounts with ready tasks that are counted to compute one account's share of the window.
 OTHERS = 16
 
-#: The most passes in a row for a prompt role. Tasks that settle as fast as they are published always leave room for
-#: another one, but the caller has more to do: a lifeline sends heartbeats, beat runs sweeps. The next settle goes on.
+#: Maximum number of passes that a prompt role gets in a row. If tasks settle as fast as they are published, there is
+#: always room for another pass; but a lifeline has heartbeats to send, and beat has sweeps to run. The next settle
+#: continues.
 PASSES = 4
 
-#: How long (seconds) a pass waits for the role's lock if only beat dispatches the role (`prompt=False`), and the pause
-#: between its attempts.
+#: Seconds that a pass waits for the role's lock if beat alone dispatches the role, and seconds between two attempts.
 WAIT = 1.0
 WAIT_STEP = 0.02
 

@@ -10,7 +10,7 @@ from celeriac.store import look
 from celeriac.store.plans import lookups
 from celeriac.store.ready import placed
 
-#: How many accounts a pass checks by themselves, because another account's flood may hide their due tasks.
+#: Maximum number of accounts that a pass checks separately, because another account's flood may hide their due tasks.
 QUIET = 200
 
 # INVARIANT: `earliest` follows due times, and `quiet` walks over accounts (one index descent each) from the pass's

@@ -40,7 +40,7 @@ SHORT_FUSE = {
     "health_check_interval": 0,
 }
 
-#: How long (seconds) Redis is left alone after a failure.
+#: Seconds without a further attempt after Redis failed.
 BREAK = 5.0
 
 #: A role has one wake-up at a time, until a worker takes it up; if none does, another may follow after this
@@ -105,7 +105,7 @@ class Publisher:
     last publish.
     """
 
-    #: Whether a process may start ready tasks that it finds without a pass's ticket.
+    #: True if a process may start ready tasks that it finds without a pass's ticket.
     lets_go_on = True
 
     def __init__(self, app: DispatchApp, *, has_redis: bool = True) -> None:

@@ -243,8 +243,8 @@ def survey(connection: Connection, role: str, queue: str) -> Survey:
     return Survey(**seen, held=HeldSince(since, following, xid))
 
 
-#: How long (seconds) a process remembers that an open transaction has written to tickets. Checking that reads every
-#: lock that is held.
+#: Seconds for which a process remembers that an open transaction has written to tickets. Checking that reads every held
+#: lock.
 CLAIMS_ON = 10.0
 
 #: For each pool and role, when this process last saw such a transaction.

@@ -17,7 +17,7 @@ SUSPECT = 2
 #: A window by measure holds what the slots begin within this time (seconds).
 AHEAD = 1.0
 
-#: How many tasks a role claims whose duration is unknown, or that no worker serves.
+#: Number of tasks that a role claims if their duration is unknown, or if no worker serves it.
 FIRST = 8
 
 

@@ -20,10 +20,10 @@ from celeriac.store.shell import argument, word
 #: The number to which a role's unfinished tasks are counted, and how many of them are read: the newest and the oldest.
 MOST = 10_000
 
-#: How many links are read for each task that is, at most.
+#: Maximum number of links read for each existing task.
 LINKS_EACH = 10
 
-#: How many blocks of links are read of each long chain, once however many of its tasks are there: some 1,000 links.
+#: Maximum number of blocks of links read of each long chain (some 1,000 links), once for all its tasks.
 BLOCKS_EACH = 125
 
 #: After how many seconds a statement is ended, and the check with it.
@@ -109,7 +109,7 @@ SELECT name, target, ARRAY(SELECT jsonb_object_keys(kwargs) ORDER BY 1) AS names
 WHERE kind = 'task' AND enabled AND declared IS NULL ORDER BY name
 """)
 
-# Those of a role's newest tasks that have a queue of their own.
+# The queues that a role's newest tasks name themselves, with counts.
 QUEUES = text("""
 SELECT queue, count(*) AS n, min(id) AS first FROM (
     SELECT id, queue FROM celeriac.tasks WHERE role = :role ORDER BY -id LIMIT :most) AS newest

@@ -10,7 +10,7 @@ from celeriac.insights import Count
 #: The most names in a line.
 NAMES = 10
 
-#: How many seconds something that happens each second or two may be late.
+#: Seconds by which something may be late that happens each second or two.
 LATE = 60.0
 
 

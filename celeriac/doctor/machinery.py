@@ -24,7 +24,7 @@ from celeriac.store.states import GONE
 #: The age (seconds) from which an unstarted ticket has to be in Redis, unless a worker has taken it.
 YOUNG = 5.0
 
-#: How many seconds the clocks may differ.
+#: Seconds by which the clocks may differ.
 SKEW = 5.0
 
 

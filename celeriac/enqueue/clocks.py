@@ -14,7 +14,7 @@ from celeriac.store.connections import Database
 
 logger = logging.getLogger(__name__)
 
-#: How many seconds the clocks may differ, and how many seconds pass before they are compared again.
+#: Seconds by which the clocks may differ, and seconds until they are compared again.
 APART, BELIEVED = 60.0, 600.0
 
 NOW = text("SELECT clock_timestamp()")

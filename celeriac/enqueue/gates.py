@@ -16,7 +16,7 @@ from celeriac.store import look
 from celeriac.store.ids import fresh_id
 from celeriac.store.plans import lookups
 
-#: How long (seconds) a gate waits for the last members before it expires.
+#: Seconds that a gate waits for the last members before it expires.
 AT_THE_LATEST = 3600.0
 
 # This also writes the number of results to the body's row: it was not known when the body was enqueued.

@@ -31,7 +31,7 @@ LookUp = Callable[[], Registered | None]
 #: A day inside Python's range, since a row's time is read in the session's time zone; `celeriac.enqueue` has it, too.
 EARLIEST, LATEST = datetime(1, 1, 2, tzinfo=UTC), datetime(9999, 12, 30, tzinfo=UTC)
 
-#: How long (seconds) a definition read from `roles` is cached.
+#: Seconds for which a definition read from `roles` is cached.
 BELIEVED = 30.0
 
 

@@ -28,11 +28,11 @@ from celeriac.store.role_names import lane_of
 
 logger = logging.getLogger(__name__)
 
-#: How long (milliseconds) an insert waits for another transaction's key or id, and an admission, which is repeated.
+#: Milliseconds that an insert waits for another transaction's key or id, and that an admission does, which is repeated.
 PATIENCE_MS, ADMISSION_PATIENCE_MS = 100, 5
 
-#: How long (seconds) one pass over the outbox admits tasks, or for so many times what a round trip takes; the next one
-#: goes on from there.
+#: Seconds in which one pass over the outbox admits tasks; on a slow network, the time of so many round trips instead.
+#: The next pass continues.
 BUDGET, TRIPS = 0.5, 40
 
 #: Tasks admitted in one transaction: few round trips for many of them.
@@ -56,7 +56,7 @@ SELECT id, task FROM celeriac.intake WHERE id > :after ORDER BY id LIMIT :batch 
 
 ADMITTED = text("DELETE FROM celeriac.intake WHERE id = ANY (CAST(:ids AS bigint[]))")
 
-# It needs no index: there are few rows, and it is rarely run.
+# The statement needs no index: the table has few rows, and the statement is rarely run.
 DROP = text("""
 DELETE FROM celeriac.intake
 WHERE task ->> 'task_id' = ANY (CAST(:task_ids AS text[]))

@@ -1,4 +1,4 @@
-"""The system user that runs the servers, and the folders that user can enter."""
+"""The system user that runs the servers, and folders that this user can enter."""
 
 import os
 import pwd
@@ -8,8 +8,8 @@ from typing import Any
 
 from celeriac.local.errors import LocalStackError
 
-#: The user that root's servers run as: a number that no distribution gives to anybody, so that no other process has it.
-#: What ran as `nobody` would be at the mercy of all that does.
+#: The user id of servers that root starts. No distribution assigns this number, so no other process has it. A server of
+#: `nobody` would be at the mercy of every other process of that user.
 SERVERS = 65523
 
 
@@ -20,12 +20,12 @@ class Account:
 
     @classmethod
     def for_servers(cls) -> "Account":
-        """Return the caller's account, or one of the servers' own for root: Postgres refuses to run as root."""
+        """Return the caller's account; for root the account SERVERS, as Postgres refuses to run as root."""
         return cls(SERVERS, SERVERS) if os.geteuid() == 0 else cls(os.geteuid(), os.getegid())
 
     @classmethod
     def with_name(cls) -> "Account":
-        """Return an account for a program that looks its user's name up: the caller's, or `nobody` for root.
+        """Return an account with a name, for programs that look it up: the caller's, or `nobody` for root.
 
         Raises LocalStackError where there is no such user.
         """
@@ -50,20 +50,20 @@ class Account:
         return {"user": self.uid, "group": self.gid, "extra_groups": []}
 
     def make_folder(self, folder: Path) -> None:
-        """Make `folder` if need be: this account's own, closed to everybody else."""
+        """Make `folder` if it is missing, owned by this account and closed to everybody else."""
         folder.mkdir(parents=True, exist_ok=True)
         self.take(folder)
         folder.chmod(0o700)
 
     def take(self, folder: Path) -> None:
-        """Own `folder` and all in it, whoever had it before."""
+        """Make this account the owner of `folder` and everything in it."""
         if folder.stat().st_uid == self.uid:
             return
         for path in [*folder.rglob("*"), folder]:
             os.chown(path, self.uid, self.gid, follow_symlinks=False)
 
     def make_hall(self, folder: Path) -> None:
-        """Make `folder` if need be: the caller's own, with passage for this account."""
+        """Make `folder` if it is missing, owned by the caller, and let this account pass through it."""
         if not folder.exists():
             folder.mkdir(parents=True)
             folder.chmod(0o700 if self.is_caller else 0o711)

@@ -8,13 +8,13 @@ from pathlib import Path
 from celeriac.local.account import Account
 from celeriac.local.errors import LocalStackError
 
-# A Unix socket's path may have 108 bytes on Linux and 104 on macOS; the socket's own name needs some.
+# Maximum bytes of the folder's path: a socket's path may have 108 on Linux and 104 on macOS, its own name included.
 LONGEST_SOCKET_FOLDER = 80
 ROOTS_DATA = Path("/var/tmp/celeriac")
 
 
 def choose_data_dir(wanted: Path | None) -> Path:
-    """Return `wanted`, else CELERIAC_DATA_DIR, else `.celeriac` here; for root a folder that `nobody` can enter."""
+    """Return `wanted`, else CELERIAC_DATA_DIR, else `.celeriac` here; for root, a folder that `nobody` can enter."""
     chosen = wanted or os.environ.get("CELERIAC_DATA_DIR")
     if chosen:
         return Path(chosen).expanduser().resolve()
@@ -34,9 +34,9 @@ def make_data_dir(data_dir: Path) -> None:
 
 
 def socket_folder(wanted: Path, account: Account) -> Path:
-    """Return `wanted`, or a short stand-in if its path is too long or closed to `account`.
+    """Return `wanted`, or a folder with a short path if that one is too long or closed to `account`.
 
-    The stand-in ignores TMPDIR, as every process has to find the same place.
+    The short path ignores TMPDIR, because every process has to find the same folder.
     """
     short = len(os.fsencode(wanted)) <= LONGEST_SOCKET_FOLDER
     if short and account.can_enter(wanted.parent):
@@ -51,7 +51,7 @@ def make_socket_folder(folder: Path, account: Account) -> None:
 
 
 def make_trusted_folder(folder: Path) -> None:
-    """Make `folder` below a world-writable one, unless somebody else has made it first."""
+    """Make `folder` in a world-writable one. Raises LocalStackError if somebody else has made it first."""
     if not folder.exists():
         folder.mkdir(exist_ok=True)
         folder.chmod(0o711)

@@ -1,8 +1,8 @@
-"""The guard: the servers' parent, for as long as anybody is joined.
+"""The guard: the servers' parent process, which lives while any process is joined.
 
 Each member holds a connection to `guard.sock`. The kernel closes it however the member dies, and the guard stops the
-servers when none is left. The lock on `guard.lock` makes it the only guard of its data directory; the process that
-starts a guard takes the lock and hands it over, open.
+servers when no connection is left. The lock on `guard.lock` ensures a single guard for a data directory: the process
+that starts a guard takes the lock, and the guard inherits it.
 """
 
 import argparse
@@ -43,13 +43,13 @@ class Guard:
         self.selector.register(door, selectors.EVENT_READ)
 
     def run(self) -> None:
-        """Serve until nobody is left."""
+        """Serve until no member is left."""
         patience = max(self.linger, FIRST_MEMBER_PATIENCE)
         while self.run_once(None if self.members else patience):
             patience = self.linger
 
     def run_once(self, patience: float | None) -> bool:
-        """Serve all members with a request; return False if there was none within `patience` seconds."""
+        """Answer all members with a request; return False if none came within `patience` seconds."""
         events = self.selector.select(patience)
         for key, _ in events:
             if key.fileobj is self.door:
@@ -114,7 +114,7 @@ def describe(error: Exception) -> str:
 
 
 def listen(path: Path) -> socket.socket:
-    """Listen on the guard's socket. Only the holder of the lock comes here, so an existing socket is a dead guard's."""
+    """Listen on the guard's socket. The caller holds the lock, so an existing socket is a dead guard's."""
     path.unlink(missing_ok=True)
     door = socket.socket(socket.AF_UNIX)
     door.bind(str(path))
@@ -130,7 +130,7 @@ def shut(path: Path, data_dir: Path) -> None:
 
 
 def sign(lock: int) -> None:
-    """Write our process number into the lock file, for people and for tests."""
+    """Write this process's number into the lock file, for people and for tests."""
     os.ftruncate(lock, 0)
     os.write(lock, str(os.getpid()).encode())
 
@@ -159,7 +159,7 @@ def main() -> None:
         make_socket_folder(path.parent, ME)
     door = listen(path)
     if os.fork():
-        # The door is open, so the process that started us may connect. The servers get a parent that is nobody's child.
+        # The socket listens, so the starting process may connect. The child goes on as the servers' parent.
         os._exit(0)
     os.set_inheritable(arguments.lock, False)
     sign(arguments.lock)

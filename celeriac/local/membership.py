@@ -20,7 +20,7 @@ from celeriac.local.folders import choose_data_dir, make_data_dir
 from celeriac.local.guard import socket_path
 
 PATIENCE = 120.0
-# `python -m celeriac.local.guard` without the engine: importing Celery takes longer than all the rest.
+# As `python -m celeriac.local.guard`, but without importing Celery, which takes longer than everything else.
 RUN_GUARD = """
 import sys, types
 sys.modules["celeriac"] = types.ModuleType("celeriac")
@@ -34,12 +34,12 @@ main()
 class Stack:
     """A membership of the running stack; it lasts until `close()` or the end of the process.
 
-    A URL is empty if that server was not requested. Forked children keep the stack up as well.
+    A URL is empty if that server was not requested. Forked children keep the stack running as well.
     """
 
     database_url: str
     redis_url: str
-    # A bare descriptor, not a socket object: garbage collection of the Stack must not end the membership.
+    # Descriptors, not socket objects: garbage collection of the Stack must not end the membership.
     _connections: list[int] = field(repr=False, compare=False)
 
     def close(self) -> None:
@@ -96,7 +96,7 @@ def _wait_for_the_guards_end(folder: Path) -> None:
 
 
 def _knock(folder: Path, request: bytes) -> Stack | None:
-    """Connect and send the request; None if no guard listens, or it has just ended."""
+    """Connect and send the request; return None if no guard listens, or it is just ending."""
     with socket.socket(socket.AF_UNIX) as connection:
         try:
             connection.connect(str(socket_path(folder)))
@@ -120,7 +120,7 @@ def _enter(reply: dict[str, str], connection: socket.socket) -> Stack:
 
 
 def _start_guard(folder: Path, linger: float) -> bool:
-    """Start a guard. Return False if another is just starting or stopping: it holds the lock."""
+    """Start a guard. Return False if another one holds the lock, as it is starting or stopping."""
     try:
         lock, log = (folder / "guard.lock").open("ab"), (folder / "guard.log").open("ab")
     except PermissionError as error:
@@ -136,7 +136,7 @@ def _start_guard(folder: Path, linger: float) -> bool:
 
 
 def _run_guard(folder: Path, linger: float, lock: IO[bytes], log: IO[bytes]) -> None:
-    """Start the guard and return when it listens. A session of its own keeps the terminal's Ctrl-C from it."""
+    """Start the guard and return once it listens. In a session of its own, a terminal's Ctrl-C does not reach it."""
     command = [sys.executable, "-P", "-c", RUN_GUARD, str(Path(__file__).resolve().parents[1]), str(folder)]
     command += [f"--linger={linger}", f"--lock={lock.fileno()}"]
     try:

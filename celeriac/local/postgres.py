@@ -1,4 +1,4 @@
-"""A private Postgres: no TCP, one Unix socket in a folder that only its own user can enter."""
+"""A private Postgres without TCP: its one Unix socket is in a folder that only its own user can enter."""
 
 import os
 import shutil
@@ -18,7 +18,7 @@ from celeriac.local.folders import make_socket_folder, socket_folder
 from celeriac.local.server import START_PATIENCE, Server
 from celeriac.local.wheels import postgres_programs
 
-PORT = 5432  # names the socket only; given explicitly because PGPORT would change it
+PORT = 5432  # part of the socket's name only; set here because PGPORT would change it
 DATABASE = "celeriac"
 SETTINGS = {
     "listen_addresses": "",
@@ -31,7 +31,7 @@ SETTINGS = {
 
 class PostgresServer(Server):
     name = "Postgres"
-    farewell = signal.SIGINT  # "fast shutdown": ends sessions, keeps what is committed
+    farewell = signal.SIGINT  # "fast shutdown": ends sessions and keeps committed data
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
@@ -58,7 +58,7 @@ class PostgresServer(Server):
             self.socket_folder.rmdir()
 
     def _initialise(self) -> None:
-        """Initialise under another name first, so that a data folder that exists is complete."""
+        """Initialise under another name and rename, so that an existing data folder is always complete."""
         unfinished = self.folder / "data.unfinished"
         shutil.rmtree(unfinished, ignore_errors=True)
         self._run_initdb(unfinished)
@@ -66,7 +66,7 @@ class PostgresServer(Server):
         unfinished.rename(self.data)
 
     def _run_initdb(self, home: Path) -> None:
-        maker = Account.with_name()  # initdb looks its user's name up, which the servers' own account has not
+        maker = Account.with_name()  # initdb looks up its user's name, and the account SERVERS has none
         maker.make_folder(home)
         command = [str(self._programs() / "initdb"), "-D", self._as_seen_from_inside(home, maker)]
         command += ["-U", "postgres", "-E", "UTF8", "--no-locale", "--no-instructions"]
@@ -77,7 +77,7 @@ class PostgresServer(Server):
             raise self._failure("could not make its data folder")
 
     def _as_seen_from_inside(self, home: Path, account: Account) -> str:
-        """Return the folder's path for Postgres, which starts inside it and so need not pass through those above."""
+        """Return the folder's path for Postgres, which starts inside it and so needs no access to its parents."""
         if account.can_enter(home):
             return str(home)
         if sys.platform == "linux":
@@ -88,7 +88,7 @@ class PostgresServer(Server):
         )
 
     def _launch_when_memory_is_free(self) -> None:
-        """Launch it again and again: sessions of a killed postmaster outlive it briefly, and have to be gone first."""
+        """Launch repeatedly until it starts: a killed postmaster's sessions live on briefly and have to end first."""
         deadline = time.monotonic() + START_PATIENCE
         while True:
             try:
@@ -103,14 +103,14 @@ class PostgresServer(Server):
 
     def _command(self) -> list[str]:
         program = self._programs() / "postgres"
-        # The setting is a list of quoted names, so that a comma in a path is no separator.
+        # Quoted, because the setting is a list and a path may contain a comma.
         sockets = '"' + str(self.socket_folder).replace('"', '""') + '"'
         settings = SETTINGS | {"unix_socket_directories": sockets}
         options = [word for name, value in settings.items() for word in ("-c", f"{name}={value}")]
         return [str(program), "-D", self._as_seen_from_inside(self.data, self.account), "-p", str(PORT), *options]
 
     def _is_ready(self, pid: int) -> bool:
-        """Return whether it is ready, as pg_ctl does: by the eighth line of postmaster.pid."""
+        """Return whether Postgres is ready, by the eighth line of postmaster.pid, as pg_ctl does."""
         with suppress(FileNotFoundError):
             lines = (self.data / "postmaster.pid").read_text().splitlines()
             return len(lines) >= 8 and lines[0] == str(pid) and lines[7].strip() == "ready"

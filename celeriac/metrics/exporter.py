@@ -29,11 +29,11 @@ logger = logging.getLogger(__name__)
 
 CONTENT_TYPE = CONTENT_TYPE_PLAIN_0_0_4
 
-#: How long (seconds) a reading is reused, how long (milliseconds) one of its statements may take, and how long it may
-#: wait for a lock: a locked table keeps no other from being read.
+#: Seconds for which a reading is reused; maximum milliseconds of each of its statements; and milliseconds that a
+#: statement waits for a lock: a locked table keeps no other from being read.
 HOLDS, PATIENCE_MS, LOCK_PATIENCE_MS = 5.0, 2_000, 300
 
-#: How long (seconds) comparisons with the past are reused: alerts about these have to last for as long anyway.
+#: Seconds for which comparisons with the past are reused: alerts about these have to last for as long anyway.
 COMPARED_HOLDS = 30.0
 
 

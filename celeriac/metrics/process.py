@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: How long (seconds) a request may take, and how often (seconds) the thread checks whether the process ends.
+#: Maximum seconds of a request, and seconds between two checks whether the process ends.
 PATIENCE, LOOK_EVERY = 5.0, 0.5
 
 

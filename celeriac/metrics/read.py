@@ -27,14 +27,14 @@ from celeriac.store.role_names import is_built_in
 
 logger = logging.getLogger(__name__)
 
-#: How long (seconds) after the first group another may begin to be read: a slow Postgres costs each its time limits.
+#: Seconds after the first group within which further groups begin: a slow Postgres costs each group its time limits.
 BUDGET = 5.0
 
 #: Bounds: a role's last tasks that are read for outcomes, its accounts, pairs of account and priority read for the
 #: longest wait, and tasks in the outbox.
 RECENT_TASKS, ACCOUNTS, LEVELS, OUTBOX = 1_000, 100, 1_000, 1_000
 
-#: How many schedules are exported at most, by name: users name them as they like.
+#: Maximum number of schedules that are exported, by name: users choose these names.
 SCHEDULES_TOLD = 200
 
 #: The column of `celeriac.backlog` for each word in a metric's name.
@@ -43,7 +43,7 @@ PLACES = {
     "claimed": "claimed", "running": "running", "stale": "stale",
 }  # fmt: skip
 
-#: Those among them whose tasks wait.
+#: The states among them in which tasks wait.
 WAIT = ("ready", "delayed", "locked", "parked", "awaiting", "claimed")
 
 
@@ -296,7 +296,7 @@ def _alerts(scrape: Scrape, samples: Samples) -> None:
         samples.put("alerts_firing", firing.get(name, 0), name)
 
 
-#: What reads each group, first what no lock hides, then what is known of each schema.
+#: The reader of each group: first those that no lock can block, then those that need only a known schema.
 READERS: Mapping[str, Callable[[Scrape, Samples], None]] = {
     "locks": _locks, "postgres": _postgres, "schema": _schema, "revision": _revision, "snapshot": _snapshot,
     "backlogs": _rooms, "served": _served, "outcomes": _ended, "trouble": _trouble, "waiting": _waiting,
@@ -304,5 +304,5 @@ READERS: Mapping[str, Callable[[Scrape, Samples], None]] = {
     "workers": _unfit, "lock_keys": _keys, "alerts": _alerts,
 }  # fmt: skip
 
-#: Those by role: they need to know which ones are exported.
+#: Groups by role, which need to know the exported roles.
 OF_ROLES = {"served", "outcomes", "trouble", "waiting", "fairness", "compared", "totals"}

@@ -27,10 +27,10 @@ GATHERING: Final = "gathering"
 MOVING: Final = "moving"
 OPEN: Final = (GATHERING, MOVING)
 
-#: How many refusals are kept with their reasons; the others are counted.
+#: Maximum number of refusals kept with their reasons; the others are counted.
 KEPT_REFUSALS = 100
 
-#: How many different reasons are counted separately; the others are counted together under this name.
+#: Maximum number of reasons that are counted separately; the others are counted together under this name.
 REASONS, OTHERS = 50, "another reason"
 
 ASK = text("""

@@ -85,7 +85,7 @@ SELECT EXISTS (SELECT FROM celeriac.account_policies WHERE account = :account)
             ) AS h WHERE h.account = :account LIMIT 1))
 """)
 
-#: How many of each role's last tasks are read for their accounts.
+#: Maximum number of each role's last tasks that are read for their accounts.
 LOOKS_AT = 1_000
 
 # Creates the row, so that there is one to lock.

@@ -21,7 +21,7 @@ from celeriac.operate.tokens import Bearer
 #: The longest session (seconds).
 LONGEST: Final = 12 * 3600
 
-#: How long (seconds) a code may be used.
+#: Seconds for which a code may be used.
 CODE_LASTS: Final = 3600
 
 _FORM = re.compile(r"[\w-]{43}", re.ASCII)

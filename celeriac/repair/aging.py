@@ -16,8 +16,7 @@ from sqlalchemy import Connection, text
 from celeriac.repair.app import RepairApp
 from celeriac.repair.batch import Walk
 
-#: How many levels (account and priority) a transaction reads, how many tasks of each, and how many levels a sweep
-#: reads.
+#: Number of levels (account and priority) that a transaction reads, of tasks of each, and of levels that a sweep reads.
 LEVELS, FEW, MOST_LEVELS = 25, 60, 20_000
 
 

@@ -10,7 +10,7 @@ from sqlalchemy.exc import DBAPIError
 
 from celeriac.store.connections import Database
 
-#: How long (milliseconds) it waits for readers and writers of the table.
+#: Milliseconds that the statement waits for readers and writers of the table.
 PATIENCE_MS = 100
 
 

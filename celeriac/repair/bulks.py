@@ -29,11 +29,11 @@ from celeriac.store.states import MOVES
 
 logger = logging.getLogger(__name__)
 
-#: How long (seconds) a step waits for somebody's lock: longer than Postgres takes to detect a deadlock, and less than
-#: an operator waits who stops the bulk, since that waits for the step.
+#: Seconds that a step waits for another transaction's lock: longer than Postgres takes to detect a deadlock, but less
+#: than an operator's call waits, since one that stops the bulk waits for the step.
 PATIENCE = 0.75 * operate.PATIENCE
 
-#: How many tasks a gathering transaction looks up.
+#: Number of tasks that a gathering transaction looks up.
 PAGE = MOST_ROWS
 
 #: A filter by kind of failure, instead of by a list's conditions.

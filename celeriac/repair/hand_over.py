@@ -12,7 +12,7 @@ from celeriac.store import look
 from celeriac.store.connections import Database
 from celeriac.store.plans import lookups
 
-#: How many keys, and barriers, a sweep walks over; the next sweep goes on from there.
+#: Maximum number of keys, and of barriers, that a sweep walks over; the next sweep continues.
 MOST_KEYS = 5_000
 
 # INVARIANT of `keys`: a loose walk over the distinct keys that are waited for, one descent each. `missing`: no lock

@@ -40,7 +40,7 @@ from celeriac.store.states import CANCELLED
 #: Seconds after which open writes are taken to be committed.
 LAG = 15.0
 
-#: How many minutes, and batches of task ids, a sweep counts at most; and how many ids a batch has.
+#: Maximum number of minutes, and of batches of task ids, that a sweep counts; and the number of ids in a batch.
 MINUTES, BATCHES, BATCH = 120, 100, 50_000
 
 MINUTE = timedelta(minutes=1)

@@ -281,18 +281,18 @@ SELECT (SELECT count(*) FROM gone) AS n, (
 ) AS until
 """)
 
-#: How long (days) ticks are kept beyond those of a strip: lateness is shown over 24 h.
+#: Days that ticks are kept beyond those of a strip: lateness is shown over 24 h.
 TICKS_KEPT = 1.0
 
 SAMPLES, TICKET_SAMPLES = _past("worker_samples", "minute"), _past("ticket_samples", "minute")
 
-#: How long (days) samples of workers and of tickets are kept: charts go back an hour.
+#: Days that samples of workers and of tickets are kept: charts go back an hour.
 SAMPLES_KEPT = 2 / 24
 
-#: How long (days) a minute is kept: charts go back seven.
+#: Days that counts by the minute are kept: charts go back seven.
 MINUTES_KEPT = 8.0
 
-#: How long (days) an adopted message is remembered.
+#: Days that an adopted message is remembered.
 KNOWN = 7.0
 
 

@@ -31,7 +31,7 @@ WORTH = 100_000
 
 SEGMENTS = 3
 
-#: How many pages a transaction moves, and how long (milliseconds) a truncation waits for readers and writers of the
+#: Number of pages that a transaction moves, and milliseconds that a truncation waits for readers and writers of the
 #: segment.
 PAGES, PATIENCE_MS = 32, 50
 

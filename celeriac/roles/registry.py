@@ -13,7 +13,7 @@ from celeriac.roles.role import KEYS
 #: A role's definition, its handler's parameters, and the release that declared them.
 Registered = tuple[dict[str, Any], list[dict[str, Any]], int]
 
-#: How long (seconds) writing a changed role waits for somebody's open transaction that has locked its row.
+#: Seconds that writing a changed role waits for an open transaction that has locked its row.
 PATIENCE = 0.5
 
 # INVARIANT: an older release never overwrites a newer one's definition. A stub's release does not count: the code that

@@ -46,7 +46,7 @@ class Signature:
         if not kwargs and len(args) == len(self.names) and self.is_plain:
             return dict(zip(self.names, args, strict=True))
         try:
-            # From Python 3.13 on such a name goes to `**kwargs`, which a row with arguments by name cannot express.
+            # Since Python 3.13 such a name goes to `**kwargs`, which a row with arguments by name cannot express.
             if named := sorted(self.positional & kwargs.keys()):
                 raise TypeError(f"{', '.join(named)}: positional only, but passed as a keyword")
             bound = self.inner.bind(*args, **kwargs)

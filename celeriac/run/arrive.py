@@ -30,10 +30,10 @@ from celeriac.store.patience import patient
 
 logger = logging.getLogger(__name__)
 
-#: How long (seconds) a pass, or a check after a ticket, waits for somebody else's lock; the next one does the rest.
+#: Seconds that a pass, or a check after a ticket, waits for another transaction's lock; the next one does the rest.
 PASS = 0.5
 
-#: How long (seconds) a process goes on with the tasks it finds after a ticket.
+#: Seconds for which a process goes on with the tasks it finds after a ticket.
 ON_FOR = 0.05
 
 

@@ -24,13 +24,13 @@ from celeriac.store import forks
 #: Signals that Celery's worker or its pool handles.
 SIGNALS = ("SIGTERM", "SIGQUIT", "SIGINT", "SIGHUP", "SIGUSR1", "SIGUSR2")
 
-#: Those that Celery's pool has its processes ignore: SIGTERM where `REMAP_SIGTERM=SIGQUIT` is set.
+#: Signals that Celery's pool has its processes ignore; SIGTERM only if `REMAP_SIGTERM=SIGQUIT` is set.
 IGNORED = ("SIGINT", "SIGTERM")
 
 _mask = threading.local()
 _is_registered = False
 
-#: Those that a pool has its processes ignore, in one of them.
+#: In a process of a pool, the signals that the pool has it ignore.
 _pools: frozenset[signal.Signals] = frozenset()
 
 

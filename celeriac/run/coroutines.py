@@ -32,7 +32,7 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-#: How long (seconds) after a cancel a coroutine that still runs is cancelled again.
+#: Seconds after a cancellation until a coroutine that still runs is cancelled again.
 AGAIN = 5.0
 
 #: Types of results that only stand for work which the handler has not done yet.
@@ -233,7 +233,7 @@ class _Kept:
 
 _of_thread = threading.local()
 
-#: In a forked process, keeps the parent's loops open: closing one would remove its files from the parent's epoll.
+#: In a forked process, this keeps the parent's loops open: closing one would remove its files from the parent's epoll.
 _parents: list[_Kept] = []
 
 
@@ -336,7 +336,7 @@ class GreenletPool:
     since Python maps memory for its frames.
     """
 
-    #: How many idle greenlets are kept for the next tasks.
+    #: Maximum number of idle greenlets kept for the next tasks.
     KEPT = 1_000
 
     def __init__(self) -> None:

@@ -7,11 +7,11 @@ import os
 import resource
 from contextlib import suppress
 
-#: How many descriptors have to be left for a task, and for the process to report and end: this share of those its tasks
-#: can have, and at most so many.
+#: Descriptors that have to be left for a task, and for the process to report and end: this share of those that its
+#: tasks can have, and at most so many.
 SHARE, MOST = 1 / 8, 64
 
-#: How many descriptors this process had before its first task: its own connections, and a parent's pipes to its
+#: Number of descriptors that this process had before its first task: its own connections, and a parent's pipes to its
 #: children.
 _own = 0
 

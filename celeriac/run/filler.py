@@ -50,10 +50,10 @@ AHEAD = 0.08
 #: The time (seconds) over which the rate of ending tasks is measured.
 OF_LATE = 0.25
 
-#: How long (seconds) a start and a pass wait for somebody else's lock before the next one gets its turn.
+#: Seconds that a start and a pass wait for another transaction's lock before the next one gets its turn.
 LOCKED, PASS = 0.1, 0.5
 
-#: How long (seconds) until another process's pass of the role is probably over.
+#: Seconds until another process's pass of the role has probably ended.
 SOON = 0.01
 
 

@@ -123,7 +123,7 @@ def by_role(flights: Iterable[Flight]) -> dict[str, int]:
 
 logger = logging.getLogger(__name__)
 
-#: How long (seconds) without an answer means that the loop is blocked, and how often (seconds) that is tested.
+#: Seconds without an answer after which the loop counts as blocked, and seconds between two tests of that.
 BLOCKED, ASK_EVERY = 0.2, 0.05
 
 

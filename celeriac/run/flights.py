@@ -43,13 +43,13 @@ T = TypeVar("T")
 
 logger = logging.getLogger(__name__)
 
-#: How long (seconds) outcomes are collected before they are written.
+#: Seconds for which outcomes are collected before they are written.
 SETTLE_EVERY = 0.01
 
-#: How long (seconds) an outcome waits for somebody else's lock before the others get their turn.
+#: Seconds that an outcome waits for another transaction's lock before the others get their turn.
 LOCKED = 0.1
 
-#: How long (seconds) a task that was claimed ahead waits for a slot before it is handed back.
+#: Seconds that a task claimed ahead waits for a slot before it is handed back.
 PATIENCE = 1.0
 
 #: Threads for handlers that are not `async def`.

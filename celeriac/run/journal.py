@@ -33,16 +33,16 @@ logger = logging.getLogger(__name__)
 
 Event = dict[str, Any]
 
-#: How many events are kept, the latest ones, while Redis is away.
+#: Maximum number of events that are kept while Redis is away: the latest ones.
 MOST = 10_000
 
-#: How often (seconds) a process logs that it omits events of some tasks.
+#: Seconds between two log lines of a process that it omits events of some tasks.
 TELL_EVERY = 60.0
 
 #: Events in one message.
 MESSAGE = 500
 
-#: How many characters of arguments and results an event has; Celery's own bound.
+#: Maximum characters of arguments and results in an event; Celery's own bound.
 SHOWN = 1024
 
 

@@ -25,8 +25,8 @@ from celeriac.store.patience import patient
 
 logger = logging.getLogger(__name__)
 
-#: How long (seconds) the first write of a round waits for its lock, long enough for the lock's holder to be found and
-#: logged, and how long each other one waits.
+#: Seconds that the first write of a round waits for its lock, long enough for the lock's holder to be found and logged;
+#: and seconds that each other write waits.
 FIRST, OTHERS = 1.0, 0.05
 
 #: Seconds between two rounds.

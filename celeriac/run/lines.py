@@ -18,7 +18,7 @@ from celeriac.store.states import COMPLETED
 
 logger = logging.getLogger(__name__)
 
-#: How many characters of a ticket's token a line shows: whoever has all of it could end its tasks.
+#: Number of characters of a ticket's token that a line shows: the whole token would allow its reader to end the tasks.
 TOKEN_SHOWN = 8
 
 _sparing = Sparing()

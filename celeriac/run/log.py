@@ -38,7 +38,7 @@ MOST, LONGEST, ALIKE = 1_000, 2_000, 5
 #: Stands for all lines after `MOST`, which are only counted.
 REST = "\0 the rest"
 
-#: How long (seconds) a line waits for others before it is written.
+#: Maximum seconds that a line waits for others before it is written.
 EVERY = 1.0
 
 

@@ -131,7 +131,7 @@ def cancelled(task: Started) -> Outcome:
     return _ended(task, states.CANCELLED, kind="cancelled", error="cancelled while running")
 
 
-#: How many characters of an error's text are stored.
+#: Maximum characters of an error's text that are stored.
 LONGEST_ERROR = 4_000
 
 

@@ -27,10 +27,10 @@ from celeriac.store.forks import after_fork
 
 logger = logging.getLogger(__name__)
 
-#: How many bytes of lines a process keeps for a reader who is late.
+#: Maximum bytes of lines that a process keeps for a late reader.
 MOST = 1 << 20
 
-#: How long (seconds) the end of a process waits for a reader who is late.
+#: Seconds that an ending process waits for a late reader.
 ENDS_WITHIN = 1.0
 
 #: Writes bytes; returns how many. Raises BlockingIOError if that would wait.

@@ -46,7 +46,7 @@ SET backoff_reason = excluded.backoff_reason, memory_percent = excluded.memory_p
 WHERE worker_samples.backoff_reason IS NULL AND excluded.backoff_reason IS NOT NULL
 """)
 
-#: How many characters of a reason are kept.
+#: Maximum characters of a reason that are kept.
 LONGEST = 300
 
 

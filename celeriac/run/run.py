@@ -42,7 +42,7 @@ class Cancellable(Protocol):
 
 logger = logging.getLogger(__name__)
 
-#: How long (seconds) progress waits for somebody else's lock.
+#: Seconds that progress waits for another transaction's lock.
 PATIENCE = 0.5
 
 

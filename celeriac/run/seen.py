@@ -9,7 +9,8 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-#: How much of the time between two polls the consumer's thread may take to learn of one: together they take no longer.
+#: The part of the time between two polls in which the consumer's thread has to learn of a poll: both together take no
+#: longer than that time.
 PASSED_ON = 0.25
 
 #: For how many intervals between polls a result is fresh.

@@ -41,7 +41,7 @@ class _HeldUp(Exception):
     """Somebody has locked rows that an outcome concerns; the session is as before."""
 
 
-#: How long (seconds) an outcome waits for somebody else's lock before it is left to be written later.
+#: Seconds that an outcome waits for another transaction's lock before it is left to be written later.
 PATIENCE = 0.5
 
 #: A savepoint around an outcome in a handler's session: a lock that is not granted undoes the outcome alone.

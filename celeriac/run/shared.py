@@ -21,7 +21,7 @@ _DRAINING, _BACKING_OFF, _REPLACING_IDLE, _TELLING, _ALONE = range(5)
 #: The flags of a worker that neither drains nor backs off.
 _OPEN = bytes(2)
 
-#: When the parent last renewed the leases of what runs here, on the machine's monotonic clock.
+#: The time, on the machine's monotonic clock, when the parent last renewed the leases of the tasks that run here.
 _renewed = mmap.mmap(-1, 8)
 
 #: The version of the roles' limits that the parent saw last: one number, which is read before each task.
@@ -191,7 +191,7 @@ def noting(number: int) -> Callable[[int, float], None]:
     return partial(_CURRENT.pack_into, _currents, at, pid)
 
 
-#: In an asyncio pool, returns what runs in this process, by task.
+#: In an asyncio pool, a function that returns the runs in this process, by task.
 in_flight: Callable[[], dict[int, Current]] | None = None
 
 

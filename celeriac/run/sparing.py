@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-#: How many of a kind are logged, within how long (seconds), and how many kinds are tracked at once.
+#: Maximum number of lines of a kind that are logged within a period, its seconds, and the maximum number of kinds that
+#: are tracked at once.
 FEW, WITHIN, KEYS = 5, 60.0, 1_000
 
 

@@ -45,16 +45,16 @@ from celeriac.store.patience import PATIENCE, patient
 
 logger = logging.getLogger(__name__)
 
-#: How long (seconds) outcomes of small tasks are collected at most before they are written.
+#: Maximum seconds for which outcomes of small tasks are collected before they are written.
 SETTLE_EVERY = 0.1
 
 #: A role's measured run time is written at most this often by each process (seconds).
 OBSERVE_EVERY = 0.5
 
-#: How long (seconds) a start and an outcome wait for somebody else's lock before they are left for later.
+#: Seconds that a start and an outcome wait for another transaction's lock before they are left for later.
 START, OUTCOME = 0.2, 0.5
 
-#: How many attempts a ticket that broke off makes to release rows that somebody has locked.
+#: Number of attempts that an interrupted ticket makes to release rows that another transaction has locked.
 LOOKS = 8
 
 #: A run whose lease is not renewed is stopped when this share of the lease is over.

@@ -42,7 +42,7 @@ _ENTRY = struct.Struct("qq")
 ENTRIES = 1024
 SIZE = HEADER + _ENTRY.size * ENTRIES
 
-#: How long (seconds) a dead process's unread trace is kept. It is made read-only (`SEEN`) when it is first found.
+#: Seconds that a dead process's unread trace is kept. It is made read-only (`SEEN`) when it is first found.
 FORGOTTEN = 3600.0
 SEEN = 0o400
 

@@ -39,7 +39,7 @@ SCHEMA = "https://opentelemetry.io/schemas/1.44.0"
 
 SYSTEM = {"messaging.system": "celeriac"}
 
-#: How many characters of an error a span has at most.
+#: Maximum characters of an error in a span.
 MOST = 500
 
 _tracer = trace.get_tracer("celeriac", __version__, schema_url=SCHEMA)

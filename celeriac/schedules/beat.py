@@ -136,7 +136,8 @@ class Scheduler(StockScheduler):
 
     app: Celeriac
 
-    #: Whether this scheduler also runs Celery's `beat_schedule`, if the configuration names no other scheduler for it.
+    #: True if this scheduler also runs Celery's `beat_schedule`, unless the configuration names another scheduler for
+    #: it.
     keeps_celerys = True
 
     def __init__(self, app: Celeriac, *args: Any, **kwargs: Any) -> None:

@@ -65,7 +65,7 @@ FROM (SELECT celeriac.note_gap(
 ON CONFLICT (beat_id) DO UPDATE SET last_tick_at = clock_timestamp(), late_by = excluded.late_by
 """)
 
-#: How long (seconds) a tick waits for an open transaction that has its task's key.
+#: Seconds that a tick waits for an open transaction that has its task's key.
 PATIENCE = 0.5
 
 #: Beats report each second. If there was no report for so long (seconds), nobody could write.

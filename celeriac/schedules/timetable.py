@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: How long (seconds) a schedule is left alone after an error of Postgres.
+#: Seconds that a schedule is left alone after an error of Postgres.
 REST = 1.0
 
 

@@ -13,7 +13,7 @@ from celeriac.worker.watchdog import shut_sockets
 
 logger = logging.getLogger(__name__)
 
-#: How many seconds a step of a tick may hang: fewer than the loop may stand still, so that an outage does not get beat
+#: Seconds that a step of a tick may hang: fewer than the loop may stand still, so that an outage does not get beat
 #: restarted.
 LIMIT = FRESH / 2
 

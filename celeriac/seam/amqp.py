@@ -1,4 +1,4 @@
-"""Celery's queues and connections, with a queue for each role and a transport that drops what is no ticket."""
+"""Celery's queues and connections: one queue a role, and a transport that drops messages that are not tickets."""
 
 from __future__ import annotations
 
@@ -37,16 +37,19 @@ class RoleQueues(AMQP):
     Connection = Connection
 
     def TaskConsumer(self, channel: Any, *args: Any, **options: Any) -> Any:  # noqa: N802 - Celery's name
-        """Its channel alone has tickets: a consumer of a user's own gets the messages of its queue."""
+        """Make the worker's consumer of tickets.
+
+        Consumers that users make keep their channels, and get their own messages.
+        """
         channel = maybe_channel(channel)
         channel.carries_tickets = True
         with channel.declaring():
             return super().TaskConsumer(channel, *args, **options)
 
     def _retry_publish(self, publish: Any, *args: Any, **kwargs: Any) -> Any:
-        """A link's row commits with the outcome of its task, or both do not: there is nothing to publish again.
+        """Publish a link of a chain once: its row commits with the outcome of its task, so nothing has to be repeated.
 
-        One that is refused fails by itself: the task has done its work.
+        A link that is refused fails alone, because the task before it has done its work.
         """
         run = running.current()
         if run is None:

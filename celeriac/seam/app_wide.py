@@ -56,7 +56,7 @@ def _keep(expires: Any) -> Any:
 
 
 def _annotates(annotation: Any) -> bool:
-    """Return whether it can annotate. Raises ConfigurationError for a path that does not exist."""
+    """Return whether it is an annotation. Raises ConfigurationError for an import path that does not exist."""
     try:
         evaluated = maybe_evaluate(annotation)
     except Exception as error:

@@ -15,7 +15,7 @@ from celeriac.seam.task import Task
 
 
 def retry_in_sql(task: Task[..., Any]) -> None:
-    """Turn errors the role retries for into `retry()` with its backoff; the settle writes `scheduled_for`."""
+    """Turn errors that the role retries into `retry()` with its backoff; the settle writes `scheduled_for`."""
     task.run = task.__dict__.pop("_orig_run", task.run)  # Celery's wrapper, by the class's options
     coroutines.adapt(task)
     run = task.run
@@ -26,7 +26,7 @@ def _retrying(task: Task[..., Any], run: Any) -> Any:
     role = task.role
     declared = (task.role_options or {}).get("retry_kwargs", {})
     options = dict(said_by(type(task)).get("retry_kwargs", {})) | dict(declared)
-    options.pop("max_retries", None)  # the row has it, or its call's own
+    options.pop("max_retries", None)  # the row has this bound
 
     @wraps(run)
     def attempt(*args: Any, **kwargs: Any) -> Any:

@@ -43,15 +43,15 @@ from celeriac.store.redact import without
 
 logger = logging.getLogger(__name__)
 
-#: States that end an attempt. Celery stores others too: that it began, and those of a handler's `update_state`.
+#: States that end an attempt. Celery also stores STARTED, and the states a handler gives to `update_state`.
 ENDS = ("SUCCESS", "RETRY", "FAILURE")
-#: States that follow from the row.
+#: States that are read from the row's own columns.
 ROW_STATES = ("PENDING", "RECEIVED", "STARTED")
 
-#: The end of a traceback that is kept (characters).
+#: Maximum characters of a traceback that are stored: its end.
 LONGEST_TRACEBACK = 16_000
 
-#: Results read in one statement.
+#: Maximum number of results read in one statement.
 PAGE = 1000
 
 
@@ -59,7 +59,7 @@ T = TypeVar("T")
 
 
 def _storable(args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
-    """A call's arguments as JSON; none, where they are not."""
+    """Return a call's arguments if they can be stored as JSON, else empty ones."""
     try:
         positional, named = encoded([list(args), dict(kwargs)], MOST_BYTES)
     except Unfit:
@@ -68,7 +68,7 @@ def _storable(args: Any, kwargs: Any) -> tuple[list[Any], dict[str, Any]]:
 
 
 async def _within(seconds: float | None, awaitable: Awaitable[T]) -> T:
-    """Await it, at most so long. Raises Celery's TimeoutError."""
+    """Await it for at most `seconds`. Raises Celery's TimeoutError."""
     try:
         return await asyncio.wait_for(awaitable, seconds)
     except TimeoutError:
@@ -76,28 +76,28 @@ async def _within(seconds: float | None, awaitable: Awaitable[T]) -> T:
 
 
 def _is_eager(request: Any) -> bool:
-    """Return whether an eager call tells this, whose task has no row; without a request the current task's counts."""
+    """Return whether the request is an eager call's, whose task has no row. No request: the current task's is used."""
     if request is None and current_task:
         request = current_task.request
     return bool(getattr(request, "is_eager", False))
 
 
 def _is_a_hooks(run: running.Run, state: str) -> bool:
-    """Return whether this is a failure of `on_failure` or `on_retry`, which does not change the attempt's outcome."""
+    """Return whether a hook failed (`on_failure`, `on_retry`), which does not change the attempt's outcome."""
     return state == "FAILURE" and run.outcome is not None and run.outcome.status != states.COMPLETED
 
 
 class RowBackend(BaseBackend):
-    """`AsyncResult` reads the row; a row that is gone (its role keeps none, or it was pruned) is PENDING to Celery.
+    """The result backend. `AsyncResult` reads the row; a row that is gone (not kept, or pruned) is PENDING to Celery.
 
-    Chords store nothing here: a member's row is its part, and what waits for it is another row.
+    Chords store nothing here: each member's result is in its own row, and the body is another row, which waits.
     """
 
     app: ResultsApp
     supports_autoexpire = True
     supports_native_join = True
 
-    #: Whether the log has named a state that could not be kept.
+    #: True once a state that could not be stored was logged as a warning; later ones are logged at DEBUG.
     has_warned = False
 
     # -- the run under way ---------------------------------------------------------------------------------------------
@@ -134,9 +134,9 @@ class RowBackend(BaseBackend):
         return result
 
     def _tell_of(self, task_id: str, meta: Any, state: str) -> None:
-        """Keep a state that is told of a task by somebody else than its handler; log the first that cannot be.
+        """Store a state that is set from outside the task's handler; log a warning for the first that cannot be stored.
 
-        Raises BadValue for a meta that cannot be stored. Skipped while the row is locked.
+        Raises BadValue for a meta that cannot be stored. Writes nothing while the row is locked.
         """
         if state in ALL_STATES:
             why = "that follows from its row"
@@ -172,7 +172,7 @@ class RowBackend(BaseBackend):
     def mark_as_done(
         self, task_id: str, result: Any, request: Any = None, store_result: bool = True, state: str = "SUCCESS"
     ) -> None:
-        """End the row, also for a result that is to be ignored, which is left out."""
+        """End the row as a success. A result that the task ignores is not stored."""
         if (why := coroutines.unfinished(getattr(request, "task", None) or task_id, result)) is not None:
             raise EncodeError(why)
         self.store_result(task_id, result if store_result else None, state, request=request)
@@ -181,9 +181,9 @@ class RowBackend(BaseBackend):
         self, task_id: str, exc: Any, traceback: Any = None, request: Any = None, store_result: bool = True,  # noqa: ARG002
         call_errbacks: bool = True, state: str = "FAILURE",
     ) -> None:  # fmt: skip
-        """Record a failure; errbacks are called, and the rest of a chain fails, only if the task is not retried.
+        """Record a failure. Unless the task is retried, errbacks are called and the rest of its chain fails.
 
-        A task without a row, an eager one, fails as in Celery.
+        An eager task, which has no row, fails as in Celery.
         """
         run = running.current()
         if run is None or run.task.task_id != task_id:
@@ -200,7 +200,7 @@ class RowBackend(BaseBackend):
     def spread(
         self, run: running.Run, request: Any, error: Any, traceback: Any = None, *, call_errbacks: bool = True
     ) -> None:
-        """Write off the rest of the task's chain, and call each of its errbacks that can be called."""
+        """Fail the rest of the task's chain, and call its errbacks; one that cannot be called is logged."""
         for link in flattened(self._whole(getattr(request, "chain", None))):
             context = Context(link)
             context.update(link["options"])
@@ -216,7 +216,7 @@ class RowBackend(BaseBackend):
         request.errbacks = errbacks or request.errbacks
 
     def _whole(self, chain: Any) -> Any:
-        """Return a chain with the links that its task's row does not carry, as far as they are there."""
+        """Return the whole chain: with those links, too, that are stored apart from the task's row and still exist."""
         if not any(map(rests.is_entry, chain or ())):
             return chain
 
@@ -227,7 +227,7 @@ class RowBackend(BaseBackend):
         return coroutines.patiently(read, "read the links that are not to come")
 
     def refuse_link(self, run: running.Run, link: Any, chain: Any, refused: CeleriacError) -> None:
-        """A task or workflow that was to come after the run's fails as a whole, with what was to follow it."""
+        """Fail the refused link, a task or a workflow, as a whole, and the links after it."""
         for task in flattened([link]):
             task["options"].setdefault("task_id", fresh_id())
         request = Context(id=link.options.get("task_id"), errbacks=link.options.get("link_error"))
@@ -238,7 +238,7 @@ class RowBackend(BaseBackend):
         self, run: running.Run, refused: EnqueueRefused, headers: Any, args: Any, kwargs: Any, embedded: Any,
         part: Part | None,
     ) -> None:  # fmt: skip
-        """A task that was to come after the run's fails by itself, before it has a row."""
+        """Fail a refused task that was to follow the run; it never had a row."""
         request = Context(headers, errbacks=embedded.get("errbacks"))
         tombstone = self._tombstone(run, headers["id"], refused, request)
         barrier, place = (None, None) if part is None else (part.barrier, part.place)
@@ -263,8 +263,9 @@ class RowBackend(BaseBackend):
         return self.store_result(task_id, exc, state, traceback=traceback, request=request)
 
     def _encoded_error(self, run: running.Run, error: Any, traceback: str | None = None) -> Any:
-        """Return the error as JSON; its text in place of arguments that cannot be stored. None if nothing of it can be:
-        the task still fails, with its message alone.
+        """Return the error as JSON, with its text in place of arguments that cannot be stored.
+
+        None if nothing of it can be stored: the task then fails with its message alone.
         """
         try:
             fields = self._encoded_fields(error)
@@ -283,7 +284,10 @@ class RowBackend(BaseBackend):
             return encoded(fields | {"exc_message": [message]}, MOST_BYTES)
 
     def _tombstone(self, run: running.Run, task_id: str, error: Any, request: Any) -> Tombstone:
-        """Build the record of a link that never came, after a failed task; `request` is made of its signature."""
+        """Build the failed record of a link that never ran because the task before it failed.
+
+        `request`: its signature's.
+        """
         group = request.group or getattr(request, "group_id", None)
         why = run.without_secrets(str(described(error)), LONGEST_ERROR)
         return Tombstone(
@@ -318,7 +322,7 @@ class RowBackend(BaseBackend):
 
     @cached_property
     def client(self) -> Any:
-        """A client of the Redis that the app stands on, as Celery's backend for Redis has one: for locks, caches.
+        """A client of the app's Redis for locks and caches, as Celery's own Redis backend has one.
 
         Raises NotSupported behind Sentinels.
         """
@@ -329,7 +333,7 @@ class RowBackend(BaseBackend):
 
     @cached_property
     def poller(self) -> Poller:
-        """The one poller for everything that event loops of this process await."""
+        """The process's poller, which serves all its event loops."""
         return Poller(self._over, self._progress)
 
     def _progress(self, task_ids: Collection[str]) -> dict[str, Progress]:
@@ -337,7 +341,7 @@ class RowBackend(BaseBackend):
             return results.progress(connection, task_ids)
 
     async def awaited(self, task_id: str, seconds: float | None, interval: float) -> dict[str, Any]:
-        """Wait as `wait_for` does, on an event loop, without the task's children."""
+        """Await the result on an event loop, as `wait_for` does; the task's children are not read."""
         return dict(await _within(seconds, self.poller.wait(task_id, interval)))
 
     async def progress_of(self, task_id: str, seconds: float | None, interval: float) -> AsyncIterator[Any]:
@@ -362,7 +366,7 @@ class RowBackend(BaseBackend):
         on_message: Callable[[dict[str, Any]], Any] | None = None, on_interval: Callable[[], Any] | None = None,
         max_iterations: int | None = None,
     ) -> Iterator[tuple[str, dict[str, Any]]]:  # fmt: skip
-        """Yield each task as it ends, without its children; one statement a poll reads all that are awaited."""
+        """Yield each task as it ends, without its children. Each poll reads all open tasks in one statement."""
         for task_id, meta in self._ended(task_ids, timeout, interval, on_interval, max_iterations):
             if on_message is not None:
                 on_message(meta)
@@ -372,10 +376,9 @@ class RowBackend(BaseBackend):
         self, task_ids: Iterable[str], timeout: float | None, interval: float,
         on_interval: Callable[[], Any] | None, looks: int | None = None,
     ) -> Iterator[tuple[str, dict[str, Any]]]:  # fmt: skip
-        """Yield tasks as they end, polling soon at first and every `interval` seconds in the end. Raises Celery's
-        TimeoutError.
+        """Yield tasks as they end. Polls often at first, later every `interval` seconds. Raises Celery's TimeoutError.
 
-        `on_interval` raises errors of parents: it is called once more before a failure is returned.
+        `on_interval` raises errors of parents, so it is called once more before a failure is yielded.
         """
         open_ids, began, waited = dict.fromkeys(task_ids), time.monotonic(), 0.0
         while open_ids:
@@ -398,7 +401,7 @@ class RowBackend(BaseBackend):
             time.sleep(nap if timeout is None else min(nap, timeout - waited))
 
     def _over(self, task_ids: Iterable[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Yield the tasks that have ended, reading so many rows at once; one that was retried meanwhile is left out."""
+        """Yield the tasks that have ended, read `PAGE` rows at a time. A task retried in between is skipped."""
         with self.app.database.reading() as connection:
             over = results.over(connection, task_ids)
         for i in range(0, len(over), PAGE):
@@ -431,11 +434,11 @@ class RowBackend(BaseBackend):
             results.delete_group(connection, group_id)
 
     def set_chord_size(self, group_id: str, chord_size: int) -> None:
-        """Note how many results the body gets, while the members are published."""
+        """Record how many results the body gets, while the members are published."""
         producer.count_places(barrier_of(group_id), chord_size)
 
     def apply_chord(self, header: tuple[str, Iterable[Any]], body: Any, **_: Any) -> None:  # noqa: ARG002
-        """Note which members are groups. The body is published with the first member."""
+        """Record which members are groups. The body is published with the first member."""
         group_id, members = header
         if isinstance(members, _regen):
             producer.members_come(barrier_of(group_id))
@@ -443,4 +446,4 @@ class RowBackend(BaseBackend):
             producer.keep_shape(barrier_of(group_id), results.shape(members))
 
     def add_to_chord(self, *_: Any) -> None:
-        """Do nothing: the task brings its barrier."""
+        """Do nothing: the added task names its barrier itself."""

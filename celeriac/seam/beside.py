@@ -22,12 +22,12 @@ from celeriac.store.forks import after_fork
 
 T = TypeVar("T")
 
-#: Calls that write to Postgres at once for a process's loops; further ones wait for a thread without blocking.
+#: Maximum number of a process's threads that write for its event loops; further calls await one without blocking.
 THREADS = 8
 
 
 class Beside:
-    """A few threads, started with their first work. `limit`: how long (seconds) an enqueue waits for Postgres."""
+    """A few threads, started at the first call. `limit`: seconds an enqueue waits for Postgres."""
 
     def __init__(self, limit: float) -> None:
         self.limit = limit
@@ -53,20 +53,20 @@ class Beside:
             threads.shutdown()
 
     async def run(self, act: Callable[[], T]) -> T:
-        """Run it in a thread, within this context.
+        """Run `act` in a thread, with this context's variables.
 
-        If cancelled before it begins it does not run; once begun it runs to its end.
+        If cancelled before it begins, `act` does not run; once begun, it runs to its end.
         """
         context = coroutines.context_of_thread()
         return await asyncio.get_running_loop().run_in_executor(self._pool(), context.run, act)
 
     def wait(self, act: Callable[[], T]) -> T:
-        """Run it here, or in a thread if a greenlet would block its loop meanwhile."""
+        """Run `act` in this thread; for a greenlet, which would block its event loop, in another thread."""
         is_awaited = getattr(getcurrent(), "__sqlalchemy_greenlet_provider__", False)
         return await_only(self.run(act)) if is_awaited else act()
 
     async def enqueue(self, call: Callable[[dict[str, Any]], T], options: Mapping[str, Any]) -> T:
-        """Call with these options, which may name a transaction of the loop's, without blocking the loop."""
+        """Call with these options without blocking the loop; `session` and `connection` may be the loop's own."""
         for option in ("session", "connection"):
             value = options.get(option)
             if isinstance(value, scoped_session):  # it belongs to this thread
@@ -78,9 +78,9 @@ class Beside:
         return await self.run(partial(self._in_turn, time.monotonic(), partial(call, dict(options))))
 
     def _in_turn(self, since: float, act: Callable[[], T]) -> T:
-        """Refuse a call that spent its time waiting for a thread, if Postgres failed to answer another meanwhile.
+        """Run `act`, unless it waited too long for a thread while Postgres left another call without an answer.
 
-        A burst that Postgres answers may wait for longer.
+        A burst that Postgres does answer may wait longer. Raises NotReady.
         """
         if self._failed > since and time.monotonic() - since > self.limit:
             raise NotReady("Postgres has not answered those that came before; nothing was enqueued")

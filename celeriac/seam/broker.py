@@ -1,4 +1,4 @@
-"""The address of Redis or its Sentinels: `REDIS_URL` and Celery's configuration have to name the same."""
+"""The address of Redis or its Sentinels. `REDIS_URL` and Celery's configuration have to name the same server."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ _HERE = {"localhost": "127.0.0.1", None: "127.0.0.1", "": "127.0.0.1"}
 def url_of(conf: Configuration, settings: Settings) -> str | None:
     """Return the URL, None if none is named.
 
-    Raises ConfigurationError for what is no Redis, for two that disagree, and for Sentinels without a master's name.
+    Raises ConfigurationError for a broker other than Redis, for two URLs that disagree, and for Sentinels without a
+    master's name.
     """
     if not settings.has_redis:
         return _no_redis(conf)
@@ -60,7 +61,7 @@ def _url(named: dict[str, object]) -> str | None:
     return next((str(url) for url in named.values()), None)
 
 
-#: Names of a broker, in the environment and in the configuration.
+#: Celery's settings that name a broker.
 BROKERS = ("broker_url", "broker_read_url", "broker_write_url", "broker_host")
 
 
@@ -106,7 +107,10 @@ def address(
 
 
 def _sanitized(url: object) -> str:
-    """Return the URL for people to read; nothing of several addresses, as a password may be split among them."""
+    """Return the URL without its password.
+
+    Of several addresses nothing is shown: a password may be split among them.
+    """
     if sentinels.are_named(url):
         return repr(sentinels.sanitized(url))
     return repr(maybe_sanitize_url(url)) if isinstance(url, str) and ";" not in url else "…"

@@ -1,9 +1,9 @@
-"""Changes to Celery's `chord` for apps of ours; a chord of another app sees no difference.
+"""Two changes to Celery's `chord`, for Celeriac's apps only; chords of other apps stay as they are.
 
-In the caller's transaction: `chord.apply_async` drops its own parameter `connection`, and copies every other option
-into the body, a session as well. So the transaction is taken out before.
-Frozen once: Celery freezes a header's tasks to learn their ids, and `group.apply_async` copies each with all its
-options, the body among them, and freezes it anew: a quarter of what a member costs its sender.
+1. A chord can be enqueued in the caller's transaction. Celery's `chord.apply_async` drops the option `connection` and
+   copies every other one, a session too, into the body. So the transaction is taken out of the options first.
+2. Members are frozen once. Celery freezes a header's tasks to learn their ids; then `group.apply_async` copies each
+   with all its options, the body among them, and freezes it again, which takes a quarter of a member's cost.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _run = _chord.run
 
 
 class _Header(group):
-    """A header whose tasks are sent as they were frozen, as they are copies already."""
+    """A header whose frozen tasks are sent as they are: they are copies already."""
 
     _results: Sequence[Any]
 
@@ -40,7 +40,7 @@ class _Header(group):
 
 
 def adapt_chords(apps: type[SeamApp]) -> None:
-    """Make chords of apps of this class accept `session` and `connection`, and freeze their members once."""
+    """Make chords of these apps accept `session` and `connection`, and freeze each member once."""
 
     @wraps(_apply_async)
     def apply_async(

@@ -1,7 +1,8 @@
-"""Celery's configuration, by one rule: a user's setting wins where it can have a meaning; the rest is reported.
+"""Celery's configuration. A user's setting applies wherever it can have a meaning; all others are reported.
 
-There are three layers: what rows and tickets need (`REQUIRED`), above the user's settings in whatever spelling, above
-our defaults (`USUAL`). So no setting replaces the row backend, and an overruled one can still be reported (`unused`).
+There are three layers. The first wins: settings that rows and tickets need (`REQUIRED`), then the user's settings in
+any spelling, then the engine's defaults (`USUAL`). So no setting can replace the row backend, and a setting that is
+overruled can still be read and reported (`unused`).
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from celery.utils.imports import load_extension_class_names, symbol_by_name
 from celeriac.settings import Settings
 from celeriac.store.role_names import is_built_in
 
-#: What runs beside a scheduler that is none of ours.
+#: The scheduler to run in a second beat, beside a beat whose scheduler is not Celeriac's.
 BESIDE = "celeriac.schedules:PassesAndSweeps"
 
 BACKEND = "celeriac.seam.backend:RowBackend"
@@ -41,7 +42,7 @@ REQUIRED: Mapping[str, Any] = {
     "worker_deduplicate_successful_tasks": False,
 }
 
-#: Options of a connection, with which a user's other ones are merged.
+#: Default options of a connection; the user's are merged over them.
 TRANSPORT: Mapping[str, Any] = {
     "socket_timeout": 5,
     "socket_connect_timeout": 5,
@@ -49,7 +50,7 @@ TRANSPORT: Mapping[str, Any] = {
     "health_check_interval": 5,
 }
 
-#: Tickets need no emulated acknowledgement and one list a queue, and are published in batches.
+#: Options that tickets need: no emulated acknowledgement, one list for each queue, published in batches.
 TRANSPORT_REQUIRED: Mapping[str, Any] = {"ack_emulation": False, "priority_steps": [0], "retry_on_timeout": False}
 
 USUAL: Mapping[str, Any] = {
@@ -72,7 +73,7 @@ _EAGER = "the result of an eager call is its caller's alone"
 _STOPS = "every stop lets tasks end for CELERIAC_DRAIN_GRACE_MS, and hands back the rest"
 _KEEPS = "a role's keep, or result_expires, says how long its finished tasks stay"
 
-#: Settings without a meaning here, and what happens instead.
+#: Settings that have no effect, each with what happens instead.
 INSTEAD: Mapping[str, str] = {
     "result_backend": _ROWS,
     "result_extended": "a row has the task's name, arguments and worker",
@@ -114,10 +115,10 @@ INSTEAD: Mapping[str, str] = {
     "beat_max_loop_interval": _SCHEDULES,
 }
 
-#: Settings of which `check` fails where one asks for more than JSON.
+#: Settings that `check` refuses if they allow more than JSON.
 SERIALIZERS = ("task_serializer", "result_serializer", "accept_content", "result_accept_content")
 
-#: Options of a task without a meaning here, and what happens instead.
+#: Options of a task that have no effect, each with what happens instead.
 OF_TASKS: Mapping[str, str] = {
     "acks_late": _AGAIN,
     "reject_on_worker_lost": _AGAIN,
@@ -130,17 +131,17 @@ OF_TASKS: Mapping[str, str] = {
     ),
 }
 
-#: What says nothing of these.
+#: Values of these options that request nothing, so that nothing is reported.
 _UNSAID = (None, False, "json", Task.Request)
 
-#: Settings whose meaning differs a little from Celery's.
+#: Settings whose meaning differs from Celery's, with the difference.
 DIFFERS: Mapping[str, str] = {
     "worker_max_tasks_per_child": "counts tickets, each of which carries up to its role's chunk of tasks",
 }
 
 DIVERT_CALLS = ("task_always_eager", "task_routes")
 
-#: Settings of result backends, and of signed messages, by their prefix.
+#: Prefixes of further settings that have no effect, with what happens instead.
 _OTHERS = {
     ("result_exchange", "result_backend_", "redis_", "database_", "mongodb_", "cassandra_", "elasticsearch_",
      "couchbase_", "arangodb_", "cosmosdbsql_", "azureblockblob_", "s3_", "gcs_", "cache_"): _ROWS,
@@ -149,19 +150,19 @@ _OTHERS = {
 
 
 def settle(conf: Configuration, usual: Mapping[str, Any]) -> dict[str, Any]:
-    """Put our layers above and below the user's, once Celery has read them. To be given to `add_defaults`."""
+    """Put the engine's layers above and below the user's settings once Celery has read these; for `add_defaults`."""
     lowest, highest = conf.maps[-1], dict(REQUIRED)
     for name, value in (dict(USUAL) | dict(usual)).items():
         lowest[name] = value
         if _TO_OLD_KEY.get(name) in lowest:
             lowest[_TO_OLD_KEY[name]] = value
     conf.maps.insert(0, highest)
-    object.__setattr__(conf, "__class__", Layered)  # otherwise an attribute set on it would be a setting
+    object.__setattr__(conf, "__class__", Layered)  # plain assignment on a Configuration would make a setting
     return {}
 
 
 class Layered(Configuration):
-    """Celery's configuration, with what rows and tickets need as the first map, above the user's settings."""
+    """Celery's configuration whose first map is `REQUIRED`, above the user's settings."""
 
     def add_defaults(self, d: Any) -> None:
         """Add defaults last: Celery puts them second, above the user's settings."""
@@ -170,14 +171,15 @@ class Layered(Configuration):
 
 
 def by_user(conf: Configuration) -> Configuration:
-    """Return only what the user sets: by a call, an object, a module, old names or a namespace."""
+    """Return only the user's settings: from a call, an object, a module, under old names or in a namespace."""
     conf.finalize()
     return Configuration({}, conf.maps[1:-1], conf._keys, conf.prefix)
 
 
 def diverts_calls(conf: Configuration) -> bool:
-    """Return whether any layer makes calls end elsewhere than straight in their rows. Reading each setting in Celery's
-    way took 16 us of every `.delay()`.
+    """Return whether any layer has a setting by which calls do not go straight to their rows.
+
+    It looks into the layers itself: reading each setting as Celery does took 16 us of every `.delay()`.
     """
     if type(conf) is not Layered:
         return any(conf[name] for name in DIVERT_CALLS)
@@ -191,7 +193,7 @@ def diverts_calls(conf: Configuration) -> bool:
 
 @cache
 def _spelt(prefix: str | None, others: tuple[Callable[[str], str], ...]) -> tuple[str, ...]:
-    """Return all spellings that these settings may have in a layer."""
+    """Return all spellings of these settings that a layer may have."""
     names = Configuration({}, keys=others, prefix=prefix)
     return tuple({spelling for name in DIVERT_CALLS for spelling in names._to_keys(name)})
 
@@ -203,12 +205,12 @@ def by_environment(settings: Settings) -> dict[str, Any]:
 
 
 def transport_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the connection's options: defaults, the user's, and on top what tickets need."""
+    """Return the connection's options: the defaults, the user's over them, then those that tickets need."""
     return dict(TRANSPORT) | dict(options) | dict(TRANSPORT_REQUIRED)
 
 
 def unused(conf: Configuration, settings: Settings) -> Iterator[str]:
-    """Yield a line for each setting without its effect, with what happens instead."""
+    """Yield a line for each setting that has no effect, with what happens instead."""
     said = by_user(conf)
     if variable := os.environ.get("CELERY_RESULT_BACKEND"):
         yield _line("CELERY_RESULT_BACKEND", _shown("result_backend", variable), _ROWS)
@@ -224,7 +226,7 @@ def unused(conf: Configuration, settings: Settings) -> Iterator[str]:
 
 
 def unused_by_tasks(tasks: Iterable[Any]) -> Iterator[str]:
-    """Yield the same for options of tasks, one line for all tasks with an option."""
+    """Yield a line for each option of tasks that has no effect, with the tasks that have it."""
     theirs = sorted((task for task in tasks if not is_built_in(task.name)), key=lambda task: task.name)
     for option, instead in OF_TASKS.items():
         saying = [task.name for task in theirs if getattr(task, option, None) not in _UNSAID]
@@ -238,14 +240,14 @@ def _instead(name: str, value: Any) -> str | None:
     if value in (CELERYS.get(name), USUAL.get(name)) or value == REQUIRED.get(name, object()):
         return None
     if name in SERIALIZERS and (not is_json(value) or {*_JSONS} >= set(value)):
-        return None  # the former is reported by `serializers.others`
+        return None  # `serializers.others` reports these
     if name in INSTEAD:
         return INSTEAD[name]
     return next((instead for begins, instead in _OTHERS.items() if name.startswith(begins)), None)
 
 
 def is_json(said: Any) -> bool:
-    """Return whether a serializer is JSON, or all may be JSON by what is accepted."""
+    """Return whether this serializer is JSON, or JSON is among the accepted content types."""
     return not said or any(one in _JSONS for one in ([said] if isinstance(said, str) else said))
 
 
@@ -265,20 +267,20 @@ def _concurrency(said: Any, settings: Settings) -> Iterator[str]:
 
 
 def scheduler_class(said: Any) -> Any:
-    """A class, its path, or the name that a package gives it (`-S django`). None if it is not there."""
+    """Return the scheduler's class for a class, its path or a package's alias (`-S django`); None if not found."""
     try:
         return symbol_by_name(said, aliases=dict(load_extension_class_names("celery.beat_schedulers")))
     except Exception:
-        return None  # what a package raises as it is imported without what it needs is its own
+        return None  # a package that lacks something it needs may raise anything when imported
 
 
 def keeps_celerys(scheduler: Any) -> bool | None:
-    """Whether a scheduler of ours also runs `beat_schedule`. None: it is none of ours."""
+    """Return whether a Celeriac scheduler also runs `beat_schedule`; None for any other scheduler."""
     return getattr(scheduler_class(scheduler), "keeps_celerys", None)
 
 
 def beside(scheduler: Any) -> Iterator[str]:
-    """What a scheduler that is none of ours leaves undone."""
+    """Yield a line if the scheduler is not Celeriac's: it runs neither passes nor sweeps."""
     if scheduler is not None and keeps_celerys(scheduler) is None:
         yield (
             f"beat_scheduler={scheduler!r} runs schedules of its own, and those of beat_schedule: run a beat with "
@@ -291,5 +293,5 @@ def _line(name: str, value: Any, instead: str) -> str:
 
 
 def _shown(name: str, value: Any) -> Any:
-    """Return the value without passwords."""
+    """Return the value with passwords masked."""
     return filter_hidden_settings({name: value})[name]

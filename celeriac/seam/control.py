@@ -19,7 +19,7 @@ from celeriac.seam.app import SeamApp
 from celeriac.seam.no_redis import NeedsRedis
 from celeriac.settings import LOOK
 
-#: An argument of stock Celery without a use here: a signal is for the process, which runs on.
+#: The type of an argument of Celery's that has no effect: a signal would be for the process, which goes on.
 Ignored = Any
 
 
@@ -39,9 +39,9 @@ class Control(StockControl):
     def broadcast(
         self, command: str, arguments: Any = None, destination: Any = None, connection: Any = None, **options: Any
     ) -> Any:
-        """As Celery's; what is more than a look is signed where `CELERIAC_REMOTE_CONTROL_KEY` is set.
+        """Broadcast as Celery does, and sign commands that change something if `CELERIAC_REMOTE_CONTROL_KEY` is set.
 
-        Celery's other options go on as they are. Raises NeedsRedis where there is none.
+        Celery's other options are passed on. Raises NeedsRedis if there is no Redis.
         """
         if not self.app.settings.has_redis:
             raise NeedsRedis
@@ -82,18 +82,27 @@ class Control(StockControl):
     def rate_limit(
         self, task_name: str, rate_limit: Any, destination: Any = None, reply: bool = False, **_: Ignored,
     ) -> list[dict[str, Any]] | None:  # fmt: skip
-        """The role's from now on, over all workers. Raises Unknown and BadValue; with `reply` it tells them."""
+        """Set the role's rate limit over all workers.
+
+        Raises Unknown and BadValue; with `reply`, returns them as answers.
+        """
         return self._set(task_name, reply, destination, rate_limit=rate_limit)
 
     def time_limit(
         self, task_name: str, soft: Any = None, hard: Any = None, destination: Any = None, reply: bool = False,
         **_: Ignored,
     ) -> list[dict[str, Any]] | None:  # fmt: skip
-        """The role's from now on, in all workers. Raises Unknown and BadValue; with `reply` it tells them."""
+        """Set the role's time limits in all workers.
+
+        Raises Unknown and BadValue; with `reply`, returns them as answers.
+        """
         return self._set(task_name, reply, destination, timeout=soft or None, hard_timeout=hard or None)
 
     def _set(self, role: str, reply: bool, destination: Any, **changes: Any) -> list[dict[str, Any]] | None:
-        """The reply is that of each worker it is for, by the names under which Flower looks for it."""
+        """Change the role.
+
+        With `reply`, return an answer for each worker concerned, by the names that Flower expects.
+        """
         try:
             with self.app.database.transaction() as connection:
                 change = set_limits(connection, role, by=self.app.process_name, **changes)
@@ -107,7 +116,7 @@ class Control(StockControl):
 
 
 def _acts(command: str) -> bool:
-    from celeriac.worker import remote  # which has all of Celery's worker with it
+    from celeriac.worker import remote  # which imports Celery's whole worker
 
     return remote.level_of(command) != LOOK
 

@@ -14,10 +14,10 @@ from celeriac.seam.app import SeamApp
 
 
 def replay(app: SeamApp, connection: Connection, letter: int, *, by: str, why: str = "") -> Change:
-    """In this transaction; also for a role that adopts no messages, as somebody has looked at this one.
+    """Make the dead letter a task in this transaction, also of a role that adopts no messages: an operator decided it.
 
-    `after` is null where a message of that id became a task before. Raises Unknown;
-    EnqueueRefused if it still fits no role, and then it stays.
+    The change's `after` is null if a message with that id became a task before. Raises Unknown; EnqueueRefused if the
+    message still fits no role: then the letter stays.
     """
     row = dead_letters.take(connection, letter)
     if row.size > len(row.message):
@@ -35,6 +35,6 @@ def replay(app: SeamApp, connection: Connection, letter: int, *, by: str, why: s
 
 
 def _reason(error: DBAPIError) -> str:
-    """Return Postgres' reason in a line, without the row's values."""
+    """Return Postgres' reason as one line, without the row's values."""
     diagnosed = getattr(error.orig, "diag", None)
     return getattr(diagnosed, "message_primary", None) or "it gives no reason"

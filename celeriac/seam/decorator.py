@@ -26,7 +26,7 @@ class TaskOptions(TypedDict, total=False):
     name: str
     base: type
     queue: str
-    # Options of the role.
+    # The role's options.
     queues: tuple[str, ...]
     fair_by: Key | None
     lock_by: Key | None

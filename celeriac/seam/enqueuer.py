@@ -38,7 +38,7 @@ class Enqueuer:
 
     def __init__(self, app: EnqueuerApp) -> None:
         broker.url_of(app.conf, app.settings)  # raises for an invalid address, though no enqueue needs Redis
-        # The kicker's thread needs it, and cannot import it any more while a short program ends.
+        # Imported here, as the wake-up thread cannot import anything once a short program is ending.
         importlib.import_module("celeriac.seam.transport")
         self.app = app
         self.kicker = Kicker(self._send)
@@ -53,10 +53,10 @@ class Enqueuer:
     ) -> Iterator[tuple[str, Receipt | None]]:
         """Insert tasks of one role as `insert` does; yield each one's own id and its receipt.
 
-        They are committed once the last is taken. A batch is inserted while the next one is made, except where a
-        transaction would be open for long meanwhile, where it is the caller's, and where unique keys are taken, which
-        is done in one order. Receipts are not kept: walking over many objects costs the garbage collector more than the
-        rows cost otherwise.
+        They are committed once the last receipt is consumed. Each batch is inserted while the next one is made. The
+        exceptions, where all tasks are made first: a transaction that would be open for long, a caller's transaction,
+        and unique keys, which have to be taken in one order. Receipts are not collected in a list: that many objects
+        would cost the garbage collector more time than the rows take.
         """
         begun = list(islice(batches, 2))
         if len(begun) < 2 or bound is not None or not self._may_begin(role, begun[0]):
@@ -81,10 +81,10 @@ class Enqueuer:
         return not (has_order or role.is_asked_for_keys or self.app.settings.otel or is_within)
 
     def _insert_when_ready(self, tasks: list[NewTask], bound: Bound | None) -> list[Receipt | None]:
-        """Insert in the caller's transaction if there is one, else in one of its own, and send wake-ups.
+        """Insert the tasks in the caller's transaction if there is one, else in their own, and send wake-ups.
 
-        Within a handler (and without a transaction of the caller) the rows wait for the handler's outcome; once that is
-        written they are inserted at once. Raises NotReady.
+        In a handler, without a caller's transaction, the rows are kept until the handler's outcome is written; after
+        that they are inserted at once. Raises NotReady.
         """
         try:
             if bound is not None:
@@ -101,7 +101,7 @@ class Enqueuer:
             run.follow_ups.extend(tasks)
             return [None] * len(tasks)
         one = tasks[0] if len(tasks) == 1 else None
-        if one is not None and is_ready(one):  # the usual case, in the quickest way
+        if one is not None and is_ready(one):  # the most frequent case: the shortest way
             with self.app.database.cursor() as cursor:
                 receipt = enqueue_ready(cursor, one)
             if receipt is not None:
@@ -159,7 +159,7 @@ class Enqueuer:
         return list(receipts)
 
     def _insert_later(self, tasks: list[NewTask]) -> None:
-        """Insert after the commit in another database, from which this raises NotReady."""
+        """Insert after a commit in another database. Raises NotReady in that commit's caller."""
         with _refusing_unready():
             self._insert_outside(tasks)
 
@@ -205,15 +205,16 @@ class Enqueuer:
             session.info.get(self, set()).clear()
 
     def kick(self, roles: Iterable[str]) -> None:
-        """Wake these roles or lanes after a commit that left work for them: prompt ones get a pass now, not at the next
-        poll. Of a role all lanes.
+        """Wake these roles or lanes after a commit that left work for them, so that prompt ones need no poll.
+
+        A role's name stands for all its lanes.
         """
         for name in roles:
             for lane in self._lanes(name):
                 self._kick(lane)
 
     def _lanes(self, name: str) -> list[str]:
-        """Return the role's lanes; the name itself if the role cannot be read, which the wake-up reports."""
+        """Return the role's lanes; the name alone if the role cannot be read: the wake-up then reports the error."""
         try:
             return [role.lane for role in self.app.role_declared(name)[0].lanes]
         except Exception:
@@ -236,7 +237,7 @@ class Enqueuer:
 
 @contextmanager
 def _refusing_unready() -> Iterator[None]:
-    """Raise NotReady for a Postgres that cannot work yet."""
+    """Raise NotReady in place of the errors of a Postgres that is not ready for work."""
     try:
         yield
     except Exception as error:
@@ -245,8 +246,9 @@ def _refusing_unready() -> Iterator[None]:
 
 
 def _whole(connection: Connection, tasks: list[NewTask], *, callers: Callers | None = None) -> list[Receipt]:
-    """Insert tasks all together. Raises IdTaken, SnapshotTooOld, or EnqueueRefused for a workflow with a part that is
-    another's task. The caller rolls back.
+    """Insert all the tasks or none. The caller rolls back on an error.
+
+    Raises IdTaken, SnapshotTooOld, or EnqueueRefused if a part of the workflow is already a task of another one.
     """
     receipts = enqueue_bulk(connection, tasks, callers=callers)
     refuse_different(tasks, receipts)

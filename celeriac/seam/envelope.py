@@ -12,7 +12,7 @@ from kombu.utils.json import loads
 from celeriac.roles.bounds import Fits
 from celeriac.roles.rules import TICKET
 
-#: A ticket of as many rows as a role's `chunk` may have takes 300 kB.
+#: Maximum bytes of a message; a ticket with the largest `chunk` that a role may have takes 300 kB.
 MOST_BYTES = 1_000_000
 MOST_ROWS = 10_000
 
@@ -24,8 +24,8 @@ class NotATicket(ValueError):
 def check_ticket(payload: bytes) -> dict[str, Any]:
     """Return a ticket's envelope as `publish.Publisher` writes it. Raises NotATicket. Bounded work; nothing is trusted.
 
-    Every field has to be as it was written: a wrong type anywhere (a time limit, a clock, a tag) is an exception in the
-    consumer, and an embedded callback or chain would make the worker send other tasks.
+    Every field has to have the form in which it is written. A wrong type anywhere (a time limit, a clock, a tag) would
+    raise in the consumer, and an embedded callback or chain would make the worker send other tasks.
     """
     envelope = _read(payload)
     _demand("envelope", envelope, _ENVELOPE)
@@ -37,7 +37,7 @@ def check_ticket(payload: bytes) -> dict[str, Any]:
 
 
 def check_reply(payload: bytes) -> dict[str, Any]:
-    """Return the envelope of a reply to remote control that its reader survives. Raises NotATicket."""
+    """Return the envelope of a reply to remote control, checked so that its reader cannot fail. Raises NotATicket."""
     envelope = _read(payload)
     _demand("envelope", envelope, _ENVELOPE)
     _demand("headers", envelope["headers"], {"ticket": _is_text, "clock": _is_count})
@@ -48,7 +48,10 @@ def check_reply(payload: bytes) -> dict[str, Any]:
 
 
 def check_message(payload: bytes) -> dict[str, Any]:
-    """The envelope of a user's own message that kombu can deliver, or NotATicket. Its content is its consumer's."""
+    """Return the envelope of a user's own message if kombu can deliver it; its content is not checked.
+
+    Raises NotATicket.
+    """
     envelope = _loads(payload)
     if type(envelope) is not dict:
         raise NotATicket("it is no object")
@@ -88,7 +91,7 @@ def _decoded(body: str) -> bytes:
 
 
 def _loads(text: bytes) -> Any:
-    """Decode JSON as kombu does: its decoders of dates and the like work anywhere in the text and raise many errors."""
+    """Decode JSON as kombu does. Its decoders of dates and the like apply anywhere, and raise many kinds of errors."""
     try:
         return loads(text.decode("utf-8"))
     except Exception as error:
@@ -164,7 +167,7 @@ _PROPERTIES: Mapping[str, Fits] = {
 
 _DELIVERY: Mapping[str, Fits] = {"exchange": _is_text, "routing_key": _is_text}
 
-#: Optional fields: a worker that stops puts back what it has not begun.
+#: Optional fields, which a stopping worker adds to the tickets it puts back.
 _REMARKS: Mapping[str, Fits] = {"redelivered": _is_flag, "correlation_id": _is_id}
 
 

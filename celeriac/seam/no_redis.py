@@ -1,4 +1,4 @@
-"""`REDIS_URL=none`: there is no Redis. What would need one is refused by name."""
+"""`REDIS_URL=none`: an app without Redis. Features that need Redis raise NeedsRedis."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kombu.transport.redis import Transport as Redis
 
 from celeriac.errors import ConfigurationError
 
-#: What a connection's URL says then.
+#: The URL of a connection in that case.
 ADDRESS = "none://"
 
 REFUSED = (
@@ -20,14 +20,17 @@ REFUSED = (
 
 
 class NeedsRedis(ConfigurationError, ClickException):
-    """Celery's command line tells it in a line."""
+    """A feature that needs Redis was used without one; Celery's command line prints the message in one line."""
 
     def __init__(self, message: str = REFUSED) -> None:
         ClickException.__init__(self, message)
 
 
 class NoRedis(Redis):
-    """Kombu's, so that Celery sets its worker up as for Redis; it connects to nothing."""
+    """A transport that connects to nothing.
+
+    It derives from kombu's Redis, so Celery sets the worker up as for Redis.
+    """
 
     def establish_connection(self) -> NoReturn:
         raise NeedsRedis

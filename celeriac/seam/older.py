@@ -1,7 +1,7 @@
-"""What Celery 5.7 has of what the engine uses, in Celery 5.6: this module goes with the support of that release.
+"""Stand-ins for parts of Celery 5.7 that Celery 5.6 lacks; to be deleted when 5.6 is no longer supported.
 
-Its tracer publishes what follows a task by itself; later ones do so through `AMQP._retry_publish`, which the engine
-replaces.
+The tracer of 5.6 publishes the callbacks and links after a task itself. Later tracers call `AMQP._retry_publish`, which
+the engine replaces.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ IS_OLDER = not hasattr(AMQP, "_retry_publish")
 
 if IS_OLDER:
     for limit in ("time_limit", "soft_time_limit"):
-        setattr(Context, limit, None)  # what a request's class does not know is a header of the caller's own
+        setattr(Context, limit, None)  # an attribute that the class lacks would count as a header of the caller's
 
 #: The function within Celery 5.6's tracer that publishes callbacks and the next link of a chain.
 PUBLISHES = "_dispatch_callbacks_and_chain"
 
 
 class Tracer:
-    """The attribute `__trace__` of a task: a tracer, in which `AMQP._retry_publish` sends what follows a task."""
+    """The attribute `__trace__` of a task: a tracer that publishes callbacks and links by `AMQP._retry_publish`."""
 
     def __get__(self, task: Any, owner: type) -> Any:
         return None if task is None else task.__dict__.get("__trace__")
@@ -45,7 +45,7 @@ class Tracer:
 
 
 def publishers(tracer: Any) -> Iterator[CellType]:
-    """Find where a tracer keeps that function; Sentry and its like wrap tracers in functions of their own."""
+    """Yield the cells in which a tracer holds that function, also within wrappers, as Sentry's."""
     open_, seen = [tracer], dict[int, Any]()
     while open_:
         one = open_.pop()
@@ -66,13 +66,13 @@ def publishers(tracer: Any) -> Iterator[CellType]:
 
 
 def _contents(cell: CellType) -> Iterator[Any]:
-    """Yield what is in the cell: nothing where its variable is not set, or no longer."""
+    """Yield the cell's content, if its variable is set."""
     with suppress(ValueError):
         yield cell.cell_contents
 
 
 def publisher(app: Any) -> Callable[..., None]:
-    """Make that function, as Celery 5.7 has it."""
+    """Return the function as Celery 5.7 has it."""
 
     def publish(
         result: Any, callbacks: Any, chain: Any, parent_id: str | None, root_id: str | None, priority: int | None

@@ -1,4 +1,4 @@
-"""One poller a process: everything that awaits a result or progress on an event loop waits for its next poll."""
+"""The process's poller: all awaits of results and progress on event loops are answered by its polls."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from celeriac.store.forks import after_fork
 
-#: A task is polled again after this share of the time it was awaited, and after so long (seconds) at the least.
+#: The pause before a task's next poll: this share of the time it was awaited so far, and at least so many seconds.
 PATIENCE = 0.25
 SHORTEST = 0.01
 
@@ -22,7 +22,7 @@ _number = count()
 
 
 class Progress(NamedTuple):
-    """The value that a task's handler stored last, and whether the task has ended."""
+    """The handler's last stored value, and whether the task has ended."""
 
     value: Any
     is_over: bool
@@ -30,7 +30,7 @@ class Progress(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class Wait:
-    """A wait on a loop: for the end of a task, or for other progress than `last`."""
+    """One await on an event loop: for a task's end, or for progress that differs from `last`."""
 
     task_id: str
     interval: float
@@ -42,7 +42,7 @@ class Wait:
     began: float = field(default_factory=time.monotonic)
 
     def nap(self, now: float) -> float:
-        """Return the seconds until the next poll: few at first, `interval` in the end."""
+        """Return the seconds until the next poll, which grow up to `interval`."""
         if self.wants_progress and not self.is_new:
             return self.interval
         return min(self.interval, max(SHORTEST, (now - self.began) * PATIENCE))
@@ -63,7 +63,7 @@ class Wait:
 
 
 class Poller:
-    """The poller: one statement reads all that is awaited, and no loop is blocked.
+    """The poller: one statement reads everything that is awaited, in a thread, so that no loop is blocked.
 
     `ended` returns the ids and Celery's metas of tasks that have ended, `progress` the known progress.
     """
@@ -83,7 +83,7 @@ class Poller:
         self._thread: threading.Thread | None = None
 
     async def wait(self, task_id: str, interval: float, **wanted: Any) -> Any:
-        """Return Celery's meta of the task once it has ended; with `wants_progress` a Progress."""
+        """Return Celery's meta of the task once it has ended; with `wants_progress`, its next Progress."""
         loop = asyncio.get_running_loop()
         waiting = Wait(task_id, interval, loop, loop.create_future(), **wanted)
         first = 0.0 if waiting.is_new else interval
@@ -91,7 +91,7 @@ class Poller:
         return await waiting.future
 
     def close(self) -> None:
-        """End the thread; a wait that remains is cancelled only by its own loop."""
+        """End the thread. Open waits are not cancelled here; only their own loops can do that."""
         with self._changed:
             self._thread = None
             self._changed.notify_all()
@@ -115,7 +115,7 @@ class Poller:
                     heapq.heappush(self._waits, (now + wait.nap(now), next(_number), wait))
 
     def _due(self, me: threading.Thread) -> list[Wait] | None:
-        """Return the waits whose poll is due, once there are some; None when the poller has ended."""
+        """Wait until polls are due and return their waits; None when the poller has ended."""
         with self._changed:
             while self._thread is me:
                 now = time.monotonic()
@@ -151,7 +151,7 @@ class Poller:
 
 
 def _news(wait: Wait, now: Progress | None) -> Progress | None:
-    """Return progress the wait does not know yet, else None. A task that disappeared has ended; nothing is kept."""
+    """Return progress that is new to the wait, else None. A task that is gone counts as ended: its role keeps none."""
     if now is None:
         return None if wait.is_new else Progress(wait.last, True)
     return now if wait.is_new or now.is_over or now.value != wait.last else None

@@ -1,4 +1,4 @@
-"""Where an application gives priorities without having said which way they mean."""
+"""Find priorities of an application that has not set which way priorities go."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ from celeriac.roles.priorities import TO_SAY
 from celeriac.roles.routes import routed
 from celeriac.seam import sources
 
-#: What takes `priority=` for a call.
+#: Methods whose calls take `priority=`.
 _CALLS = sources.TAKING | {"s", "si", "bulk", "abulk"}
 
 
 def unsaid(app: Any, *, calls: bool = False) -> list[str]:
-    """A note that names them, `calls` also those in the modules that declare tasks; none where it is said."""
+    """Return a note that names the places; with `calls`, also calls in the modules that declare tasks.
+
+    Empty if it is set.
+    """
     roles: Roles = app.roles
     if not roles.priorities.is_unsaid:
         return []
@@ -33,7 +36,7 @@ def _settings(app: Any) -> Iterator[str]:
 
 
 def _declared(roles: Roles, tasks: Mapping[str, Any]) -> Iterator[str]:
-    """A task that says `role=` was written for this engine."""
+    """Yield priorities given without `role=`, and by routes. A task with `role=` was written for this engine."""
     for declared in roles.all():
         task = tasks[declared.role.name]
         is_said = task._has_role or getattr(task, "priority_is_said", False)

@@ -1,7 +1,7 @@
 """The private, undocumented and replaced parts of Celery, kombu and their like on which the engine relies.
 
-A newer release of theirs is tried by `python -m tests.private`, which names what is gone or has another shape, what
-breaks without it, and where the engine uses it. `tests/pure/test_private.py` refuses a use that is not listed here.
+`python -m tests.private` tries newer releases: it names each part that is gone or has another shape, what breaks
+without it, and where the engine uses it. `tests/pure/test_private.py` refuses the use of a part not listed here.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import NamedTuple
 
 
 class Relied(NamedTuple):
-    """`shape`: the parameters of what is called; `class`; the type of a value; `attribute`, of instances.
+    """A part on which the engine relies.
 
-    `breaks`: what users see without it. `before`: its shape in Celery 5.6, if that is another; `gone` where
-    `celeriac.seam.older` stands in.
+    `shape`: the parameters of a callable, a value's type, "class", or "attribute" (of instances). `breaks`: what users
+    see without the part. `before`: its shape in Celery 5.6, if different; "gone" if `celeriac.seam.older` replaces it.
     """
 
     shape: str
@@ -24,9 +24,9 @@ class Relied(NamedTuple):
 
 RELIED_ON: Mapping[str, Relied] = {
     "billiard.common.terminate_handler_fired": Relied("()", "a child that is terminated counts as lost"),
-    "billiard.einfo.ExceptionInfo": Relied("class", "the worker does not understand what a lost or stopped child left"),
+    "billiard.einfo.ExceptionInfo": Relied("class", "the worker cannot read the error of a lost or stopped child"),
     "billiard.einfo.ExceptionWithTraceback": Relied("class", "as of `ExceptionInfo`"),
-    "billiard.exceptions.WorkerLostError": Relied("class", "a lost child is not told from a failed task"),
+    "billiard.exceptions.WorkerLostError": Relied("class", "a lost child cannot be distinguished from a failed task"),
     "billiard.pool.EX_RECYCLE": Relied("int", "a process that is replaced for its memory counts as lost"),
     "billiard.process.current_process": Relied("()", "children do not know their place in the memory they share"),
     "celery._state._on_app_finalizers": Relied(
@@ -38,12 +38,12 @@ RELIED_ON: Mapping[str, Relied] = {
     "celery._state._task_stack": Relied(
         "()", "`current_task` in coroutines and on the direct way of a run, and the logs' task ids"
     ),
-    "celery.utils.threads._LocalStack._local": Relied("attribute", "each coroutine's first entry takes a look more"),
+    "celery.utils.threads._LocalStack._local": Relied("attribute", "each coroutine's first entry takes a lookup more"),
     "celery._state._tls": Relied("_TLS", "Django finds no app that was made current in another thread"),
     "celery._state.default_app": Relied(
-        "attribute", "Django without CELERIAC_APP finds no app; tests restore another one than there was"
+        "attribute", "Django without CELERIAC_APP finds no app; tests restore the wrong app"
     ),
-    "celery._state.get_current_app": Relied("()", "as of `_set_current_app`; tests restore another app than there was"),
+    "celery._state.get_current_app": Relied("()", "as with `_set_current_app`; tests restore the wrong app"),
     "celery._state.get_current_task": Relied("()", "log lines without their task's name and id"),
     "celery._state.set_default_app": Relied("(app)", "a test's app stays the default one for the tests after it"),
     "celery.app.amqp.AMQP._retry_publish": Relied(
@@ -54,7 +54,7 @@ RELIED_ON: Mapping[str, Relied] = {
     ),
     "celery.app.annotations.prepare": Relied("(annotations)", "as of `MapAnnotation`"),
     "celery.app.autoretry._orig_run": Relied(
-        "attribute", "the signature of a handler with `autoretry_for` is `*args, **kwargs`: no keys, no checks"
+        "attribute", "a handler with `autoretry_for` has the signature `*args, **kwargs`: no keys, no checks"
     ),
     "celery.app.base.Celery._after_fork": Relied(
         "(self)", "a test's app keeps connections to the servers of the test before it"
@@ -82,12 +82,12 @@ RELIED_ON: Mapping[str, Relied] = {
         "attribute", "pydantic models as arguments are refused, as JSON has none", before="gone"
     ),
     "celery.app.task.Task._get_exec_options": Relied(
-        "(self)", "a call that takes Celery's way has not its role's priority"
+        "(self)", "a call on Celery's longer way lacks its role's priority"
     ),
     "celery.app.trace.LOG_SUCCESS": Relied("str", "as of `info`"),
     "celery.app.trace.TraceInfo": Relied("class", "an error on the direct way, and a broken ticket, are not reported"),
     "celery.app.trace.__file__": Relied(
-        "str", "the worker's protection of `Task.__call__` counts as somebody's own: all runs take the longer way"
+        "str", "the worker's guard of `Task.__call__` is taken for a user's: all runs take the longer way"
     ),
     "celery.app.trace.build_tracer": Relied(
         "(name, task, loader, hostname, store_errors, Info, eager, propagate, app, monotonic, trace_ok_t, "
@@ -95,23 +95,23 @@ RELIED_ON: Mapping[str, Relied] = {
         "no task with signals, hooks or a `__call__` of its own can run",
     ),
     "celery.app.trace.info": Relied("(fmt, context)", "the log's line of a success is missing"),
-    "celery.app.trace.logger": Relied("Logger", "as of `info`; a level set for this logger is not kept to"),
+    "celery.app.trace.logger": Relied("Logger", "as with `info`; a level set for this logger is ignored"),
     "celery.app.trace.report_internal_error": Relied(
         "(task, exc)", "a hook of a task that raises after a failure ends the run without an outcome"
     ),
-    "celery.app.trace.task_has_custom": Relied("(task, attr)", "hooks of a class of tasks are passed by"),
-    "celery.app.trace.trace_ok_t": Relied("class", "the worker does not understand what its child answers"),
-    "celery.app.trace.trace_task": Relied("(task, uuid, args, kwargs, request, **opts)", "as of `build_tracer`"),
+    "celery.app.trace.task_has_custom": Relied("(task, attr)", "hooks of task classes are not called"),
+    "celery.app.trace.trace_ok_t": Relied("class", "the worker cannot read its child's answers"),
+    "celery.app.trace.trace_task": Relied("(task, uuid, args, kwargs, request, **opts)", "as with `build_tracer`"),
     "celery.app.trace.traceback_clear": Relied(
         "(exc)", "frames of a failed handler keep its memory until the next failure"
     ),
     "celery.app.utils.Settings._keys": Relied(
-        "attribute", "what the user set is not told from defaults: `check` names nothing"
+        "attribute", "the user's settings look like defaults: `check` names nothing"
     ),
     "celery.app.utils.Settings._to_keys": Relied(
-        "(self, key)", "settings with a namespace or an old name are passed by at `.delay()`"
+        "(self, key)", "`.delay()` ignores settings with a namespace or an old name"
     ),
-    "celery.apps.worker.Worker._isatty": Relied("attribute", "a stop in a terminal does not say how to insist"),
+    "celery.apps.worker.Worker._isatty": Relied("attribute", "a stop in a terminal does not say how to force it"),
     "celery.backends.base.Backend._call_task_errbacks": Relied(
         "(self, request, exc, traceback)", "errbacks are not called"
     ),
@@ -129,7 +129,7 @@ RELIED_ON: Mapping[str, Relied] = {
     ),
     "celery.backends.base.Backend.mark_as_failure": Relied(
         "(self, task_id, exc, traceback, request, store_result, call_errbacks, state)",
-        "as of `mark_as_done`; errbacks are called twice",
+        "as with `mark_as_done`; errbacks are called twice",
     ),
     "celery.backends.base.Backend.mark_as_retry": Relied(
         "(self, task_id, exc, traceback, request, store_result, state)", "a retry is stored without its error's cause"
@@ -139,16 +139,16 @@ RELIED_ON: Mapping[str, Relied] = {
     ),
     "celery.backends.base.Backend.store_result": Relied(
         "(self, task_id, result, state, traceback, request, **kwargs)",
-        "as of `mark_as_done`; `update_state` stores nothing",
+        "as with `mark_as_done`; `update_state` stores nothing",
     ),
     "celery.backends.base.Backend.supports_autoexpire": Relied(
-        "bool", "beat gets an entry that cleans up what expires by itself"
+        "bool", "beat gets a needless entry that cleans up results"
     ),
     "celery.backends.base.Backend.supports_native_join": Relied("bool", "groups are awaited task by task"),
     "celery.backends.base.BaseBackend": Relied("class", "no result backend: nothing is settled"),
     "celery.backends.base.SyncBackendMixin.wait_for": Relied(
         "(self, task_id, timeout, interval, no_ack, on_interval)",
-        "`get()` looks in its own loop instead of with all others",
+        "`get()` polls in its own loop instead of with all others",
     ),
     "celery.canvas._chord": Relied("class", "chords take no `session`, and freeze each member twice"),
     "celery.canvas._chord.apply_async": Relied(
@@ -174,7 +174,7 @@ RELIED_ON: Mapping[str, Relied] = {
         "dict", "`-P asyncio`, `threads` and `gevent` are Celery's pools, which take no tickets in bulk"
     ),
     "celery.concurrency.base.BasePool": Relied("class", "as of `ALIASES`"),
-    "celery.concurrency.base.BasePool._get_info": Relied("(self)", "`inspect stats` does not tell what is in flight"),
+    "celery.concurrency.base.BasePool._get_info": Relied("(self)", "`inspect stats` lacks the tasks in flight"),
     "celery.concurrency.base.BasePool.body_can_be_buffer": Relied("bool", "messages are copied before they are read"),
     "celery.concurrency.base.BasePool.on_start": Relied("(self)", "the slots are not started"),
     "celery.concurrency.base.BasePool.on_stop": Relied("(self)", "a stop does not wait for what runs"),
@@ -191,7 +191,7 @@ RELIED_ON: Mapping[str, Relied] = {
         "(keep)", "a worker that is restarted by remote control keeps its former files open"
     ),
     "celery.platforms.signals": Relied("Signals", "SIGQUIT and remapped signals end a worker without a drain"),
-    "celery.result.AsyncResult._cache": Relied("attribute", "a result that is known is read again; `aget` raises"),
+    "celery.result.AsyncResult._cache": Relied("attribute", "a result that was read is read again; `aget` raises"),
     "celery.result.AsyncResult._maybe_reraise_parent_error": Relied(
         "(self)", "each parent of a chain is read by a statement of its own"
     ),
@@ -212,7 +212,7 @@ RELIED_ON: Mapping[str, Relied] = {
     "celery.utils.imports.symbol_by_name": Relied(
         "(name, aliases, imp, package, sep, default, **kwargs)", "classes that are named in settings are not found"
     ),
-    "celery.utils.log.ColorFormatter": Relied("class", "the log in JSON takes Celery's own lines for coloured ones"),
+    "celery.utils.log.ColorFormatter": Relied("class", "the log in JSON contains the colours of Celery's lines"),
     "celery.utils.log.get_multiprocessing_logger": Relied("()", "billiard's lines are not written in JSON"),
     "celery.utils.log.in_sighandler": Relied("()", "a line that is logged in a signal handler can lock the worker up"),
     "celery.utils.saferepr.saferepr": Relied(
@@ -223,19 +223,19 @@ RELIED_ON: Mapping[str, Relied] = {
     ),
     "celery.utils.time.utcoffset": Relied("(time, localtime)", "Flower shows times of events in another zone"),
     "celery.worker.consumer.consumer.Consumer._get_connection_retry_type": Relied(
-        "(self, is_connection_loss_on_startup)", "`broker_connection_retry` and its like for the start are not kept to"
+        "(self, is_connection_loss_on_startup)", "`broker_connection_retry` and its variant for the start are ignored"
     ),
     "celery.worker.consumer.control.Control": Relied("class", "commands of remote control are Celery's, of tickets"),
     "celery.worker.consumer.mingle.Mingle": Relied("class", "a worker waits a second at each reconnection"),
     "celery.worker.control.Panel": Relied("class", "commands of remote control that users add are not known"),
     "celery.worker.control.disable_events": Relied("(state)", "Flower's button to switch events"),
     "celery.worker.control.enable_events": Relied("(state)", "as of `disable_events`"),
-    "celery.worker.control.nok": Relied("(value)", "refusals of remote control are not read as such"),
-    "celery.worker.control.ok": Relied("(value)", "answers of remote control are not read as such"),
+    "celery.worker.control.nok": Relied("(value)", "refusals of remote control are not recognised"),
+    "celery.worker.control.ok": Relied("(value)", "answers of remote control are not recognised"),
     "celery.worker.control.registered": Relied(
         "(state, taskinfoitems, builtins, **kwargs)", "`inspect registered` lists the tickets' task"
     ),
-    "celery.worker.state.should_stop": Relied("attribute", "a stop by signal is not heard by the loop: replaced"),
+    "celery.worker.state.should_stop": Relied("attribute", "the loop does not notice a stop by signal: replaced"),
     "concurrent.futures.thread.ThreadPoolExecutor._max_workers": Relied(
         "attribute", "`pool_grow` and `pool_shrink` of threads and coroutines"
     ),
@@ -245,9 +245,9 @@ RELIED_ON: Mapping[str, Relied] = {
     "django.db.transaction.Atomic._from_testcase": Relied(
         "attribute", "`run` and `drain` of `celeriac.testing` find nothing in Django's TestCase"
     ),
-    "gevent.hub.LoopExit": Relied("class", "a child that a greenlet forked ends with a traceback once it is through"),
+    "gevent.hub.LoopExit": Relied("class", "a child that a greenlet forked prints a traceback when it ends"),
     "gevent.socket.wait_read": Relied("(fileno, timeout, timeout_exc)", "no pool `-P gevent`"),
-    "gevent.socket.wait_write": Relied("(fileno, timeout, timeout_exc, event)", "as of `wait_read`"),
+    "gevent.socket.wait_write": Relied("(fileno, timeout, timeout_exc, event)", "as with `wait_read`"),
     "kombu.messaging.Producer._prepare": Relied(
         "(self, body, serializer, content_type, content_encoding, compression, headers)",
         "where somebody has replaced `publish`, rows are encoded as messages first",
@@ -260,7 +260,7 @@ RELIED_ON: Mapping[str, Relied] = {
     "kombu.transport.TRANSPORT_ALIASES": Relied("dict", "the transport `CELERIAC_REDIS=off` is not known"),
     "kombu.transport.redis.Channel._brpop_read": Relied("(self, **options)", "one malformed message ends a worker"),
     "kombu.transport.redis.Channel._connparams": Relied(
-        "(self, asynchronous)", "each connection tells Redis in three round trips what it is called"
+        "(self, asynchronous)", "each connection sends its name to Redis, in three round trips"
     ),
     "kombu.transport.redis.Channel._expires": Relied("attribute", "a queue that expires is bound for good"),
     "kombu.transport.redis.Channel._create_client": Relied("(self, asynchronous)", "a replica is taken for a master"),
@@ -270,11 +270,11 @@ RELIED_ON: Mapping[str, Relied] = {
     ),
     "kombu.transport.redis.Channel._do_restore_message": Relied(
         "(self, payload, exchange, routing_key, pipe, leftmost)",
-        "what was not acknowledged lands on the queue of plain messages",
+        "unacknowledged messages land on the queue of plain messages",
     ),
     "kombu.transport.redis.Channel._in_poll": Relied("bool", "a worker that backs off still takes a ticket"),
     "kombu.transport.redis.Channel._put_fanout": Relied(
-        "(self, exchange, message, routing_key, **kwargs)", "remote control cannot be answered, nor workers be told"
+        "(self, exchange, message, routing_key, **kwargs)", "remote control gets no answers, and reaches no workers"
     ),
     "kombu.transport.redis.Channel._q_for_pri": Relied(
         "(self, queue, pri)", "tickets and plain messages share one list"

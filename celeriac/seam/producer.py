@@ -1,4 +1,4 @@
-"""The seam on the enqueuing side: where Celery publishes a message, a row is inserted."""
+"""The seam on the enqueuing side: a producer that inserts a row where Celery would publish a message."""
 
 from __future__ import annotations
 
@@ -42,29 +42,29 @@ receipt: ContextVar[Receipt | None] = ContextVar("celeriac receipt", default=Non
 #: The producer of the canvas being published.
 _unit: ContextVar[RowProducer | None] = ContextVar("celeriac unit", default=None)
 
-#: Celery would describe the arguments for the message's readers, at a cost: a row has the arguments themselves.
+#: Keeps Celery from building texts of the arguments, which cost time: a row has the arguments themselves.
 NO_REPR = {"argsrepr": "", "kwargsrepr": ""}
 
 
-#: How a call's task is to be shown: its name, and its arguments if these are private.
+#: Options for how a task is shown: another name, and texts in place of private arguments.
 SHOWN = ("shadow", *NO_REPR)
 
 
 def headers_of(app: SeamApp, call: Callable[[RowProducer], Any]) -> Any:
-    """Return what a call's row would keep beside its arguments, after all listeners on Celery's way; makes no row."""
+    """Return the headers that a call's row would have, after all listeners on Celery's way; inserts no row."""
     producer = RowProducer(app)
     call(producer)
     return producer.tasks[0].headers if producer.tasks else None
 
 
-#: Celery's task that schedulers enqueue each night, for backends that forget nothing by themselves.
+#: Celery's task that schedulers enqueue each night, for backends whose results do not expire by themselves.
 CLEANUP = "celery.backend_cleanup"
 
-#: Headers of Celery's canvases, which choose the task's id themselves. An id that a call gave is one task for ever.
+#: Headers of Celery's canvases, which choose their tasks' ids. An id that a caller chose stands for one task for ever.
 _CANVAS = ("group", "chain", "chord", "awaits")
 
 
-#: Databases in which this process may store links of long chains apart from their rows.
+#: Databases known to allow storing links of long chains apart from their rows (see `may_store_rests`).
 _store_rests: WeakSet[Database] = WeakSet()
 
 
@@ -89,27 +89,27 @@ def unit(app: SeamApp, enclosing: Any) -> Iterator[RowProducer]:
 
 
 def members_come(barrier: str) -> None:
-    """Note that the header of the chord being published is a generator."""
+    """Record that the header of the chord being published is a generator."""
     if (publishing := _unit.get()) is not None:
         publishing.members_come(barrier)
 
 
 def keep_shape(barrier: str, shape: list[Any]) -> None:
-    """Note which members of the chord are groups of their own."""
+    """Record which members of the chord are groups."""
     if (publishing := _unit.get()) is not None:
         publishing.shapes[barrier] = shape
 
 
 def count_places(barrier: str, places: int) -> None:
-    """Note how many results the task at the barrier gets."""
+    """Record how many results the task at the barrier gets."""
     if (publishing := _unit.get()) is not None:
         publishing.places[barrier] = places
 
 
 class RowProducer(Producer):
-    """A producer in place of kombu's: what it publishes is inserted when its unit ends.
+    """A producer in place of kombu's. The tasks published through it are inserted when its unit ends.
 
-    A chord's body is published with the first of its members, which brings its signature; it waits at their barrier.
+    A chord's body is published with the first member, which carries its signature; it waits at the members' barrier.
     """
 
     def __init__(self, app: SeamApp) -> None:
@@ -138,13 +138,13 @@ class RowProducer(Producer):
     exchange, auto_declare, transport, _channel = Exchange(""), False, Transport, None
 
     def publish(self, body: Any, **properties: Any) -> None:  # type: ignore[override]
-        """Accept a task, through kombu's own `publish` if somebody has replaced that: then it ends in `_publish`.
+        """Accept a task. A `publish` of kombu's that instrumentation replaced is called, and leads to `_publish`.
 
-        Anything else is a user's message, which goes to the broker.
+        A message that is not a task is a user's own and goes to the broker.
         """
         if not _is_task(body, properties.get("headers")):
             exchange = properties.get("exchange")
-            # An event says that a task was published: rows report themselves.
+            # Celery's event of a publication is dropped: rows are reported by their own events.
             if getattr(exchange, "name", exchange) != self.app.conf.event_exchange:
                 self._send(body, properties)
             return
@@ -170,7 +170,7 @@ class RowProducer(Producer):
         celeriac_clock: Mapping[str, float] | None = None, celeriac_named: bool = True, **properties: Any,
     ) -> None:  # fmt: skip
         if headers["task"] == CLEANUP:
-            return  # what has had its time is pruned by a sweep
+            return  # a sweep prunes expired results
         args, kwargs, embedded = body
         clock = celeriac_clock or {}
         run = running.current()
@@ -201,10 +201,10 @@ class RowProducer(Producer):
         self, run: running.Run, body: Any, headers: Mapping[str, Any], clock: Mapping[str, float],
         properties: Mapping[str, Any],
     ) -> NewTask:  # fmt: skip
-        """Return the next attempt as a task of its own, beside the run, which ends by what its handler returns.
+        """Return a retry as a task of its own. The run itself ends with its handler's return value.
 
-        It is of the run's workflow, with the run's errbacks, expiry and, where arguments give it none, unique key: the
-        run's row has gone when this one comes.
+        The new task belongs to the run's workflow, with its errbacks and expiry. It also gets the run's unique key,
+        unless its arguments give one: the run's row is gone when this one is inserted.
         """
         args, kwargs, embedded = body
         self.label = self.label or _label(run)
@@ -220,29 +220,29 @@ class RowProducer(Producer):
         )  # fmt: skip
 
     def _queue_of(self, role: Role, properties: Mapping[str, Any]) -> str | None:
-        """Return the queue that the call or its route names; none for the one that Celery's router takes otherwise."""
+        """Return the queue that the call or its route names; None if Celery's router chose its default."""
         queue = _queue(self.app.conf, properties)
         is_named = properties.get("celeriac_queued") and queue in role.queues
         return None if queue == self.app.conf.task_default_queue and not is_named else queue or None
 
     def _queue_of_retry(self, run: running.Run, properties: Mapping[str, Any]) -> str | None:
-        """Return another queue that the retry names, "" for the role's first; None: the task stays in its own."""
+        """Return the other queue that the retry names ("": the role's first); None if the task stays in its queue."""
         role = self.app.role_declared(run.role.name)[0]
         queue = self._queue_of(role, properties)
         return None if queue in (None, run.role.queue) else other_queue(role, queue) or ""
 
     def _limit_of(self, run: running.Run, args: Any, kwargs: Any) -> float:
-        """Return the bytes a retry's arguments may take: a call's bound; none for those accepted already."""
+        """Return the maximum bytes of a retry's arguments: a call's, or infinite for the call's own arguments."""
         is_same = list(args) == run.task.args and dict(kwargs) == run.task.kwargs
         return float("inf") if is_same else self.app.settings.max_argument_bytes
 
     def _count(self, barrier: str, member: str) -> None:
-        """Count a member; one with another's id is merged into that one, and has no result of its own."""
+        """Count a member. One with another's id is merged into that one and has no result of its own."""
         self.merged[barrier] += (barrier, member) in self.members
         self.members.add((barrier, member))
 
     def members_come(self, barrier: str) -> None:
-        """Stream members as they come. In a caller's transaction, or a run's, they are still inserted together."""
+        """Enqueue members as they are generated; in a caller's transaction, or a run's, all together at the end."""
         if self.stream is None and self.bound is None and running.current() is None and self.app.ambient() is None:
             self.stream = Stream(self.app, barrier, self.began)
 
@@ -252,7 +252,7 @@ class RowProducer(Producer):
         return said_beside(headers, ignores=ignores, hard=role.hard_timeout, limit=limit)
 
     def insert(self) -> None:
-        """Insert all that was published. A body is told how many results it gets."""
+        """Insert all published tasks. A chord's body gets the number of its results."""
         places = {barrier: n - self.merged[barrier] for barrier, n in self.places.items()}
         for task in self.tasks:
             if task.awaits in places and task.headers:
@@ -316,10 +316,10 @@ class RowProducer(Producer):
 
     @cached_property
     def may_store_rests(self) -> bool:
-        """Whether links of long chains may be stored apart from their rows, checked once for all calls of a unit.
+        """True if links of long chains may be stored apart from their rows; checked once for all calls of a unit.
 
-        They may not while a worker of an older release may be live, or if Postgres does not answer. Once they may, the
-        process knows it.
+        False while a worker of an older release may be live, or if Postgres does not answer. The process remembers a
+        True.
         """
         database = self.app.database
         if database not in _store_rests and coroutines.aside(lambda: _may_store_rests(database)):
@@ -327,7 +327,7 @@ class RowProducer(Producer):
         return database in _store_rests
 
     def _cut(self, canvas: dict[str, Any], label: str | None) -> Rest | None:
-        """Take out of a row's canvas the links of a long chain that it is not to carry, and return them."""
+        """Remove from a row's canvas the links of a long chain that are stored apart, and return them."""
         if label is None or not rests.is_long(canvas.get("chain")) or not self.may_store_rests:
             return None
         canvas["chain"], rest = rests.cut(canvas["chain"], label)
@@ -347,21 +347,21 @@ def _is_task(body: Any, headers: Any) -> bool:
 
 
 def _label(run: running.Run | None) -> str | None:
-    """Return the workflow of what a run publishes, None if there is none yet; a replacement's is its task's id."""
+    """Return the workflow of tasks that a run publishes; None if it has none yet. A replacement's is its task's id."""
     if run is None:
         return None
     return run.workflow or (run.task.task_id if run.replaced else None)
 
 
 def _eta(headers: Mapping[str, Any], delay: float | None) -> str | None:
-    """Return the eta for the handler; by this machine's clock, as the database has yet to say when it is due."""
+    """Return the eta for the handler's request, by this machine's clock: the database sets the due time only later."""
     return headers.get("eta") or (delay and (datetime.now(UTC) + timedelta(seconds=delay)).isoformat()) or None
 
 
 def _kept(
     name: str, headers: Mapping[str, Any], canvas: Mapping[str, Any], label: str | None, eta: str | None
 ) -> dict[str, Any]:
-    """Return what the row keeps of the message beside its arguments."""
+    """Return the part of the message that the row keeps beside its arguments."""
     kept: dict[str, Any] = {name: headers[name] for name in SHOWN if headers.get(name)}
     kept |= {"workflow": label} if label else {}
     if canvas:
@@ -373,7 +373,7 @@ def _kept(
 
 
 def _place_of_results(by_name: bool, names: list[str], args: Any) -> bool | str | None:
-    """Return where a body's results go, if it takes them: True for first, or the parameter's name."""
+    """Return where a body takes its results: True for its first parameter, or a parameter's name; None: nowhere."""
     if not args or args[0] != RESULTS:
         return None
     return names[0] if by_name and names else True
@@ -387,7 +387,7 @@ def _queue(conf: Any, properties: Mapping[str, Any]) -> str | None:
 
 
 def queue_of_call(conf: Any, key: Any, exchange: Any = None) -> Any:
-    """Return the queue that a call means by its routing key: a topic's, or the one of that name.
+    """Return the queue for a call's routing key: the one bound to the topic, or the one of that name.
 
     Raises BadArguments if the key leads to several.
     """

@@ -1,5 +1,6 @@
-"""The tasks of an app by name; a shared one with `role=` also by the name Celery would have given it, and a renamed one
-by those it had.
+"""The tasks of an app by name.
+
+A shared task with `role=` is also found by the name that Celery would give it, and a renamed task by its former names.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from celeriac.roles.role import Role
 
 
 class Registry(TaskRegistry):
-    """Tasks by name. `@shared_task(role="sync")` looks its task up by the handler's name: the decorator is Celery's."""
+    """Tasks by name. Celery's `@shared_task(role="sync")` looks its task up by the handler's name."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -26,7 +27,7 @@ class Registry(TaskRegistry):
         return self[role] if role in self else super().__missing__(name)
 
     def rename(self, role: Role) -> None:
-        """Lets the role's aliases name it. Raises ConfigurationError where a name would be of two roles."""
+        """Register the role's aliases. Raises ConfigurationError if a name would stand for two roles."""
         if (successor := self.former.get(role.name)) is not None:
             raise ConfigurationError(
                 f"role {role.name!r}: {successor!r} has this name among its aliases: leave it out there, or here"
@@ -42,6 +43,6 @@ class Registry(TaskRegistry):
 
 
 def with_roles(base: Any) -> Any:
-    """A user's own class of registries, which knows its tasks by their roles as well."""
+    """Return a subclass of a user's own registry class, which also finds tasks by their roles."""
     base = symbol_by_name(base)
     return base if issubclass(base, Registry) else type(base.__name__, (base, Registry), {})

@@ -13,7 +13,7 @@ from celeriac.run import run as running
 
 
 class RowResult(AsyncResult):
-    """Celery's result; waiting for a chord's body reads all of its members in one statement a poll."""
+    """Celery's result. Waiting for a chord's body reads all its members in one statement a poll."""
 
     async def aget(
         self, timeout: float | None = None, *, propagate: bool = True, interval: float = 0.5,  # noqa: ASYNC109
@@ -21,7 +21,8 @@ class RowResult(AsyncResult):
         """Wait as `get` does, without blocking the event loop. One thread polls for all that wait in a process.
 
         `timeout`, `interval`: seconds. Raises Celery's TimeoutError, and, with `propagate`, the task's error;
-        CeleriacError for a task that comes with the outcome of the handler that waits for it, and so never.
+        CeleriacError in a handler that waits for a task it has enqueued itself: the task is inserted only with the
+        handler's outcome.
         """
         if self.ignored:
             return None
@@ -42,18 +43,17 @@ class RowResult(AsyncResult):
         return self.maybe_throw(propagate=propagate)
 
     def aprogress(self, timeout: float | None = None, *, interval: float = 0.5) -> AsyncIterator[Any]:
-        """Iterate, `async for value in result.aprogress()`, over what the handler stores by `progress()` until the task
-        ends.
+        """Iterate over the values that the handler stores by `progress()`, until the task ends.
 
-        The last value comes first, if there is one; values overwritten between two polls are left out. How the task
-        ended is known from `aget`. `timeout` (seconds, in all): raises Celery's TimeoutError. A task that does not
-        exist yet is awaited, as by `get`.
+        `async for value in result.aprogress(): …`. The current value comes first, if there is one; values overwritten
+        between two polls are left out. `aget` returns how the task ended. `timeout`: seconds in all, then Celery's
+        TimeoutError is raised. A task that does not exist yet is awaited, as by `get`.
         """
         values: AsyncIterator[Any] = self.backend.progress_of(self.id, timeout, interval)
         return values
 
     def _maybe_reraise_parent_error(self) -> None:
-        """Raise the error of the first of those before it that failed, if one did."""
+        """Raise the error of the first failed task before this one in the chain, if any."""
         before = [result for node in reversed(list(self._parents())) for result in _tasks_of(node)]
         unknown = [result.id for result in before if result._cache is None]
         failed = self.backend.failed_of(unknown) if unknown else set()

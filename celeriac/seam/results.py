@@ -41,8 +41,9 @@ FAILED = text("""
 SELECT task_id FROM celeriac.history_named(CAST(:task_ids AS text[])) WHERE status <> 'completed'
 """)
 
-# `member_of`: the group it came with. A body has the group of its members, the next link of a chain that of the chain,
-# and a task added to a chord that of the adding task. A task made by `celeriac.fall_out` counts as no child.
+# `member_of`: the group that the child was enqueued with. These have the group of another task, which does not count: a
+# body its members', a chain's next link the chain's, a task added to a chord the adding task's. A task made by
+# `celeriac.fall_out` is no child.
 CHILDREN = text("""
 WITH parent AS MATERIALIZED (
     SELECT headers -> 'canvas' ->> 'group' AS own,
@@ -84,7 +85,7 @@ SELECT count(*) FROM celeriac.forget(ARRAY(
 
 TELL = text("UPDATE celeriac.tasks SET progress = CAST(:progress AS jsonb) WHERE task_id = :task_id")
 
-# What is told of a task that no process runs holds until one does: each run changes one of these at least.
+# A state set for a task that no process runs holds until one does: each run changes at least one value of `waits`.
 TELL_OF = text("""
 UPDATE celeriac.tasks t SET progress = CAST(:progress AS jsonb) || CASE
     WHEN EXISTS (SELECT FROM celeriac.tickets WHERE ids && ARRAY[t.id] AND worker_id IS NOT NULL)
@@ -93,7 +94,7 @@ UPDATE celeriac.tasks t SET progress = CAST(:progress AS jsonb) || CASE
 WHERE task_id = :task_id
 """)
 
-#: Keys in a row's progress under which a handler's `update_state` is kept; and that of a state told while it waits.
+#: Keys in a row's progress: the state and meta of `update_state`, and the mark of a state set while the task waits.
 STATE, STATE_META, WAITS = "celery_state", "meta", "waits"
 
 Error = Callable[[Any], BaseException]
@@ -117,13 +118,13 @@ def metas(connection: Connection, task_ids: Iterable[str], error: Error) -> dict
 
 
 def progress(connection: Connection, task_ids: Iterable[str]) -> dict[str, Progress]:
-    """Return progress by task id, of tasks that exist."""
+    """Return progress by task id; tasks without a row are left out."""
     rows = connection.execute(PROGRESS, {"task_ids": list(task_ids)})
     return {row.task_id: Progress(_of_handler(row.progress), row.is_over) for row in rows}
 
 
 def _of_handler(stored: Any) -> Any:
-    """Return what `progress()` stored, or the meta of `update_state()`."""
+    """Return the value that `progress()` stored, or the meta of `update_state()`."""
     if isinstance(stored, dict) and STATE in stored:
         return revived(stored.get(STATE_META))
     return stored
@@ -155,12 +156,12 @@ def delete_group(connection: Connection, group_id: str) -> None:
 
 
 def tell(connection: Connection, task_id: str, state: str) -> None:
-    """Set an unfinished task's state: others see it while the task runs, and so does its handler."""
+    """Set the state of an unfinished task, which others and its own handler can read while it runs."""
     connection.execute(TELL, {"task_id": task_id, "progress": json.dumps({STATE: state})})
 
 
 def tell_of(connection: Connection, task_id: str, state: dict[str, Any]) -> bool:
-    """Set the state of an unfinished task that is another's than this run's; return whether there is one."""
+    """Set the state of an unfinished task other than this run's; return whether there is such a task."""
     return bool(connection.execute(TELL_OF, {"task_id": task_id, "progress": json.dumps(state)}).rowcount)
 
 
@@ -192,7 +193,7 @@ def _meta(row: Row[Any], error: Error) -> dict[str, Any]:
 
 
 def _says_itself(row: Row[Any]) -> bool:
-    """Return whether its state is one that was told: by its handler, while it runs or for good, or while it waits."""
+    """Return whether its state was set by `update_state`: by its handler, or by others while it waits."""
     progress = row.progress
     if not isinstance(progress, dict) or STATE not in progress:
         return False
@@ -206,5 +207,5 @@ def _state(row: Row[Any]) -> str:
 
 
 def shape(members: Iterable[Any]) -> list[Any]:
-    """Return the members' ids, those of groups in lists of their own."""
+    """Return the members' ids, with each group's in a list of its own."""
     return [shape(member.results) if isinstance(member, GroupResult) else member.id for member in members]

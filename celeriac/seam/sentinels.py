@@ -1,4 +1,4 @@
-"""Sentinels, who say which Redis is the master: `sentinel://one:26379;sentinel://two:26379/0`, as in Celery."""
+"""Addresses of Sentinels, which name the master: `sentinel://one:26379;sentinel://two:26379/0`, as in Celery."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ def identity(name: str, url: str) -> tuple[object, ...]:
 def address(
     url: str, options: Mapping[str, Any], asked: Mapping[str, Any], settings: Settings
 ) -> tuple[str, dict[str, Any]]:
-    """Return a connection's URL and options. `asked`: options requested for this one; Sentinels get the same timeouts.
+    """Return a connection's URL and options. `asked`: options for this one; the Sentinels get the same timeouts.
 
-    Each address in the URL gets their Redis' user, password and number: kombu reads them from the one it connects to.
+    Each address in the URL gets the user, password and number of Redis: kombu reads them from the address it uses.
     """
     every = _parsed("the broker's address", url)
     access = _access(url, every)
@@ -83,7 +83,7 @@ def _place(parts: Mapping[str, Any]) -> tuple[str, int]:
 
 
 def _access(url: str, every: Sequence[Mapping[str, Any]]) -> tuple[Any, Any, Any]:
-    """Return user, password and number of their Redis, which any of the addresses may contain."""
+    """Return user, password and number of the Redis behind them; any of the addresses may contain these."""
     access = []
     for name in _OF_REDIS:
         said = {parts[name] for parts in every if parts[name]}

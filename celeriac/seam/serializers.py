@@ -1,4 +1,4 @@
-"""Where an application asks for a serializer other than JSON, whose values a row may not be able to hold."""
+"""Find requests for a serializer other than JSON: a row may not be able to hold its values."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from celeriac.seam import sources
 from celeriac.seam.configuration import SERIALIZERS, by_user, is_json
 from celeriac.store.role_names import is_built_in
 
-#: How values are stored that JSON lacks.
+#: Advice: how to store values of types that JSON lacks.
 TO_DO = (
     "arguments and results are JSON; leave the serializer out, and give the types that JSON lacks to "
     "kombu.utils.json.register_type, once and in every process"
@@ -18,7 +18,10 @@ TO_DO = (
 
 
 def others(app: Any, *, calls: bool = False) -> list[str]:
-    """Return a line that names where another is asked for, `calls`: also in modules that declare tasks; or none."""
+    """Return a line that names the places where another is requested; empty without any.
+
+    `calls`: look at the calls in modules that declare tasks, too.
+    """
     said = [*_settings(app), *_tasks(app.tasks), *(_calls(app.tasks) if calls else ())]
     return [f"{sources.named(list(dict.fromkeys(said)))}: {TO_DO}"] if said else []
 

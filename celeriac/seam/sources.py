@@ -1,4 +1,4 @@
-"""Where an application gives an option to its tasks' calls, by its settings and its modules' source."""
+"""Find where an application gives an option to calls of its tasks: in its settings and its modules' source."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from celery.app.annotations import MapAnnotation
 
 from celeriac.store.role_names import is_built_in
 
-#: Calls that take options beside the arguments.
+#: Methods that take options beside the task's arguments.
 TAKING = frozenset({
     "apply_async", "aapply_async", "send_task", "signature", "subtask", "set", "clone", "using", "Signature",
 })  # fmt: skip
 
-#: How many places a line names.
+#: Maximum number of places that a line names.
 _NAMED = 8
 
 
 def in_settings(app: Any, option: str) -> Iterator[tuple[str, Any]]:
-    """Yield each annotation and entry of `beat_schedule` that gives the option, and its value."""
+    """Yield each annotation and entry of `beat_schedule` that gives the option, with its value."""
     for annotation in app.annotations:
         if isinstance(annotation, MapAnnotation):
             yield from (
@@ -35,7 +35,7 @@ def in_settings(app: Any, option: str) -> Iterator[tuple[str, Any]]:
 
 
 def in_calls(tasks: Mapping[str, Any], option: str, taking: frozenset[str] = TAKING) -> Iterator[tuple[str, ast.expr]]:
-    """Yield the line of each call that gives the option, in the modules that declare tasks, and its expression."""
+    """Yield the place of each call that gives the option, with its expression, in modules that declare tasks."""
     modules = {type(task).__module__ for name, task in tasks.items() if not is_built_in(name)}
     for name in sorted(modules):
         try:
@@ -52,6 +52,6 @@ def _name(call: ast.Call) -> str | None:
 
 
 def named(places: list[str]) -> str:
-    """Return the first places as text, and how many more there are."""
+    """Return a text with the first places and the number of others."""
     more = f" and {len(places) - _NAMED} more" if len(places) > _NAMED else ""
     return f"{', '.join(places[:_NAMED])}{more}"

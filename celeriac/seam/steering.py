@@ -46,9 +46,10 @@ class Steering:
         def role_declared(self, name: str) -> tuple[Role, Signature]: ...
 
     def cancel(self, task_id: str, *, by: str = "", why: str = "cancelled") -> str | None:
-        """Cancel a task: 'cancelled' at once, 'asked' if its worker has to stop it first, None if no such task is
-        unfinished.
+        """Cancel a task.
 
+        Returns 'cancelled' if it is done, 'asked' if its worker has to stop the task first, None if no unfinished task
+        has this id.
         Raises BadArguments for anything but a text: a row's number is no task_id.
         """
         _refuse_no_text(task_id)
@@ -60,7 +61,7 @@ class Steering:
     ) -> bool:
         """Give an unfinished task another priority, in the caller's transaction if there is one; return whether it did.
 
-        In a caller's transaction it leaves claimed or running tasks alone: their worker would have to wait for the
+        In a caller's transaction, claimed and running tasks are left alone: their worker would have to wait for the
         commit. Raises BadArguments for a priority outside the role's `priority_range`, and as `cancel` does.
         """
         _refuse_no_text(task_id)
@@ -73,7 +74,7 @@ class Steering:
             return True
 
     def hasten(self, task_id: str, *, by: str = "") -> bool:
-        """Make a task due now that waits for its time (planned, or between two attempts); return whether it did.
+        """Make a scheduled task due now, planned or between two attempts; return whether there was one.
 
         Raises BadArguments as `cancel` does.
         """
@@ -86,8 +87,8 @@ class Steering:
     def edit(self, task: int | str, arguments: Mapping[str, Any], *, by: str = "", why: str = "") -> Change:
         """Replace these arguments of a waiting task by name. `task`: as for `why`.
 
-        Raises Unknown; IllegalMove if it no longer waits; what an enqueue would raise for its arguments; and
-        BadArguments if its account, lock key or unique key would change: then cancel it, and enqueue anew.
+        Raises Unknown; IllegalMove if it no longer waits; an enqueue's errors for its arguments; BadArguments if its
+        account, lock key or unique key would change: then cancel it and enqueue anew.
         """
         from celeriac.insights import get  # as below
 
@@ -111,7 +112,7 @@ class Steering:
         return retry_deadlocks(act)
 
     def why(self, task: int | str) -> Why:
-        """Explain why a task has not started: checks in their order. Raises Unknown.
+        """Explain why a task has not started, as an ordered list of checks. Raises Unknown.
 
         `task`: the number of its row, or its task_id, a text.
         """
@@ -126,8 +127,9 @@ class Steering:
         return Probe(self.publisher, self.settings.ticket_grace)
 
     def dispatch(self, name: str) -> int:
-        """Run one pass of a role declared here, after handing over what callers' transactions left; return the number
-        of tasks published.
+        """Run one pass of a role declared here; return the number of published tasks.
+
+        Before it, lock keys that callers' transactions left without a holder are handed over.
         """
         with self.database.transaction() as connection:
             look.look(connection)

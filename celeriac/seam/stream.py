@@ -1,4 +1,4 @@
-"""A chord whose header is a slow generator: its members are enqueued as they come, as in Celery."""
+"""Chords whose header is a slow generator: members are enqueued as they are generated, as in Celery."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from celeriac.operate.cancel import cancel_all
 from celeriac.seam.app import SeamApp
 from celeriac.store.failures import retry_deadlocks
 
-#: A header that comes within so long (seconds) is enqueued as a whole; another in pieces at least so far apart.
+#: Seconds: a header complete within them is enqueued as a whole, a slower one in pieces at least this far apart.
 PATIENCE = 0.5
 
 
 class Stream:
-    """The members of one such chord, in transactions of their own. `began`: when (monotonic) the call did."""
+    """The members of one such chord, each piece in its own transaction. `began`: the call's start (monotonic)."""
 
     def __init__(self, app: SeamApp, barrier: str, began: float) -> None:
         self.app = app
@@ -24,7 +24,7 @@ class Stream:
         self.opened = self.flushed = began
 
     def flush(self, tasks: list[NewTask]) -> bool:
-        """Enqueue what has come so far, if the rest takes too long; return whether it did."""
+        """Enqueue the members so far if the rest takes too long; return whether they were enqueued."""
         now = time.monotonic()
         members = [task for task in tasks if task.barrier == self.barrier]
         if now - self.flushed < PATIENCE or not members:
@@ -50,7 +50,7 @@ class Stream:
         self.app.kick({task.lane for task in tasks})
 
     def break_off(self) -> None:
-        """Cancel the gates, so that the body fails, as nothing more comes."""
+        """Cancel the gates, so that the body fails: no more members come."""
         if self.gates:
             with self.app.database.transaction() as connection:
                 why = "the generator of its header broke off"

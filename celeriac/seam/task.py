@@ -37,26 +37,25 @@ R = TypeVar("R")
 
 
 class Enqueued(RowResult):
-    """An `AsyncResult` that also says where the enqueue ended.
+    """An `AsyncResult` that also shows what the enqueue did.
 
-    `is_new` False: the row is the unfinished one that holds the unique key, and `id` is that one's. If enqueued from a
-    handler, the row comes with that handler's outcome: `is_new` and `row_id` are None until then. They are also None if
-    somebody's open transaction has the unique key. `due_at`: the existing row is planned for then; `app.hasten(id)`
-    makes it due now.
+    `is_new`: False if an unfinished task has the unique key; `id` is then that task's, and `due_at` the time for which
+    it is planned (`app.hasten(id)` makes it due now). `is_new` and `row_id` are None while no row is known: within a
+    handler, whose outcome inserts the row, and if an open transaction has the unique key.
     """
 
     is_new: bool | None = None
     row_id: int | None = None
     due_at: datetime | None = None
 
-    #: Set by `AsyncResult` on each result; here a default until the result is read.
+    #: The default until the result is read; `AsyncResult` sets it on each instance.
     _cache = None
 
     @classmethod
     def of(cls, app: SeamApp, task_id: str, receipt: Receipt | None, own: Any = None) -> Enqueued:
-        """Build the result. What `AsyncResult` prepares for waiting is made only when needed: most never wait.
+        """Build the result, without the parts for waiting: these are made when needed, as most results are not awaited.
 
-        `own`: makes a result of the task's own class (`AbortableTask.AsyncResult`), whose methods this one has as well.
+        `own`: the task's own maker of results (`AbortableTask.AsyncResult`), whose class's methods are added.
         """
         result = cls.__new__(cls if own is None or makes_plain_results(own) else _with_methods(own(task_id).__class__))
         result.app, result.backend, result.id = app, app.backend, task_id
@@ -79,18 +78,19 @@ class Enqueued(RowResult):
         self.__dict__["on_ready"] = made
 
 
-#: The attribute of a class of results that has what `_with_methods` has made of it.
+#: The attribute of a result class in which `_with_methods` keeps the class made from it.
 _WITH_ROWS = "__celeriac_with_rows__"
 
 
 def makes_plain_results(own: Any) -> bool:
-    """Return whether it makes plain results: None, or the method `AsyncResult` that tasks have of Celery."""
+    """Return whether `own` makes plain results: it is None, or the `AsyncResult` that all of Celery's tasks have."""
     return own is None or getattr(own, "__func__", own) is CeleryTask.AsyncResult
 
 
 def _with_methods(kind: type) -> type[Enqueued]:
-    """Return the class of results that have this one's methods as well; made once and kept with this one, which may be
-    an app's own and is gone with it.
+    """Return a class of Enqueued that also has this class's methods.
+
+    It is made once and kept as an attribute of the given class, so that it is freed together with an app's own class.
     """
     made: type[Enqueued] | None = vars(kind).get(_WITH_ROWS)
     if made is None:
@@ -119,13 +119,13 @@ class Task(CeleryTask, Generic[P, R]):
     #: The whole app: a handler may need anything of it.
     app: Any
     role_options: Mapping[str, Any] | None = None
-    #: Return whether it was declared with `role=`: then its queue has that name, else it is Celery's default one.
+    #: True if declared with `role=`: its queue then has the role's name, otherwise it is Celery's default queue.
     _has_role = False
-    #: The result backend that its class names, which gets no results.
+    #: The result backend that a user's class names; it gets no results, and `check` reports it.
     backend_asked: Any = None
-    #: Celery's own check of a call's arguments: intake checks every call, and once is enough.
+    #: False turns Celery's check of a call's arguments off: intake checks them once for every call.
     typing = False
-    #: Celery's, since 5.7: how models of pydantic become JSON.
+    #: Celery's attribute since 5.7: how pydantic models become JSON.
     _dump_pydantic_arguments: Any = None
 
     def __init_subclass__(cls, **options: Any) -> None:
@@ -142,7 +142,7 @@ class Task(CeleryTask, Generic[P, R]):
 
     @property
     def backend(self) -> Any:
-        """The row backend, whatever a class names."""
+        """The row backend, whichever backend a class names."""
         return self.app.backend
 
     @property
@@ -160,14 +160,14 @@ class Task(CeleryTask, Generic[P, R]):
         return await self.app.beside.enqueue(lambda _: self.delay(*args, **kwargs), {})
 
     def using(self, **options: Unpack[CallOptions]) -> Call[P]:
-        """Combine options and typed arguments: `task.using(priority=50, session=session).delay(7)`."""
+        """Return the task with options, to be called with typed arguments: `task.using(priority=50).delay(7)`."""
         return Call(self, options)
 
     def apply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Enqueued:
         """Enqueue with Celery's spelling and options, and those of `CallOptions`.
 
-        A call without options, or with a `session` alone, goes straight to its row, if nobody listens on Celery's way
-        there. Celery itself refuses what is no list of arguments.
+        A call without options, or with a `session` alone, is inserted directly if nothing listens to Celery's own
+        steps (signals, routes, replaced methods). Celery refuses arguments that are not a list.
         """
         is_call = (args is None or isinstance(args, tuple | list)) and (kwargs is None or isinstance(kwargs, dict))
         if is_call and (not options or options.keys() == {"session"}) and self._is_heard_by_nobody():
@@ -182,7 +182,7 @@ class Task(CeleryTask, Generic[P, R]):
         return await self.app.beside.enqueue(lambda said: self.apply_async(args, kwargs, **said), options)
 
     def _get_exec_options(self) -> dict[str, Any]:
-        """Celery's, with the priority that its role was declared with: as an attribute Celery has deprecated it."""
+        """Return Celery's options with the role's priority; Celery has deprecated the attribute `priority`."""
         options: dict[str, Any] = super()._get_exec_options()
         said = (self.role_options or {}).get("priority")
         return options if said is None else options | {"priority": said}
@@ -234,7 +234,7 @@ class Task(CeleryTask, Generic[P, R]):
 
     @property
     def _read_run(self) -> running.Run:
-        """The current run, also in a process that the handler has forked."""
+        """Return the current run, also in a process that the handler has forked."""
         return running.inherited() or self.run_under_way
 
     @overridable_property
@@ -247,10 +247,10 @@ class Task(CeleryTask, Generic[P, R]):
         return awaited_sessions.session(run) if run.is_async else run.session
 
     def early_commit(self) -> Any:
-        """`with self.early_commit() as session:` commits at its end, while the task goes on: for what others have to
-        see meanwhile. In an `async def` handler: `async with self.early_commit() as session:`.
+        """Open a session that commits at the block's end while the task goes on: for data others have to see meanwhile.
 
-        Fenced like the outcome: raises LeaseLost, and writes nothing, if the row belongs to somebody else by then.
+        `with self.early_commit() as session:`, or `async with` in an `async def` handler. The commit is fenced like
+        the outcome: if another run has the row by then, it writes nothing and raises LeaseLost.
         """
         run = self.run_under_way
         return awaited_sessions.early_commit(run) if run.is_async else run.early_commit()
@@ -267,7 +267,7 @@ class Task(CeleryTask, Generic[P, R]):
 
     @overridable_property
     def stopped_because(self) -> str | None:
-        """The reason of an `async def` handler's `CancelledError`: "cancelled", "time limit" or "lease lost"."""
+        """Why an `async def` handler gets `CancelledError`: "cancelled", "time limit" or "lease lost"."""
         stopping = self.run_under_way.stopping
         if stopping is None:
             return None
@@ -275,12 +275,12 @@ class Task(CeleryTask, Generic[P, R]):
 
     @overridable_property
     def log(self) -> logging.Logger | logging.LoggerAdapter[logging.Logger]:
-        """A logger whose lines are kept with the task and shown on its page; outside of a run a plain one."""
+        """A logger whose lines are stored with the task and shown on its page; outside a run, a plain logger."""
         run = running.current()
         return logger if run is None else run.log
 
     def progress(self, value: Any) -> Any:
-        """Store progress (JSON) and restart the time limit. Raises BadValue; LeaseLost if it lost its row.
+        """Store progress (JSON) and restart the time limit. Raises BadValue; LeaseLost if another run has the row.
 
         In an `async def` handler: `await self.progress(…)`.
         """
@@ -293,13 +293,16 @@ class Task(CeleryTask, Generic[P, R]):
         return coroutines.in_thread(ask) if coroutines.loop_runs_here() else ask()
 
     def snooze(self, seconds: float, why: str = "") -> Snooze:
-        """Return the error of `raise self.snooze(60, "too early")`: try later, without an attempt. Raises BadValue."""
+        """Return an error to raise, `raise self.snooze(60, "too early")`: retries later, uses no attempt.
+
+        Raises BadValue.
+        """
         if not is_duration(seconds):
             raise BadValue(f"{self.name}: snooze({seconds!r:.100}): give seconds, at most 100 years")
         return Snooze(seconds, why)
 
     def on_replace(self, sig: Any) -> Any:
-        """Replace as Celery does; what is published after this by the task's id replaces the task, unless refused."""
+        """Replace the task as Celery does: the next task published with its id takes its place, unless refused."""
         run = running.current()
         if run is None or self.request.is_eager:
             return super().on_replace(sig)
@@ -311,12 +314,11 @@ class Task(CeleryTask, Generic[P, R]):
             raise
 
     def retry(self, *args: Any, **kwargs: Any) -> Any:
-        """Retry as Celery does; outside of an eager run the next attempt is `scheduled_for` in SQL, as often as the row
-        may.
+        """Retry as Celery does. Outside eager runs the next attempt is `scheduled_for` in SQL, up to the row's bound.
 
-        `queue`: one of the role's. `throw=False`: a handler that returns has ended, and what is tried again is a task
-        of its own. Raises BadValue for options that belong to the call: the row keeps those of its
-        call; BadArguments for a queue that the role does not list.
+        `queue`: one of the role's. `throw=False`: the handler goes on and its return ends this task; the retry is a new
+        task. Raises BadValue for options of a call, as a retry keeps its call's; BadArguments for a queue that the role
+        does not list.
         """
         run = running.current()
         if run is not None and kwargs.get("queue") is not None and not self.request.is_eager:
@@ -353,7 +355,7 @@ class Call(Generic[P]):
 
 
 def with_rows(base: Any) -> type[Task[..., Any]]:
-    """Return a user's base class of tasks with calls that are rows."""
+    """Return a subclass of a user's base class of tasks whose calls insert rows."""
     base = symbol_by_name(base)
     if base is CeleryTask:
         return Task

@@ -1,11 +1,12 @@
-"""Redis transport that outlives its input.
+"""The Redis transport, which malformed input and error replies cannot end.
 
-A stock consumer ends with "Unrecoverable error" on several kinds of malformed message, so whoever can LPUSH or PUBLISH
-could crash-loop the fleet. Here a message that is no ticket is set aside and counted before any consumer sees it (the
-adopter checks what it is), and a broadcast (remote control, events) that breaks its reader is dropped while the worker
-goes on.
-A stock consumer also ends on most of Redis' error replies. Here an error reply counts as a lost connection, and
-reconnecting succeeds only once Redis takes writes; a key of the wrong type is quarantined.
+A stock consumer ends with "Unrecoverable error" on several kinds of malformed message, so anybody who can LPUSH or
+PUBLISH could crash-loop the fleet. Here a message that is not a ticket is set aside and counted before a consumer sees
+it, and the adopter checks what it is. A broadcast (remote control, events) that breaks its reader is dropped, and the
+worker goes on.
+
+A stock consumer also ends on most error replies of Redis. Here an error reply counts as a lost connection, and a
+reconnection succeeds only if Redis takes writes. A key of the wrong type is quarantined.
 """
 
 from __future__ import annotations
@@ -42,14 +43,14 @@ logger = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
-#: Each queue of each connection meets a full Redis; one message is logged in so many seconds.
+#: Seconds between two log lines about a full Redis, which each queue of each connection meets.
 TELL_FULL_EVERY = 60.0
 
-#: Queues of replies to remote control (a starting worker requests the others' clocks).
+#: The names of queues with replies to remote control; a starting worker, too, requests the others' clocks.
 REPLIES = re.compile(r"\.reply\.[^.]*\.pidbox$")
 
 
-#: The script of `Channel.put_first`: it checks and pushes at the same moment in Redis.
+#: The script of `Channel.put_first`, which checks and pushes in one step in Redis.
 PUT_FIRST = """
 if redis.call('LLEN', KEYS[1]) > 0 then return 0 end
 return redis.call('LPUSH', KEYS[1], ARGV[1])
@@ -57,8 +58,9 @@ return redis.call('LPUSH', KEYS[1], ARGV[1])
 
 
 def _unsaid() -> dict[str, Any]:
-    """Return the options of this redis-py that keep it from telling Redis, in three round trips a connection, what it
-    is called and that it would like to hear of maintenance.
+    """Return options that keep redis-py from introducing itself to Redis.
+
+    It would send its name and subscribe to notices of maintenance: three round trips for each connection.
     """
     known = inspect.signature(AbstractConnection.__init__).parameters
     names = {"driver_info": None} if "driver_info" in known else {"lib_name": None, "lib_version": None}
@@ -73,7 +75,7 @@ UNSAID = _unsaid()
 
 
 class QoS(virtual.QoS):
-    """Unacknowledged tickets, which may be lost: those that cannot be put back are issued again, not dumped."""
+    """Unacknowledged tickets. Those that cannot be put back are not dumped to a file: they are issued again."""
 
     def restore_unacked(self) -> list[Any]:
         if lost := super().restore_unacked():
@@ -83,15 +85,15 @@ class QoS(virtual.QoS):
 
 
 class Channel(stock.Channel):
-    """A channel that checks queued messages before delivery, and survives any broadcast and keys of all types."""
+    """A channel that checks queued messages before delivery, and goes on after any broadcast or key of a wrong type."""
 
     dropped = 0
     told_full = -math.inf
 
-    #: Whether the queues of tasks are those of tickets here: not where a user's own consumer or producer has it.
+    #: True if this channel reads tickets from task queues; False on channels of users' own consumers and producers.
     carries_tickets = False
 
-    #: The bindings of the queues that are declared just now, if they are many.
+    #: Bindings collected while several queues are declared together, else None.
     declared: list[tuple[str, str, str, str]] | None = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -120,7 +122,10 @@ class Channel(stock.Channel):
             self.client.__dict__.pop("parse_response", None)
 
     def put_first(self, queue: str, message: dict[str, Any]) -> bool:
-        """Put it into the queue if empty, in one trip; return whether it did. False if scripts are denied."""
+        """Put the message into the queue if that is empty, in one round trip; return whether it did.
+
+        False if Redis denies scripts.
+        """
         self._inplace_augment_message(message, "", queue)
         put = self.client.register_script(PUT_FIRST)
         try:
@@ -129,7 +134,7 @@ class Channel(stock.Channel):
             return False
 
     def _do_restore_message(self, payload: Any, *args: Any, **kwargs: Any) -> None:
-        """Put a message that nobody acknowledged back where those like it are: channels share what is unacked."""
+        """Put an unacknowledged message back on its kind of list: channels share the set of unacknowledged ones."""
         before, self.carries_tickets = self.carries_tickets, (payload.get("headers") or {}).get("task") == TICKET
         try:
             super()._do_restore_message(payload, *args, **kwargs)
@@ -154,7 +159,7 @@ class Channel(stock.Channel):
         return True
 
     def _set_aside(self, queue: str, payload: bytes, why: NotATicket) -> None:
-        """Move the message to the adopter, which writes to Postgres what it is, or why it is nothing."""
+        """Move the message to the adopter, which makes it a task or a dead letter with the reason."""
         try:
             Redis(connection_pool=self.pool).lpush(self.global_keyprefix + adopting_key(queue), payload)
         except self.connection_errors as error:
@@ -176,7 +181,7 @@ class Channel(stock.Channel):
         raise PurgeRefused(PURGE)
 
     def demand_writes(self) -> None:
-        """Raise ResponseError unless Redis takes writes, by one that needs no memory."""
+        """Raise ResponseError unless Redis takes writes; tested by a write that needs no memory."""
         self._create_client().delete("celeriac:probe")
 
     def _connparams(self, asynchronous: bool = False) -> dict[str, Any]:
@@ -184,7 +189,7 @@ class Channel(stock.Channel):
 
     @contextmanager
     def declaring(self) -> Iterator[None]:
-        """Declare the queues within by one round trip in all, and ask for no length of theirs."""
+        """Declare all queues of the block in one round trip, without reading their lengths."""
         declared: list[tuple[str, str, str, str]] = []
         self.declared = declared
         try:
@@ -195,7 +200,7 @@ class Channel(stock.Channel):
             self._bind(declared)
 
     def _bind(self, declared: list[tuple[str, str, str, str]]) -> None:
-        """Bind queues at once; where Redis refuses, one after the other."""
+        """Bind the queues together; if Redis refuses, one after the other."""
         try:
             with self.conn_or_acquire() as client, client.pipeline(transaction=False) as pipe:
                 for exchange, routing_key, pattern, queue in declared:
@@ -214,7 +219,7 @@ class Channel(stock.Channel):
         return self._past_wrong_types(lambda: int(size(queue)), self._lists([queue]))
 
     def _queue_bind(self, exchange: str, routing_key: str, pattern: str, queue: str) -> None:
-        """Bind the queue, which a full Redis need not store: no ticket is sent through an exchange."""
+        """Bind the queue. A full Redis may refuse to store it: no ticket is sent through an exchange."""
         if self.declared is not None and self.typeof(exchange).type == "direct" and queue not in self._expires:
             self.declared.append((exchange, routing_key, pattern, queue))
             return
@@ -232,7 +237,7 @@ class Channel(stock.Channel):
                 Channel.told_full = time.monotonic()
 
     def _delete(self, *args: Any, **kwargs: Any) -> None:
-        """Delete a queue; on a channel that closes, Redis' errors are ignored."""
+        """Delete a queue; while the channel closes, errors of Redis are ignored."""
         try:
             super()._delete(*args, **kwargs)
         except self.connection_errors:
@@ -251,7 +256,10 @@ class Channel(stock.Channel):
             return act()
 
     def _mended(self, error: Exception, kinds: Mapping[str, str]) -> bool:
-        """Return whether the error was of a key that is now quarantined. Redis does not say which key it means."""
+        """Quarantine the key that caused the error, if there is one; return whether there was.
+
+        Redis does not name the key in its error, so the keys' types are compared with the expected `kinds`.
+        """
         if "WRONGTYPE" not in str(error):
             return False
         # The channel's own clients prefix the keys of some commands.
@@ -265,7 +273,7 @@ class Channel(stock.Channel):
 
 
 class Transport(stock.Transport):
-    """`redis://` with the checking channel. An error reply of Redis counts as a lost connection."""
+    """The transport of `redis://`, with the checking channel. An error reply counts as a lost connection."""
 
     Channel = Channel
     connection_errors = (*stock.Transport.connection_errors, InvalidResponse, ResponseError)
@@ -283,7 +291,7 @@ class Transport(stock.Transport):
 
 
 class SentinelChannel(Channel, stock.SentinelChannel):
-    """The same, on the server the Sentinels name as master. A dead Sentinel is tried only once."""
+    """The same channel, connected to the master that the Sentinels name. A dead Sentinel is tried only once."""
 
     sentinel_kwargs: Mapping[str, Any] = {}
 
@@ -293,6 +301,6 @@ class SentinelChannel(Channel, stock.SentinelChannel):
 
 
 class SentinelTransport(Transport, stock.SentinelTransport):
-    """`sentinel://`: a former master refuses the test write, and the Sentinels are queried again."""
+    """The transport of `sentinel://`. A former master refuses the test write; then the Sentinels are queried again."""
 
     Channel = SentinelChannel

@@ -22,7 +22,7 @@ from celeriac.store import look
 
 logger = logging.getLogger(__name__)
 
-#: How many tasks a log line names.
+#: Maximum number of tasks that a log line names.
 NAMED = 20
 
 # The rules are in `store/routines/release.sql`, because `recover_stale_tasks`, called from psql, follows them, too.

@@ -1,7 +1,6 @@
-"""A role's rows in Postgres: which tasks are ready and which accounts hold what. One pass acts as
-`Dispatcher.run_pass`.
+"""A role's rows in Postgres, simulated: ready tasks, slots held by accounts, and one pass, as `Dispatcher.run_pass`.
 
-The passes' own code decides who gets the slots. `tests/postgres/test_simulated_passes.py` compares the choices.
+The passes' own code decides which accounts get slots. `tests/postgres/test_simulated_passes.py` compares the choices.
 """
 
 from __future__ import annotations
@@ -20,10 +19,10 @@ from celeriac.simulate.turns import Rotation
 class SimulatedTask(NamedTuple):
     """A task. Its first fields give the order within an account: highest priority, first due, lowest id.
 
-    `account`: the index of its name among all accounts' names. `seconds`: how long it runs. `key`: its lock key.
-    `later`: no wake-up is sent as its time comes. `line`: its role's index in the fleet.
-    `after`: its part of the seconds from its ticket's end to its process' next; None: by its line's pace.
-    `is_last`: it does not run again.
+    `account`: the index of its name among all accounts' names. `seconds`: its duration. `key`: its lock key.
+    `later`: True if no wake-up is sent when its time comes. `line`: its role's index in the fleet.
+    `after`: its part of the seconds between its ticket's end and its process' next ticket; None: by its line's pace.
+    `is_last`: True if it does not run again.
     """
 
     rank: int
@@ -63,7 +62,7 @@ class Backlog:
         self._turns = Rotation(len(names))
 
     def add(self, task: SimulatedTask) -> None:
-        """Add a task that may start now."""
+        """Add a task that is ready."""
         account = task.account
         if (entries := self.ready.get(account)) is None:
             entries = self.ready[account] = []
@@ -76,7 +75,7 @@ class Backlog:
         """Run one pass and return the tasks it claims, in the order of the tickets: accounts take turns."""
         if free <= 0 or not self.waiting:
             return []
-        # As in `select.accounts`: an account behind so many could get nothing anyway.
+        # As in `select.accounts`: accounts beyond so many could get no slot.
         first = bisect_right(self.names, self.cursor)
         most = free + len(self.holding)
         walk = list(islice(self._turns.walk(first), most))
@@ -91,7 +90,7 @@ class Backlog:
         return _taking_turns([self._claim(account, n) for account, n in shares.items()])
 
     def settle(self, task: SimulatedTask) -> None:
-        """Remove a task that is over, or released."""
+        """Remove a task that has ended or was released."""
         self.active -= 1
         held = self.holding.pop(task.account) - 1
         if held:

@@ -14,22 +14,22 @@ from itertools import accumulate
 
 from celeriac.simulate.backlog import SimulatedTask
 
-#: The busiest hour has so much more than the mean, as a part of it, the quietest so much less.
+#: The part of the mean by which the busiest hour exceeds it, and the quietest falls below it.
 SWING = 0.6
 
 #: The noisy customer's part of the day's tasks, the number of its bursts, and how long (seconds) one lasts.
 NOISE, BURSTS, BURST = 0.1, 3, 60.0
 
-#: Accounts whose waits are reported one by one.
+#: Number of the largest accounts whose waits are reported one by one.
 HEAVIEST = 3
 
-#: The day is cut into so many steps to estimate how many tasks wait at most.
+#: Steps of a day in the estimate of the most waiting tasks.
 STEPS = 1_000
 
 
 @dataclass(frozen=True)
 class Day:
-    """A day. `rate`: tasks a second, on average. `seconds`: how long one runs on average, by a lognormal law.
+    """A day. `rate`: tasks a second, on average. `seconds`: the mean duration of a task, by a lognormal law.
 
     The same values give the same day.
     """
@@ -42,7 +42,7 @@ class Day:
 
     @property
     def length(self) -> float:
-        """The day's length in seconds. It goes from quiet to busy and back, however long it is."""
+        """The day's length in seconds. It goes from quiet to busy and back once, whatever its length."""
         return self.hours * 3600
 
     @cached_property
@@ -52,14 +52,14 @@ class Day:
 
     @cached_property
     def by_size(self) -> array[int]:
-        """The accounts, those with most tasks first; the order of their names is unrelated."""
+        """The accounts, those with most tasks first. The order of their names is unrelated."""
         order = array("I", range(self.accounts))
         random.Random(self.seed).shuffle(order)
         return order
 
     @property
     def noisy(self) -> int:
-        """The noisy customer's account, of ordinary size otherwise."""
+        """The noisy customer's account, which has an ordinary size apart from its bursts."""
         return self.by_size[self.accounts // 2]
 
     @property
@@ -67,7 +67,7 @@ class Day:
         return [account for account in self.by_size[: HEAVIEST + 1] if account != self.noisy][:HEAVIEST]
 
     def arrivals(self) -> Iterator[SimulatedTask]:
-        """Yield the tasks in the order of time, making one at a time."""
+        """Yield the tasks in the order of time; each is made when needed."""
         for number, (due, account, seconds) in enumerate(heapq.merge(self._customers(), self._noise())):
             yield SimulatedTask(0, due, number, account, seconds)
 
@@ -88,7 +88,7 @@ class Day:
                 yield due, noisy, dice.lognormvariate(usual, 1.0)
 
     def most_waiting(self, capacity: float) -> float:
-        """Estimate how many tasks wait at most, if `capacity` a second end: arrivals flow, a burst comes at once."""
+        """Estimate the most tasks that wait if `capacity` a second end. Arrivals are a flow, a burst comes at once."""
         step, bursts = self.length / STEPS, {round(STEPS * part) for part in self._bursts()}
         waiting = most = 0.0
         for n in range(STEPS):
@@ -98,11 +98,11 @@ class Day:
         return max(most, waiting)
 
     def _customers_at(self, now: float) -> float:
-        """Return the tasks a second of everything but the noisy customer's bursts."""
+        """Return the arrivals (tasks a second) without the noisy customer's bursts."""
         return self.rate * (1 - NOISE) * (1 - SWING * math.cos(2 * math.pi / self.length * now))
 
     def _bursts(self) -> list[float]:
-        """Return when bursts begin, in parts of the day."""
+        """Return the starts of the bursts, as parts of the day."""
         return [burst / (BURSTS + 1) for burst in range(1, BURSTS + 1)]
 
     def _burst(self) -> int:

@@ -1,4 +1,4 @@
-"""First come, first served: the waits of the same arrivals with one queue and the same processes."""
+"""First come, first served: the same arrivals and processes with one plain queue, for comparison."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import heapq
 
 
 class Fifo:
-    """The queue. `between`: seconds from one task to a process' next; `arrive`: from the call to an idle start."""
+    """The queue.
+
+    `between`: seconds between two tasks of a process. `arrive`: from the call to an idle process' start.
+    """
 
     def __init__(self, workers: int, arrive: float, between: float) -> None:
         self.arrive = arrive

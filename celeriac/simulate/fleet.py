@@ -1,6 +1,6 @@
 """The fleet as discrete events: arrivals, wake-ups, queued tickets, workers that take them, polls, beat's passes.
 
-As in the engine, claimed tasks wait in the queue in its order; all others wait in the backlog, where a pass decides.
+As in the engine, claimed tasks wait in the queue in its order; all others wait in the backlog for a pass.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ class _Event(IntEnum):
 
 
 class Fleet:
-    """The fleet, which runs until nothing is left. Processes serve all lines, and each task names its own.
+    """The fleet, which runs until no task is left. Its processes serve all lines; each task names its line.
 
-    `on_start` is called with each ticket's tasks as they start, `on_look` each `look_every` seconds. `poll`: how often
-    (seconds) workers poll for work without a wake-up; None: never.
+    `on_start` is called with each ticket's tasks as they start, `on_look` each `look_every` seconds. `poll`: seconds
+    between two polls of workers for work without a wake-up; None: they do not poll.
     """
 
     def __init__(
@@ -52,11 +52,11 @@ class Fleet:
 
     @property
     def running(self) -> int:
-        """The number of processes at work."""
+        """The number of busy processes."""
         return self.workers - self.idle
 
     def run(self, arrivals: Iterable[SimulatedTask]) -> None:
-        """Run the arrivals, in the order of time. Tasks due before 0 arrive at 0."""
+        """Run the arrivals, which are ordered by time. Tasks due before 0 arrive at 0."""
         coming = iter(arrivals)
         task = next(coming, None)
         self._more = task is not None
@@ -78,7 +78,7 @@ class Fleet:
                 self._happen(event, number, ticket)
 
     def _kick(self, number: int) -> None:
-        """Send a wake-up, one at a time: the process that takes it up sees everything that has come until then."""
+        """Send a wake-up, unless one is under way: the process that takes it sees all arrivals until then."""
         line = self.lines[number]
         if line.role.prompt and not line.kicked:
             line.kicked = True
@@ -110,7 +110,7 @@ class Fleet:
             self._in(seconds, event, number)
 
     def _take(self, number: int, ticket: list[SimulatedTask]) -> None:
-        """Take a ticket. An empty one is a wake-up: it makes a pass, whose first ticket stays with the process."""
+        """Run a ticket. An empty one is a wake-up: it runs a pass, whose first ticket the process keeps."""
         if not ticket:
             self.lines[number].kicked = False
             if not (tickets := self.lines[number].claim(self.locks, self.workers, self.now)):

@@ -1,4 +1,4 @@
-"""A role in the fleet: its tasks ready for passes, its tasks waiting for their time, and the machinery's pace."""
+"""A role in the fleet: its ready tasks, its scheduled tasks, and the machinery's pace."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from celeriac.simulate.locks import SimulatedLocks
 
 @dataclass(frozen=True)
 class TicketPace:
-    """Seconds the machinery takes. `arrive`: from call to an idle worker's pass; `between`: from ticket to ticket."""
+    """Seconds the machinery takes. `arrive`: from a call to an idle worker's pass. `between`: between two tickets."""
 
     arrive: float = 0.01
     between: float = 0.005
 
 
 class SimulatedRole:
-    """A role in the fleet. `kicked`: a wake-up is under way for a pass that has not begun."""
+    """A role in the fleet. `kicked`: True while a wake-up is under way and its pass has not begun."""
 
     def __init__(self, role: Role, backlog: Backlog, pace: TicketPace) -> None:
         self.role = role
@@ -41,21 +41,21 @@ class SimulatedRole:
     def pays(self, now: float, workers: int) -> bool:
         """Return whether a pass would find work and free slots, as `Dispatcher.has_work_and_room` does.
 
-        The engine's returns True a little later while each slot has had a ticket to start for less than a second.
+        The engine's method may return True a little later: not while each slot has had a ticket for less than a second.
         """
         limit = window if now - self._passed_at >= QUIET else refill_below
         most = limit(self.role, workers, self._seconds_per_task)
         return bool(self.backlog.waiting or self._later) and self.backlog.active < most
 
     def come(self, task: SimulatedTask, locks: SimulatedLocks) -> bool:
-        """Take in a due task; return whether to send a wake-up: scheduled tasks wait for a poll or another's pass."""
+        """Add a due task; return whether to send a wake-up. None is sent for scheduled tasks, which wait for a pass."""
         if task.later:
             heapq.heappush(self._later, task)
             return False
         return self._ready(task, locks)
 
     def promote(self, locks: SimulatedLocks) -> None:
-        """Make all tasks ready whose time has come, or queue them behind their lock holder."""
+        """Make due tasks ready, or queue them behind their lock holder."""
         later, self._later = self._later, []
         for task in sorted(later, key=lambda task: task.due):
             self._ready(task, locks)

@@ -1,4 +1,4 @@
-"""Lock keys: one task at a time is claimed or runs; the best waiting one is next, as with `hand_over`."""
+"""Lock keys: one task of a key at a time is claimed or runs; the best waiting one is next, as in `hand_over`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ class SimulatedLocks:
         self._behind: dict[str, list[SimulatedTask]] = {}
 
     def take(self, task: SimulatedTask) -> bool:
-        """Return whether the task gets its key; if not, it waits for it."""
+        """Return whether the task gets its key; if not, it is queued for it."""
         if task.key is None:
             return True
         if (behind := self._behind.get(task.key)) is None:
@@ -22,7 +22,7 @@ class SimulatedLocks:
         return False
 
     def release(self, task: SimulatedTask) -> SimulatedTask | None:
-        """Return the next lock holder of the key of a finished task, None without one."""
+        """Release a finished task's key and return its next lock holder, if any."""
         if task.key is None:
             return None
         if behind := self._behind[task.key]:

@@ -1,4 +1,4 @@
-"""The processes that ran a history: how many there were, and the machinery's pace. Pure."""
+"""The processes that ran a history, and the machinery's pace, estimated from that history. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from celeriac.simulate.line import TicketPace
 
 @dataclass(frozen=True, slots=True)
 class PastTicket:
-    """Tasks that one process began together, to run one after the other. `open`: when a pass could first claim them."""
+    """Tasks that one process took together and ran one by one. `open`: the first time a pass could claim them."""
 
     role: str
     process: Process
@@ -27,7 +27,7 @@ class PastTicket:
 
 
 class End(NamedTuple):
-    """The end of a run that was not its task's last. `after`: it began then or later."""
+    """The end of a run that was not its task's last. `after`: the earliest possible start of the run."""
 
     at: float
     of: LastRun
@@ -36,7 +36,7 @@ class End(NamedTuple):
 
 
 class Earlier(NamedTuple):
-    """A run that was not its task's last, in epoch seconds. When it could start, and when it did, are estimates."""
+    """A run that was not its task's last, in epoch seconds. Both its possible and its actual start are estimates."""
 
     of: LastRun
     due: float
@@ -48,7 +48,7 @@ Ends = Mapping[Process, Sequence[End]]
 
 
 def tickets(ran: Iterable[LastRun], capped: Collection[str]) -> list[PastTicket]:
-    """Return the tickets. A lock key, cap or time that may have held a task back was open when it was claimed."""
+    """Return the tickets. A task with a lock key, cap or delay counts as open only from its claim."""
     together: dict[tuple[Process, float], list[LastRun]] = defaultdict(list)
     for one in ran:
         together[one.process, one.started].append(one)
@@ -63,7 +63,7 @@ def tickets(ran: Iterable[LastRun], capped: Collection[str]) -> list[PastTicket]
 
 
 def most_at_once(spans: Iterable[tuple[float, float]]) -> int:
-    """Return how many processes there were, if there ever was work for all."""
+    """Return the most spans that overlap: the number of processes, if all ever had work at once."""
     steps = [step for start, end in spans for step in ((start, 1), (end, -1))]
     most, now = 1, 0
     for _, step in sorted(steps):
@@ -73,7 +73,7 @@ def most_at_once(spans: Iterable[tuple[float, float]]) -> int:
 
 
 def ends_by_process(ran: Iterable[LastRun], processes: Collection[Process]) -> Ends:
-    """Return runs that were not their task's last, if only one of these processes has the pid in their events."""
+    """Return the runs that were not their task's last, by process; without those whose pid several processes had."""
     of_pid: dict[int | None, list[Process]] = defaultdict(list)
     for process in processes:
         of_pid[process[1]].append(process)
@@ -88,10 +88,12 @@ def ends_by_process(ran: Iterable[LastRun], processes: Collection[Process]) -> E
 
 
 def earlier(ran: Sequence[LastRun], tickets: Iterable[PastTicket], ends: Ends) -> list[Earlier]:
-    """Estimate the runs that were not their task's last. At the earliest one began when its process' last known run had
-    ended. It did begin then if something waited all the while; else the process may have been idle, and its length is
-    at most the median of its role's runs with the same kind of end. A task's first run could start when the task was
-    enqueued, unless that is longer before than any task of its role waited.
+    """Estimate the runs that were not their task's last.
+
+    Such a run began no earlier than its process' last known run ended. It began at that moment if some task waited all
+    the time; otherwise the process may have been idle, and the run is taken to be no longer than the median of its
+    role's runs with the same kind of end. A task's first run could start when the task was enqueued, but no longer
+    before its start than any task of its role waited.
     """
     patience: dict[str, float] = defaultdict(float)
     for one in ran:
@@ -111,14 +113,14 @@ def earlier(ran: Sequence[LastRun], tickets: Iterable[PastTicket], ends: Ends) -
 
 
 def _waited(ran: Sequence[LastRun]) -> Callable[[float, float], bool]:
-    """Return a function telling whether some task waited from one time to another. `ran`: in order of `due`."""
+    """Return a function that returns whether some task waited between two times. `ran`: ordered by `due`."""
     dues = [one.due for one in ran]
     until = list(accumulate((one.started for one in ran), max))
     return lambda since, to: bool(n := bisect_right(dues, since)) and until[n - 1] >= to
 
 
 def _longest(tickets: Iterable[PastTicket], ends: Ends) -> Iterator[tuple[End, float]]:
-    """Yield each run's greatest length (seconds). A run in the same ticket as a known one took no time."""
+    """Yield each run's maximum duration (seconds). A run in the same ticket as a known one took no time."""
     of_process: dict[Process, list[PastTicket]] = defaultdict(list)
     for ticket in tickets:
         of_process[ticket.process].append(ticket)
@@ -136,7 +138,7 @@ def _longest(tickets: Iterable[PastTicket], ends: Ends) -> Iterator[tuple[End, f
 def paces(
     roles: Sequence[str], ran: Sequence[LastRun], gaps: Mapping[PastTicket, float], workers: int
 ) -> dict[str, TicketPace]:  # fmt: skip
-    """Return the pace of each role; if history shows none, that of all roles."""
+    """Return the pace of each role; for a role without enough history, the pace of all roles."""
     starts, of_role = _idle_starts(ran, workers), defaultdict[str, list[float]](list)
     for ticket, gap in gaps.items():
         of_role[ticket.role].append(gap)
@@ -152,7 +154,7 @@ def paces(
 
 
 def _idle_starts(ran: Sequence[LastRun], workers: int) -> dict[str, list[float]]:
-    """Return waits for the claim, of tasks that found a process idle and the lock key free. `ran`: ordered by `due`."""
+    """Return the waits until the claim, of tasks that found an idle process and a free key. `ran`: ordered by `due`."""
     ends = sorted(one.ended for one in ran)
     begin = min(one.started for one in ran)
     until: dict[str, float] = {}
@@ -168,8 +170,9 @@ def _idle_starts(ran: Sequence[LastRun], workers: int) -> dict[str, list[float]]
 
 
 def gaps(tickets: Iterable[PastTicket], ends: Ends) -> dict[PastTicket, float]:
-    """Return the seconds from a ticket's end to the start of its process' next, if that one was open by then and the
-    process ended no other known run meanwhile.
+    """Return the seconds between a ticket's end and the start of its process' next ticket.
+
+    Only pairs whose second ticket was open in time, and between which the process ended no other known run.
     """
     of_process: dict[Process, list[PastTicket]] = defaultdict(list)
     for ticket in tickets:
@@ -184,7 +187,7 @@ def gaps(tickets: Iterable[PastTicket], ends: Ends) -> dict[PastTicket, float]:
 
 
 def _next(tickets: Iterable[PastTicket]) -> Iterator[tuple[PastTicket, PastTicket]]:
-    """Yield pairs of tickets in a row. A process with threads has several: the one that ended last goes on first."""
+    """Yield pairs of successive tickets of a process. With threads, the ticket that ended last is continued first."""
     ended: list[PastTicket] = []
     steps = [(t.ended, False, t) for t in tickets] + [(t.started, True, t) for t in tickets]
     for _, starts, ticket in sorted(steps, key=lambda step: step[:2]):

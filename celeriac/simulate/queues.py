@@ -1,4 +1,4 @@
-"""Queued tickets: those in Redis, and the few that a worker has taken before one of its processes is free."""
+"""Queued tickets: those in Redis, and the few that a worker prefetched for its processes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ T = TypeVar("T")
 class Queues(Generic[T]):
     """A worker's queues, polled in turn as in Kombu: a queue that was served goes to the end.
 
-    `held`: tickets a worker takes ahead, in the order in which they came: Celery's prefetch, one for each process.
+    `held`: prefetched tickets in their order, one for each process, as in Celery.
     """
 
     def __init__(self, names: Iterable[str], held: int) -> None:

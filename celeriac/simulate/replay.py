@@ -1,4 +1,4 @@
-"""History replayed: what would have happened with so many workers, and the error of a replay.
+"""History replayed with another number of workers, and the replay's error.
 
 Roles that ran in the same workers are replayed together, on the processes they shared. The machinery's pace and the
 number of processes are read from the same history. Pure.
@@ -19,12 +19,12 @@ from celeriac.simulate.line import SimulatedRole
 from celeriac.simulate.report import summary
 from celeriac.simulate.waits import WaitTimes
 
-#: How often workers poll for work without a wake-up (seconds), by default.
+#: Seconds between two polls of workers for work without a wake-up, by default.
 POLL = 1.0
 
 
 def together(roles: Mapping[str, Sequence[LastRun]]) -> list[list[str]]:
-    """Return the names of roles that ran something, those that share a worker in one list."""
+    """Return the names of roles that ran something; roles that shared a worker are in one list."""
     groups: list[tuple[set[str | None], list[str]]] = []
     for name, ran in roles.items():
         workers, names = {one.process[0] for one in ran}, [name]
@@ -36,7 +36,7 @@ def together(roles: Mapping[str, Sequence[LastRun]]) -> list[list[str]]:
 
 
 class Replay:
-    """A replay of roles that ran in the same processes, at least one task; `policies` of accounts, by name."""
+    """A replay of roles that ran at least one task, in the same processes. `policies`: by account name."""
 
     def __init__(
         self, ran: Iterable[LastRun], roles: Sequence[Role], policies: Mapping[str, SimulatedPolicy], poll: float = POLL
@@ -45,7 +45,7 @@ class Replay:
         self.roles = roles
         self.policies = policies
         self.poll = poll
-        #: Before the first start there was no process: tasks due by then wait from that moment on.
+        #: The first start. No process is known before it, so earlier tasks wait from this moment on.
         self.begin = min(one.started for one in self.ran)
         tickets = machinery.tickets(self.ran, {name for name, policy in policies.items() if policy.cap is not None})
         self.there = machinery.most_at_once((ticket.started, ticket.ended) for ticket in tickets)
@@ -57,7 +57,7 @@ class Replay:
         self.compared = [one for one in self.ran if not (one.later or one.moved is not None)]
 
     def report(self, workers: int | None) -> list[dict[str, Any]]:
-        """Return what `celeriac workers simulate --from-history --json` shows of each role, with `waits` for sums."""
+        """Return the rows of `celeriac workers simulate --from-history --json`, with `waits` for sums."""
         happened, (replayed, _) = self._happened(), self._with(self.there)
         would, fleet = self._with(workers or self.there)
         return [
@@ -114,8 +114,10 @@ class Replay:
         return SimulatedRole(role, Backlog(names, policies), self.paces[role.name])
 
     def _arrivals(self, lines: Sequence[SimulatedRole]) -> list[SimulatedTask]:
-        """Return the arrivals, from 0 on. Each task of a ticket took the same part of it, as history has one start for
-        a ticket. A known run that was not its task's last arrives when it began.
+        """Return the arrivals, from time 0 on.
+
+        History has one start for a ticket, so its time is divided equally among its tasks. A known run that was not its
+        task's last arrives when it began.
         """
         places = [{name: n for n, name in enumerate(line.backlog.names)} for line in lines]
         numbers = {line.role.name: number for number, line in enumerate(lines)}
@@ -141,7 +143,7 @@ class Replay:
 
 
 def compared(happened: Sequence[float], replayed: Sequence[float], would: Sequence[float]) -> dict[str, Any]:
-    """Summarise waits (seconds), with the error of the replay as a part of what happened."""
+    """Summarise waits (seconds), with the replay's error relative to the real waits."""
     was, again = _waits(happened), _waits(replayed)
     return {
         "happened": summary(was),
@@ -162,5 +164,5 @@ def _waits(seconds: Iterable[float]) -> WaitTimes:
 
 
 def _off(replayed: float, happened: float) -> float | None:
-    """Return the relative error; None if nobody waited."""
+    """Return the relative error; None if no task waited."""
     return abs(replayed - happened) / happened if happened else None

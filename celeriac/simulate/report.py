@@ -1,4 +1,4 @@
-"""A made-up day on a fleet: waits beside plain FIFO's, shares beside the fair ones, the promise, the backlog."""
+"""A made-up day on a fleet: waits compared with FIFO, shares with fair ones, the promise of fairness, the backlog."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from celeriac.simulate.fleet import Fleet
 from celeriac.simulate.line import SimulatedRole, TicketPace
 from celeriac.simulate.waits import Ledger, WaitTimes, at
 
-#: Samples of the state in a day, lines of its course, and every how many samples shares are compared, which reads all
-#: accounts.
+#: Samples of the state in a day, lines of its course, and samples for each comparison of shares, which reads every
+#: account.
 LOOKS, LINES, EACH = 288, 24, 3
 
 
 class HeldSlots:
-    """Slots that watched accounts held beside their fair ones, summed over samples in which some waited."""
+    """Held and fair slots of watched accounts, summed over the samples in which tasks waited."""
 
     def __init__(self, watched: Collection[int]) -> None:
         self.held = dict.fromkeys(watched, 0)
@@ -40,7 +40,7 @@ class HeldSlots:
         self.all_fair += sum(fair.values())
 
     def parts(self, account: int) -> dict[str, float | None]:
-        """Return held and fair slots as parts of all slots; None if nobody ever waited."""
+        """Return held and fair slots as parts of all slots; None if no task ever waited."""
         return {
             "held": self.held[account] / self.all_held if self.all_held else None,
             "fair": self.fair[account] / self.all_fair if self.all_fair else None,
@@ -67,7 +67,7 @@ class Simulation:
         )  # fmt: skip
 
     def run(self) -> dict[str, Any]:
-        """Run the day and return what `celeriac workers simulate --json` shows."""
+        """Run the day and return the object of `celeriac workers simulate --json`."""
         self.fleet.run(self._arrivals())
         self._look(self.fleet.now)
         rounds, within = self.backlog.rounds, self.course[:LOOKS]
@@ -125,7 +125,7 @@ class Simulation:
                 yield {"of": name, "order": order, **summary(ledger.watched[account])}
 
     def _course(self) -> Iterator[dict[str, Any]]:
-        """Yield a line for each part of the day: what came, what waited at its end, how busy it was."""
+        """Yield a line for each part of the day: arrivals, tasks waiting at its end, busy processes."""
         part = LOOKS // LINES
         for line in range(math.ceil(len(self.course) / part)):
             looks = self.course[line * part : (line + 1) * part]
@@ -143,7 +143,7 @@ def summary(waits: WaitTimes) -> dict[str, float]:
 
 
 def summary_of(ascending: list[float]) -> dict[str, float]:
-    """Summarise values of which each account has one."""
+    """Summarise values, one for each account."""
     n = len(ascending)
     shares = {name: at(ascending, share) for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99), ("max", 1.0))}
     return {"n": n, "mean": sum(ascending) / n if n else 0.0} | shares

@@ -1,7 +1,7 @@
 """The promise of fairness, checked pass after pass (docs/guarantees.md, 10).
 
-While an account waits that holds nothing, no other gets a second slot. So fewer slots go elsewhere than there are
-accounts. Each pass is checked by what it gave, not by how it decided.
+While an account with ready tasks holds no slot, no other account gets a second one. So fewer slots go to others than
+there are accounts. The slots that a pass gave are checked, not the way it decided.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from collections.abc import Mapping
 
 
 class Rounds:
-    """The check. `passes`: how many gave something. `broken`: those in which the promise was not kept.
+    """The check. `passes`: the number of passes that gave slots. `broken`: those that broke the promise.
 
-    `longest`: the most slots that went elsewhere while one account waited; a round is at most one for each other.
+    `longest`: the most slots that others got while one account waited; a round has at most one for each of them.
     """
 
     def __init__(self, accounts: int) -> None:
@@ -25,12 +25,15 @@ class Rounds:
         self._last = array("q", [-1]) * accounts
 
     def waits(self, account: int) -> None:
-        """Note an account that has something ready and holds nothing."""
+        """Record an account that has ready tasks and holds no slot."""
         self._since[account] = (self.passes, self._slots)
         heapq.heappush(self._oldest, (self.passes, account))
 
     def passed(self, slots: Mapping[int, int]) -> None:
-        """Note what a pass gave each account. Its own slot ends an account's round; others' in that pass are level."""
+        """Record the slots of a pass by account.
+
+        A slot ends its account's wait; other slots of that pass do not count.
+        """
         for account in slots:
             if (began := self._since.pop(account, None)) is not None:
                 self.longest = max(self.longest, self._slots - began[1])

@@ -1,6 +1,6 @@
-"""Accounts with something ready, in rotation order: those that the walk over the index `ready_in_order` finds.
+"""Accounts with ready tasks in rotation order, as the walk over the index `ready_in_order` finds them.
 
-A set of small numbers, as bits: a million accounts take 128 kB, and finding the next one takes a few operations.
+They are a set of small numbers, stored as bits: a million accounts take 128 kB, and finding the next takes a few steps.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Rotation:
             self._summary &= ~(1 << word)
 
     def walk(self, first: int) -> Iterator[int]:
-        """Yield all of them: from `first` on, then around to it."""
+        """Yield all numbers: from `first` to the end, then from 0 to `first`."""
         return chain(self._onward(first), takewhile(lambda number: number < first, self._onward(0)))
 
     def _onward(self, first: int) -> Iterator[int]:

@@ -1,4 +1,4 @@
-"""The waits of tasks: of all, of some accounts, and the mean and the longest of each account."""
+"""Waits of tasks: of all together, of some accounts, and each account's mean and longest wait."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from array import array
 from collections import Counter
 from collections.abc import Collection, Sequence
 
-#: The logarithm of a bucket's relative width: a quantile is off by half of that at most.
+#: The logarithm of a bucket's relative width. A quantile's error is at most half of it.
 STEP = math.log(1.01)
 
 #: A shorter time (seconds) is no wait.
@@ -33,7 +33,7 @@ class WaitTimes:
         return self.sum / self.n if self.n else 0.0
 
     def quantile(self, share: float) -> float:
-        """Return the wait below which that share of them lies."""
+        """Return the quantile: `share` of the waits are below it."""
         rank, below = share * self.n, 0
         for bucket in sorted(self._buckets):
             below += self._buckets[bucket]
@@ -43,7 +43,7 @@ class WaitTimes:
 
 
 class Ledger:
-    """Waits by account: a few bytes for each, and all that `WaitTimes` has for those `watched`."""
+    """Waits by account: mean and longest for each, and a `WaitTimes` for those `watched`."""
 
     def __init__(self, accounts: int, watched: Collection[int] = ()) -> None:
         self.all = WaitTimes()
@@ -71,5 +71,5 @@ class Ledger:
 
 
 def at(ascending: Sequence[float], share: float) -> float:
-    """Return the value below which that share lies; 0 for an empty list."""
+    """Return the quantile of a sorted list: `share` of its values are below it; 0 for an empty list."""
     return ascending[min(len(ascending) - 1, int(share * len(ascending)))] if ascending else 0.0

@@ -23,7 +23,7 @@ _AGAIN = "of_celeriac_again"
 #: Seconds of the first rest, and of the longest; each is up to a half shorter by chance (jitter).
 FIRST, LONGEST = 0.1, 1.0
 
-#: How long (seconds) an attempt under way keeps other threads from trying.
+#: Seconds for which an attempt under way keeps other threads from trying.
 UNDER_WAY = 5.0
 
 

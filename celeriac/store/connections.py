@@ -36,8 +36,8 @@ logger = logging.getLogger(__name__)
 
 OnReady = Callable[[set[str]], None]
 
-#: Without these, a connection to a host that vanished blocks for ever. The last one (milliseconds) is for data that was
-#: sent and not acknowledged, during which there are no probes. For a frozen host there is the watchdog.
+#: Keepalive parameters, without which a connection to a host that vanished blocks for ever. The last one (milliseconds)
+#: is for data that was sent and not acknowledged, during which there are no probes. The watchdog handles a frozen host.
 KEEPALIVES = {
     "keepalives": 1,
     "keepalives_idle": 10,
@@ -46,13 +46,13 @@ KEEPALIVES = {
     "tcp_user_timeout": 30_000,
 }
 
-#: How long (seconds) a verb waits for others to return a connection: as long as an enqueue may take by default.
+#: Seconds that a verb waits for others to return a connection: as long as an enqueue may take by default.
 POOL_TIMEOUT = 10.0
 
-#: How long (seconds) connecting may take.
+#: Maximum seconds for connecting.
 CONNECT_TIMEOUT = 5
 
-#: How long (seconds) one of the engine's transactions may be idle before Postgres ends it: its process is frozen, and a
+#: Seconds for which one of the engine's transactions may be idle before Postgres ends it: its process is frozen, and a
 #: rescue could not lock the rows it holds.
 SILENCE = 15.0
 

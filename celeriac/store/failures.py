@@ -178,7 +178,7 @@ def is_retryable(error: BaseException) -> bool:
     return is_gone(error) or _is(orig, TransactionRollbackError, "40")
 
 
-#: How many attempts a transaction gets that Postgres ends to break a deadlock; each has waited a second before that.
+#: Number of attempts for a transaction that Postgres ends to break a deadlock; each has waited a second before that.
 TRIES = 5
 
 
@@ -213,7 +213,7 @@ def log_error(logger: logging.Logger, error: BaseException, message: str, *args:
         logger.error(message, *args, exc_info=error, stacklevel=2)
 
 
-#: How often (seconds) waiting for Postgres is logged; attempts are made every `RETRY_EVERY`.
+#: Seconds between two log lines about waiting for Postgres; attempts are made every `RETRY_EVERY`.
 SAY_EVERY = 5.0
 
 
@@ -250,7 +250,7 @@ def once_postgres_serves(act: Callable[[], T], may_wait: Callable[[], None]) -> 
             time.sleep(RETRY_EVERY)
 
 
-#: How long (seconds) a worker retries while Postgres is away, and how often (seconds).
+#: Seconds for which a worker retries while Postgres is away, and seconds between two attempts.
 PATIENCE = 120.0
 RETRY_EVERY = 0.25
 

@@ -6,8 +6,8 @@ import os
 import weakref
 from collections.abc import Callable
 
-#: How often this process's line was forked. Compare it with an earlier copy to see, without a system call, whether this
-#: is still the process that made the copy.
+#: Number of forks in this process's line of parents. A comparison with an earlier copy shows, without a system call,
+#: whether this is still the process that made the copy.
 generation = 0
 
 #: Functions that are called in each forked child before the registered methods.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from sqlalchemy import Connection, text
 
-#: How many violations of each invariant are shown.
+#: Maximum number of violations of each invariant that are shown.
 MOST = 100
 
 _ENTRIES = """

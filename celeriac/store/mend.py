@@ -20,7 +20,7 @@ from celeriac.store.failures import in_a_line, is_cut_off, is_gone, is_locked
 
 logger = logging.getLogger(__name__)
 
-#: How long (milliseconds) a brief statement waits for its lock: all who come after it wait as long.
+#: Milliseconds that a brief statement waits for its lock: every later statement waits as long.
 LOCK_MS = 2_000
 
 _INDEX = re.compile(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 
-#: How many of a kind are named in a line.
+#: Maximum number of things of a kind that a line names.
 NAMED = 3
 
 _QUOTED = re.compile(r"""(?<!\w)(?:'[^']*'|"[^"]*"|`[^`]*`)(?!\w)""")

@@ -20,7 +20,8 @@ import psycopg2
 from celeriac.errors import NoAnswer
 from celeriac.store.forks import after_fork
 
-#: How often (seconds; a tenth of the limit if that is less) the thread checks, and how long it stays without work.
+#: Seconds between two checks of the thread (a tenth of the limit if that is less), and seconds that it stays without
+#: work.
 EVERY, IDLE = 0.5, 60.0
 
 

@@ -14,13 +14,13 @@ from contextvars import ContextVar
 from functools import lru_cache
 from typing import Any
 
-#: How long (seconds) a statement waits for a lock, and how long one of sweeps, ticks, passes and heartbeats does.
+#: Seconds that a statement waits for a lock, and seconds that one of sweeps, ticks, passes and heartbeats does.
 DEFAULT, RECURRING = 2.0, 0.5
 
-#: How long (seconds) a single `.delay()` waits before its task goes to the outbox.
+#: Seconds that a single `.delay()` waits before its task goes to the outbox.
 BRIEF = 0.15
 
-#: How long (seconds) the statements of this thread wait for a lock; None: for as long as it takes.
+#: Seconds that the statements of this thread wait for a lock; None: for as long as it takes.
 PATIENCE: ContextVar[float | None] = ContextVar("celeriac patience", default=DEFAULT)
 
 #: The key in a connection's `info` for a session that has `DEFAULT` and READ COMMITTED set.

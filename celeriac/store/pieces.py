@@ -20,10 +20,10 @@ SEED, STRIDE, FEW = PIECE // 2, PIECE - PIECE // 2 + 1, 48
 
 _BETWEEN = re.compile(f"[{OF_TEXTS}{OF_CUTS}]")
 
-#: How much may be left of an escape that was cut, beside what is left of the secret.
+#: Maximum characters that may be left of a cut escape, beside those left of the secret.
 ESCAPE = 5
 
-#: Where a piece begins and ends.
+#: The beginning and the end of a piece.
 Place = tuple[int, int]
 
 

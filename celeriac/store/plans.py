@@ -19,7 +19,7 @@ OTHERWISE = ("jit", "enable_seqscan", "enable_bitmapscan", "enable_hashjoin", "e
 
 BY_LOOKUPS = "; ".join(f"SET LOCAL {setting} = off" for setting in OTHERWISE)
 
-#: It also makes a LIMIT read its first entries in an index's order, instead of sorting all, however few the planner
+#: Also makes a LIMIT read its first entries in an index's order, instead of sorting all, however few the planner
 #: believes there are.
 IN_ORDER = f"{BY_LOOKUPS}; SET LOCAL enable_sort = off"
 

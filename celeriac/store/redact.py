@@ -43,7 +43,7 @@ MOST_SECRET, MOST_TEXT = 8_192, 1024 * 1024
 #: A text is an eighth of that if secrets have more short pieces than these: hundreds of values, or a thousand quotes.
 MANY = 512
 
-#: How many more characters of a text that is to be cut are searched, lest the cut leaves a piece too short to find.
+#: Characters beyond a cut that are searched as well, because the cut may leave a piece of a secret too short to find.
 MARGIN = 1_000
 
 

@@ -11,11 +11,11 @@ from typing import Final
 
 from celeriac.store.spellings import SEPARATORS
 
-#: How many times one after the other a text is unescaped; backslashes count once, however many there are.
+#: Maximum number of times that a text is unescaped; backslashes in a row count once, however many there are.
 LEVELS = 3
 
-#: What stands between texts that are searched together: numbers, texts, and the parts of a text that was cut. No view
-#: takes them away.
+#: Separators between texts that are searched together: of numbers, of texts, and of the parts of a cut text. No view
+#: removes them.
 OF_NUMBERS, OF_TEXTS, OF_CUTS = "\x1d", "\x1e", "\x1f"
 
 #: INVARIANT: no text and no secret that is searched has one of these itself: there each is this other separator, which
@@ -135,7 +135,7 @@ def folded(text: str) -> str:
     return text.encode("utf-8", "surrogatepass").translate(_FOLDED).decode("utf-8", "surrogatepass")
 
 
-#: Where in a text each character of a view begins, and where it ends.
+#: The beginning, and the end, in a text of each character of a view.
 Sources = tuple[Sequence[int], Sequence[int]]
 
 

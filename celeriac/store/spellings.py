@@ -16,7 +16,7 @@ from typing import Any, Final
 #: A shorter value is not treated as a secret: it occurs in unrelated texts, too.
 SHORTEST: Final = 4
 
-#: So many letters and digits are a secret by themselves, whatever stands between them in a text.
+#: Minimum number of letters and digits that are a secret by themselves, whatever stands between them in a text.
 COMPACT: Final = 6
 
 #: Characters that numbers may have between their digits.
@@ -44,7 +44,7 @@ _MONTHS = (
 )  # fmt: skip
 _NTH = {1: "st", 2: "nd", 3: "rd"}
 
-#: How many leading characters of a base64 text depend on the 0, 1 or 2 bytes before the secret.
+#: Number of leading characters of a base64 text that depend on the 0, 1 or 2 bytes before the secret.
 _STARTS = (0, 2, 3)
 
 

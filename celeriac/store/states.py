@@ -27,7 +27,7 @@ WAITS_FOR_MEMBERS: Final = "members"
 GONE: Final = 120.0
 NO_TICK: Final = 60.0
 
-#: How many of a schedule's last ticks are kept, however old, and shown as a strip.
+#: Number of a schedule's last ticks that are kept, however old, and shown as a strip.
 STRIP: Final = 60
 
 #: Celery's state for each of ours; `scheduled_for` in the future and a retry behind it is Celery's RETRY.

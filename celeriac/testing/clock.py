@@ -13,8 +13,8 @@ from celeriac.testing.here import the_app
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
-#: Times of unfinished tasks, their entries and tickets, and of rates. INVARIANT: an entry's time is its row's; both
-#: move.
+#: Columns with times of unfinished tasks, of their entries and tickets, and of rates. INVARIANT: an entry's time equals
+#: its row's, so both move.
 TIMES = {
     "tasks": ("scheduled_for", "expires_at", "started_at", "created_at"),
     "ready": ("due_at",),
@@ -34,9 +34,9 @@ ADVANCE = [
 
 
 def advance(seconds: float, *, app: Celeriac | None = None) -> None:
-    """Make everything unfinished so many seconds older: delays, expiries and leases run out, rates let more begin.
+    """Make everything unfinished older by `seconds`: delays, expiries and leases run out, rates admit more tasks.
 
-    It runs nothing: `drain` does. Raises BadValue. History, schedules and the handlers' own clocks stay.
+    It runs no task; `drain` does. History, schedules and the handlers' own clocks stay. Raises BadValue.
     """
     if not is_duration(seconds):
         raise BadValue(f"advance({seconds!r:.100}): give seconds, at most 100 years")

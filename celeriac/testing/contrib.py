@@ -1,7 +1,7 @@
 """Celery's own pytest plugin on rows: `pytest_plugins = ["celery.contrib.pytest", "celeriac.testing.contrib"]`.
 
-Its fixtures do what Celery documents of them, but for the servers: each app is on a database of its own, and on the
-session's Redis, whatever `celery_config` and `celery_parameters` say of brokers and backends.
+The fixtures work as Celery documents them, except for the servers: each app has a database of its own and the session's
+Redis, whatever brokers and backends `celery_config` and `celery_parameters` name.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def celeriac_made(
     celery_config: Any, celery_parameters: Any, celery_enable_logging: bool, use_celery_app_trap: bool,
     celeriac_servers: Servers, celeriac_template: str,
 ) -> Make:  # fmt: skip
-    """Return what makes the app of a test, or of a session."""
+    """Return the function that makes the app of a test or a session."""
     return partial(
         _made, config=celery_config, parameters=celery_parameters, logs=celery_enable_logging,
         trap=use_celery_app_trap, servers=celeriac_servers, template=celeriac_template,
@@ -58,7 +58,7 @@ def _made(
     request: pytest.FixtureRequest, config: Mapping[str, Any], parameters: Mapping[str, Any], logs: bool, trap: bool,
     servers: Servers, template: str,
 ) -> Iterator[Celeriac]:  # fmt: skip
-    """Make the app by Celery's own code, which takes the class from its module."""
+    """Yield an app made by Celery's own code, which takes the app's class from its module."""
     mark = request.node.get_closest_marker("celery")
     with ExitStack() as life:
         url, prefix = life.enter_context(servers.cloned(template)), life.enter_context(servers.prefix())

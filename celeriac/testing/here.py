@@ -1,4 +1,4 @@
-"""Publishing in tests: tickets stay in this process and no wake-ups are sent, so tests need no Redis."""
+"""Publishing in tests: tickets stay in the test's process and no wake-ups are sent, so tests need no Redis."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from celeriac.store.connections import Database
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
-#: One thread at a time runs tasks, as the parts of the app that it exchanges are shared.
+#: Held by the one thread that runs tasks: it replaces parts of the app that all threads share.
 turn = threading.RLock()
 
 
 class Here(Publisher):
-    """A publisher that keeps its tickets. If closed, it lets no pass claim: tasks start only by a given ticket."""
+    """A publisher that keeps its tickets. If closed, no pass claims: only tickets given to it start tasks."""
 
     lets_go_on = False
 
@@ -48,13 +48,13 @@ class Here(Publisher):
 
 
 class Waiting(Enqueuer):
-    """An enqueuer whose rows wait."""
+    """An enqueuer that sends no wake-ups, so that its rows wait."""
 
     def _kick(self, name: str, lone: int | None = None) -> None: ...
 
 
 def the_app(wanted: Celeriac | None = None) -> Celeriac:
-    """Return this app, or the current one. Raises ConfigurationError."""
+    """Return the given app, or the current one. Raises ConfigurationError if it is not a Celeriac app."""
     from celeriac.app import Celeriac
 
     app = wanted or current_app._get_current_object()
@@ -65,7 +65,7 @@ def the_app(wanted: Celeriac | None = None) -> Celeriac:
 
 @contextmanager
 def here(app: Celeriac, *, enqueuer: type[Enqueuer] = Waiting, closed: bool = False) -> Iterator[Here]:
-    """Keep the app's tickets in this process. One that is left at the end is handed back."""
+    """Keep the app's tickets in this process. Tickets left at the end are handed back."""
     known = app.__dict__.get("publisher")
     publisher = known if isinstance(known, Here) and known.closed == closed else Here(app, closed=closed)
     with exchanged(app, publisher=publisher, enqueuer=enqueuer(app)):
@@ -87,7 +87,7 @@ def as_usual(app: Celeriac) -> Iterator[None]:
 
 @contextmanager
 def exchanged(app: Celeriac, **parts: Any) -> Iterator[None]:
-    """Give the app these parts in the place of its own; it has its own again afterwards."""
+    """Replace these parts of the app, and restore its own afterwards."""
     before = {name: app.__dict__[name] for name in parts if name in app.__dict__}
     app.__dict__.update(parts)
     try:

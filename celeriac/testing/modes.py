@@ -1,4 +1,4 @@
-"""Modes of calls in a test: their tasks wait, or run at once."""
+"""Modes of a test, which decide whether enqueued tasks wait or run at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class AtOnce(Enqueuer):
-    """An enqueuer that runs its tasks before the call returns, with those that they or others enqueue meanwhile."""
+    """An enqueuer that runs its tasks before the call returns, and all that are enqueued meanwhile."""
 
     app: Celeriac
 
@@ -26,9 +26,10 @@ class AtOnce(Enqueuer):
 
 @contextmanager
 def mode(name: Literal["manual", "inline", "worker"], *, app: Celeriac | None = None) -> Iterator[None]:
-    """Set how calls behave. `manual`: they are rows that wait. `inline`: due tasks run as a call is committed; `.get()`
-    tells how the task ended, and planned tasks, retries among them, wait. `worker`: as without a mode, within another
-    one. For the current app, or the given one.
+    """Set how calls of the given app, or the current one, behave.
+
+    `manual`: tasks wait as rows. `inline`: due tasks run when the call is committed, so `.get()` returns at once;
+    planned tasks and retries wait. `worker`: within another mode, calls behave as without a mode.
     """
     if name not in MODES:
         raise BadValue(f"mode({name!r}): give 'manual', 'inline' or 'worker'")

@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
 Row = dict[str, Any]
 
-#: How often (seconds) `assert_enqueued(within=…)` checks.
+#: Seconds between two checks of `assert_enqueued(within=…)`.
 LOOK_EVERY = 0.02
 
-#: Most rows listed when an assertion fails.
+#: Maximum number of rows that a failed assertion lists.
 LISTED = 20
 
 ENQUEUED = text("""
@@ -71,10 +71,10 @@ def assert_enqueued(
     kwargs: Mapping[str, Any] | None = None, count: int | None = None, within: float = 0.0,
     app: Celeriac | None = None,
 ) -> list[Row]:  # fmt: skip
-    """Assert that there are unfinished tasks of this role with at least these arguments: some, or as many as `count`.
+    """Assert that the role has unfinished tasks with these arguments, among others; with `count`, exactly so many.
 
-    Arguments are compared by their parameters' names, however a call gave them. `within`: seconds to wait for the
-    tasks.
+    Arguments are compared by parameter name, whether a call gave them by position or by name. `within`: seconds to wait
+    for the tasks.
     """
     until = time.monotonic() + within
     while True:
@@ -93,7 +93,7 @@ def refute_enqueued(
     role: str | Task[..., Any], *, account: str | None = None, args: Iterable[Any] = (),
     kwargs: Mapping[str, Any] | None = None, app: Celeriac | None = None,
 ) -> None:  # fmt: skip
-    """Assert that there is no such unfinished task."""
+    """Assert that the role has no unfinished task with these arguments."""
     if rows := _matching(the_app(app), role, account, args, kwargs):
         raise AssertionError(
             f"{len(rows)} enqueued of {_asked(role, account, args, kwargs)}; {_unfinished(the_app(app))}"
@@ -108,7 +108,10 @@ def _matching(app: Celeriac, role: Any, account: str | None, args: Any, kwargs: 
 
 
 def _by_name(signature: Signature, args: Any, kwargs: Mapping[str, Any], *, partial: bool = False) -> dict[str, str]:
-    """Return each argument's JSON by its parameter's name. Raises TypeError for one the handler does not take."""
+    """Return each argument's JSON by parameter name.
+
+    Raises TypeError for an argument that the handler does not take.
+    """
     bound = signature.inner.bind_partial(*args, **kwargs)
     if not partial:
         bound.apply_defaults()
@@ -138,11 +141,11 @@ def task_row(
     task: Task[..., Any], args: Iterable[Any] = (), kwargs: Mapping[str, Any] | None = None, *, state: str = PENDING,
     waits_for: str | None = None, **columns: Any,
 ) -> Row:  # fmt: skip
-    """Insert a row in this state (pending, claimed, running, completed, failed or cancelled), without a run.
+    """Insert a row in this state (pending, claimed, running, completed, failed or cancelled) without running the task.
 
-    `waits_for`: what a pending one waits for (time, lock, account or members). `columns` of `worker_tasks` set more:
-    `task_row(sync, (7,), state="running", worker_id="gone", losses=2)`. Raises EnqueueRefused, CeleriacError for a row
-    that breaks an invariant, and Postgres' error for an impossible one.
+    `waits_for`: the reason a pending row waits (time, lock, account or members). `columns`: further columns of
+    `worker_tasks`, as in `task_row(sync, (7,), state="running", worker_id="gone", losses=2)`. Raises EnqueueRefused;
+    CeleriacError for a row that breaks an invariant; Postgres' error for an impossible one.
     """
     app = task.app
     new = new_task(
@@ -162,7 +165,7 @@ def task_row(
 
 
 def usual(state: str, waits_for: str | None, now: datetime) -> dict[str, Any]:
-    """Return the usual columns of a row in this state, beside its call. Raises BadValue for an unknown state."""
+    """Return the usual columns of a row in this state, except its call's. Raises BadValue for an unknown state."""
     ticket = {"token": fresh_token(), "claimed_at": now}
     worker = {"claimed_at": now, "started_at": now, "worker_id": worker_id(), "worker_pid": os.getpid()}
     states: dict[str, dict[str, Any]] = {
@@ -191,7 +194,7 @@ def _insert(connection: Connection, row: Mapping[str, Any]) -> int:
     return int(connection.execute(written, columns).scalar_one())
 
 
-#: Columns that come from the call.
+#: Columns that the call sets.
 OF_CALL = (
     "task_id", "role", "account", "lock_key", "unique_key", "priority", "max_retries", "max_rounds",
 )  # fmt: skip

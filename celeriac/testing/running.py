@@ -1,4 +1,4 @@
-"""Running tasks in the test's process: a pass, its tickets, start and settle, as a worker does it."""
+"""Running tasks in the test's process: passes, tickets, start and settle, by the worker's own code."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 P = ParamSpec("P")
 
-#: Tasks of resumed accounts that one round brings back.
+#: Maximum number of tasks of resumed accounts that one round makes ready.
 RESUMED = 500
 
-#: Reasons that keep a task from running although it is to run now.
+#: The reasons of `why` that keep `run` from running a task.
 HELD_BACK = ("later", "role_paused", "account_paused", "account_cap", "members", "lock", "rate", "running", "finished")
 
 WITH_WORK = text("""
@@ -60,8 +60,8 @@ ORDER BY l.due_at, l.id
 class Ran:
     """The result of a run.
 
-    `status`: the task's status now: completed, failed, cancelled; pending if it is tried again. `error` is the row's
-    text, `exception` what a task that failed for good has raised. `events`: those that `celeriac tasks show` prints.
+    `status`: the task's status after it: completed, failed or cancelled; pending if it is retried. `error`: the row's
+    text. `exception`: the exception of a task that failed for good. `events`: as `celeriac tasks show` prints them.
     """
 
     status: str
@@ -74,7 +74,7 @@ class Ran:
 
 
 class Witness:
-    """A record of the runs settled while it is entered, and of the exceptions of failed ones."""
+    """A record of the runs that are settled within its block, and of the exceptions of failed ones."""
 
     def __init__(self) -> None:
         self.runs: list[Run] = []
@@ -96,7 +96,7 @@ class Witness:
         return dict(Counter(map(_in_a_word, self.runs)))
 
     def raise_failed(self, since: int) -> None:
-        """Raise the exception of the first run that failed."""
+        """Raise the exception of the first failed run after the first `since` runs."""
         for run in self.runs[since:]:
             if run.became == FAILED:
                 said = run.outcome.error if run.outcome else ""
@@ -104,10 +104,10 @@ class Witness:
 
 
 def run(task: Task[P, Any] | Call[P], /, *args: P.args, **kwargs: P.kwargs) -> Ran:
-    """Enqueue one task and run it once, now, regardless of its role and delay. What it enqueues waits.
+    """Enqueue one task and run it once, now, before others of its role and without its delay.
 
-    Raises what `.delay()` raises, and CeleriacError if it cannot run: its lock is another's, its account paused, its
-    role's rate used up.
+    Tasks that it enqueues wait. Raises the errors of `.delay()`, and CeleriacError if the task cannot run: another task
+    has its lock, its account is paused, or its role's rate is used up.
     """
     app = (task.task if isinstance(task, Call) else task).app
     with turn, here(app, closed=True), Witness() as witness:
@@ -116,7 +116,7 @@ def run(task: Task[P, Any] | Call[P], /, *args: P.args, **kwargs: P.kwargs) -> R
             raise CeleriacError(f"{called.id} has no row yet: this is a handler, or an open transaction has its key")
         with within(app) as is_inside:
             if is_inside:
-                _look(app.database, app.process_name)  # nothing was committed, after which a key is handed over
+                _look(app.database, app.process_name)  # no commit triggered the hand-over of its lock key
             return _run(app, called.row_id, witness)
 
 
@@ -133,11 +133,11 @@ def drain(
     role: str | Task[..., Any] | None = None, *, with_scheduled: bool = False, with_retries: bool = False,
     raising: bool = True, limit: int = 1000, app: Celeriac | None = None,
 ) -> dict[str, int]:  # fmt: skip
-    """Run what is due, of this role or of all, until nothing is; return how many runs had which result.
+    """Run due tasks, of this role or of all, until none is left; return the number of runs by result.
 
-    `with_scheduled`: planned tasks as well, as if their time had come; `with_retries`: those between two attempts.
-    `raising`: raise the first error of a task that failed for good as its handler did; other tasks then wait. Raises
-    CeleriacError if more is due after `limit` runs.
+    `with_scheduled`: also run planned tasks, as if their time had come. `with_retries`: also tasks between attempts.
+    `raising`: stop at the first task that fails for good, and raise its handler's exception. Raises CeleriacError if
+    tasks are still due after `limit` runs.
     """
     app, too_many = the_app(app), ""
     name = None if role is None else app.role_named(getattr(role, "name", role))[0].name
@@ -167,7 +167,7 @@ def _round(app: Celeriac, publisher: Here, only: str | None, witness: Witness, r
 
 
 def _look(database: Database, by: str) -> None:
-    """Do what a worker's threads do: check the outbox, silent workers, keys and barriers, resumed accounts."""
+    """Do the work of a worker's threads: check the outbox, silent workers, keys, barriers and resumed accounts."""
     Admission(database).look()
     rescue_by_role(database, by)
     with database.transaction() as connection:
@@ -182,7 +182,7 @@ def _passes(database: Database, roles: Roles, only: str | None) -> Iterable[tupl
 
 
 def _tickets(publisher: Here, only: str | None) -> Iterable[tuple[str, list[int], str]]:
-    """Yield the tickets that exist when first taken: after the passes."""
+    """Yield the tickets that exist at the first iteration, which is after the passes."""
     kept = [ticket for ticket in publisher.tickets if only not in (None, parts_of_lane(ticket.role)[0])]
     while publisher.tickets:
         ticket = publisher.tickets.popleft()
@@ -200,7 +200,7 @@ def _hasten(database: Database, by: str, role: str | None, scheduled: bool, retr
 
 
 def _claim(app: Celeriac, row: int) -> tuple[str, Role]:
-    """Claim this task alone in a ticket. Raises CeleriacError with the reason if it cannot."""
+    """Claim this task alone in a ticket. Raises CeleriacError with the reason if that is impossible."""
     with app.database.transaction() as connection:
         task = tasks.get(connection, row)
         role = app.role_declared(lane_of(task["role"], task["queue"]))[0]
@@ -217,7 +217,7 @@ def _claim(app: Celeriac, row: int) -> tuple[str, Role]:
 
 
 def _why(database: Database, row: int) -> str:
-    """Return why the task cannot run; whether workers or Redis are there does not matter here."""
+    """Return why the task cannot run, apart from missing workers or a missing Redis."""
     with database.reading() as connection:
         answer = why(connection, row)
     return answer.headline if answer.reason in HELD_BACK else "its account has a cap, or somebody has it locked"

@@ -1,7 +1,7 @@
 """Servers for tests, databases on them, and apps that use them.
 
-`DATABASE_URL` and `REDIS_URL` name servers to use; for each that is not set an embedded one runs in a temporary folder.
-On a named server only the databases and keys made here are touched.
+`DATABASE_URL` and `REDIS_URL` name existing servers. For each that is not set, an embedded server runs in a temporary
+folder. On an existing server only the databases and keys made here are touched.
 """
 
 from __future__ import annotations
@@ -32,20 +32,20 @@ from celeriac.store.migrate import ADD_DAYS, BEGIN_DAY
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
-#: A test's Postgres need not survive a power cut. Killed processes lose nothing without these, and a test's own
-#: database is made and dropped in a fifth of the time.
+#: Settings of Postgres that are off in tests. They protect from power cuts only: killed processes lose nothing without
+#: them, and a test's database is made and dropped in a fifth of the time.
 OUTLIVES_NO_POWER_CUT = ("fsync", "full_page_writes")
 
-#: Bytes for the servers of several processes and the data of the largest tests.
+#: Free bytes that a folder in memory needs: for several processes' servers, and the data of the largest tests.
 PLENTY = 8 * 2**30
 
-#: A test's server is young, and a lease counts only time in which it was up; so it was always up.
+#: Leases count only time in which the server was up, and a test's server is young; so tests take it to be up for ever.
 UP_FOR_EVER = """
 CREATE OR REPLACE FUNCTION celeriac.up_since() RETURNS timestamptz LANGUAGE sql STABLE
 AS $$ SELECT CAST('-infinity' AS timestamptz) $$
 """
 
-#: Days ahead that history has in a test's database, which a test may reach. Each costs each plan over history.
+#: Days ahead for which a test's history has partitions, for tests that reach midnight. Each one slows planning.
 DAYS_AHEAD = 1
 
 FARTHER_DAYS = text("""
@@ -59,7 +59,10 @@ _number = itertools.count()
 
 
 class Servers:
-    """A pair of servers. `copying`: how Postgres copies a template; copying files is quickest without fsync."""
+    """A pair of servers.
+
+    `copying`: Postgres' strategy for copying a template; without fsync, copying files is quickest.
+    """
 
     def __init__(self, database_url: str, redis_url: str, copying: str = "WAL_LOG") -> None:
         self.database_url, self.redis_url, self.copying = database_url, redis_url, copying
@@ -94,7 +97,7 @@ class Servers:
 
     @contextmanager
     def template(self, make: Callable[[Engine], object]) -> Iterator[str]:
-        """Yield the name of a database with what `make` makes there, to be cloned."""
+        """Yield the name of a database filled by `make`, to be cloned."""
         name = fresh_name("template")
         self.execute(f"CREATE DATABASE {name}")
         try:
@@ -111,7 +114,7 @@ class Servers:
             self.execute(f"DROP DATABASE {name} WITH (FORCE)")
 
     def _renew(self, template: str) -> None:
-        """Renew a template of yesterday: one day of its history is over, and one ahead is missing."""
+        """Renew a template that was made yesterday: its history lacks the partition of the day ahead."""
         self.made[template] = today()
         engine = create_engine(self.database(template), hide_parameters=True)
         with engine.begin() as connection:
@@ -132,12 +135,12 @@ class Servers:
 
 
 def today() -> date:
-    """Return today's date in UTC, as history's days are."""
+    """Return today's date in UTC, which also divides history's days."""
     return datetime.now(UTC).date()
 
 
 def fresh_name(what: str) -> str:
-    """Return a name that nobody else uses on that server, however many machines test there."""
+    """Return a name that is unique on its server, even if several machines test there."""
     return f"celeriac_{what}_{os.getpid()}_{next(_number)}_{os.urandom(3).hex()}"
 
 
@@ -164,16 +167,16 @@ def servers() -> Iterator[Servers]:
 
 
 def memory() -> str | None:
-    """Return a folder in memory, if there is plenty of it: a database made there costs a tenth."""
+    """Return a folder in memory if enough is free: making a database there takes a tenth of the time."""
     folder = Path("/dev/shm")
     return str(folder) if folder.is_dir() and shutil.disk_usage(folder).free > PLENTY else None
 
 
 @contextmanager
 def pointed(app: Celeriac, database_url: str, redis_url: str, prefix: str = "") -> Iterator[Celeriac]:
-    """Point the app there, whatever settings, configuration and environment say; it is restored afterwards.
+    """Point the app to these servers, against all settings, configuration and environment, and restore it afterwards.
 
-    It is the current app, its workers poll often and never back off, and tasks declared meanwhile are no other app's.
+    Meanwhile it is the current app, its workers poll often and never back off, and tasks declared belong to it alone.
     """
     before, shared = app.settings, set(_state._on_app_finalizers)
     current, default = _state.get_current_app(), _state.default_app
@@ -192,7 +195,7 @@ def pointed(app: Celeriac, database_url: str, redis_url: str, prefix: str = "") 
 
 
 def for_tests(settings: Settings, database_url: str, redis_url: str) -> Settings:
-    """Return settings with which a worker polls often, and never backs off on a busy machine."""
+    """Return these settings changed: a worker polls often and never backs off on a busy machine."""
     return replace(
         settings, database_url=database_url, redis_url=redis_url, redis_master=None, poll_interval=0.1,
         memory_backoff=1.0, cpu_backoff=1.0,
@@ -221,12 +224,12 @@ def _configured(app: Celeriac, redis_url: str, prefix: str) -> Iterator[None]:
         maps[:] = [kept for kept in maps if kept is not layer]
 
 
-#: Parts that an app makes for its servers.
+#: The app's cached attributes that depend on its servers.
 MADE = ("publisher", "database", "by_name", "clocks", "limited", "tally")
 
 
 def disconnect(app: Celeriac) -> None:
-    """Close its connections, Celery's own pool among them. They are made anew when needed, by `settings`."""
+    """Close the app's connections, also in Celery's own pool. New ones are made when needed, from `app.settings`."""
     if "enqueuer" in app.__dict__:
         app.enqueuer.kicker.flush()
     made = {name: app.__dict__.pop(name) for name in MADE if name in app.__dict__}

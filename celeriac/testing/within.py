@@ -1,4 +1,4 @@
-"""A test's own transaction, as Django's TestCase has one around each test: its tasks run in it and vanish with it."""
+"""Running tasks in a test's own transaction, as Django's TestCase opens one: its end undoes them."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 class Within(Database):
-    """The engine's database on a framework's open transaction, in this thread: each transaction is a savepoint of it.
+    """The engine's database on a framework's open transaction in this thread: each of its transactions is a savepoint.
 
-    A handler's own session has another connection, which sees nothing of what the test has written.
+    A handler's own session has another connection, which does not see the test's writes.
     """
 
     def __init__(self, outer: Database, ambient: Any) -> None:
@@ -39,7 +39,7 @@ class Within(Database):
 
 @contextmanager
 def within(app: Celeriac) -> Iterator[bool]:
-    """Let the app's tasks run in the test's own transaction, if one is open here; yields whether it is."""
+    """Run the app's tasks in the test's own transaction, if one is open in this thread; yield whether one is."""
     ambient: Any = app.ambient
     opened = ambient()
     inner = ambient.inner() if opened is not None and opened.connection is not None else None

@@ -36,13 +36,14 @@ logger = logging.getLogger(__name__)
 #: A message, and the list it was moved to.
 Taken = tuple[str, bytes]
 
-#: How many messages, and about how many bytes of them, one transaction adopts: a worker has them in its memory.
+#: Maximum number of messages, and approximate bytes of them, that one transaction adopts: a worker has them in its
+#: memory.
 BATCH, BATCH_BYTES = 50, 2**24
 
-#: How often (seconds) it polls if no role adopts, and how long it rests after an error.
+#: Seconds between two polls if no role adopts, and seconds of rest after an error.
 SELDOM, REST = 1.0, 1.0
 
-#: How long (seconds) it waits for rows that somebody's open transaction has locked.
+#: Seconds that the adopter waits for rows that an open transaction has locked.
 PATIENCE = 1.0
 
 

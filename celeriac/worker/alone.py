@@ -22,10 +22,10 @@ from celeriac.run.seen import PASSED_ON, SEEN
 from celeriac.worker.pulse import PULSE
 from celeriac.worker.request import TicketRequest
 
-#: How long (seconds) one round of polls may take if tasks run in the consumer's own thread.
+#: Maximum seconds of one round of polls if tasks run in the consumer's own thread.
 ROUND = 1.0
 
-#: How often (seconds) a consumer that waits for Redis checks whether its worker should end.
+#: Seconds between two checks, by a consumer that waits for Redis, whether its worker should end.
 OFTEN = 0.05
 
 

@@ -24,14 +24,14 @@ from celeriac.worker.pulse import PULSE
 
 logger = logging.getLogger(__name__)
 
-#: How long (seconds) until Redis is tried again: the first time, and at most.
+#: Seconds until Redis is tried again: the first time, and at most.
 SOON, AT_LAST = 0.5, 5.0
 
 #: If a connection ends within so many seconds, the network or Redis breaks connections.
 STEADY = 10.0
 
-#: How long (seconds) a worker's loop waits for Redis' answer, unless `broker_transport_options` sets that. Meanwhile
-#: the loop does nothing else, and does not request polls of SQL.
+#: Seconds that a worker's loop waits for Redis' answer, unless `broker_transport_options` sets that. Meanwhile the loop
+#: does nothing else, and does not request polls of SQL.
 IN_LOOP = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0}
 
 

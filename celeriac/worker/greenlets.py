@@ -18,8 +18,8 @@ from celeriac.store import forks
 from celeriac.store.connections import CONNECT_TIMEOUT
 from celeriac.worker.wide import Wide
 
-#: What a greenlet raises to end the worker. gevent has `SystemExit` among these, by which one greenlet that a handler
-#: spawned would end its neighbours: it ends its greenlet alone, as it does a thread.
+#: Exceptions by which a greenlet ends the worker. gevent has `SystemExit` among these, by which one greenlet that a
+#: handler spawned would end its neighbours: here it ends its greenlet alone, as it does a thread.
 ENDING = (KeyboardInterrupt, WorkerShutdown, WorkerTerminate, SystemError)
 
 

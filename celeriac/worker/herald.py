@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 #: How old (seconds) a task event has to be to be read: by then transactions that began earlier have mostly committed.
 LAG = 1.0
 
-#: How many task events are read at once.
+#: Maximum number of task events that are read at once.
 BATCH = 1000
 
 #: If there was no reporter for so long (milliseconds), the next one skips what happened meanwhile.

@@ -205,10 +205,10 @@ def _first_within(share: int, row: T, forms: Sequence[Callable[[T], Any]]) -> tu
     return form, size
 
 
-#: How long (seconds) the hub waits for an answer.
+#: Seconds that the hub waits for an answer.
 PATIENCE = 0.5
 
-#: How many queries may wait for Postgres; more are refused.
+#: Maximum number of queries that wait for Postgres; more are refused.
 MOST = 5
 
 SILENT = f"Postgres has not answered within {PATIENCE:g} s"

@@ -55,26 +55,27 @@ logger = logging.getLogger(__name__)
 GAP = 5.0
 MISSED = 2
 
-#: How long (seconds) a poll waits for somebody else's lock; what it could not do is left to the next one.
+#: Seconds that a poll waits for another transaction's lock; work it could not do is left to the next poll.
 PATIENCE = 0.5
 
 #: How soon (seconds) rows that somebody had locked are tried again.
 LOOK_AGAIN = 0.1
 
-#: How many tasks of resumed accounts a poll brings back.
+#: Maximum number of tasks of resumed accounts that a poll makes ready.
 RESUMED = 500
 
-#: One of all workers has the turn for post-commit checks of callers' transactions, for this share of a poll's interval.
+#: The part of a poll's interval for which one of all workers has the turn for post-commit checks of callers'
+#: transactions.
 TURN = 0.9
 
-#: How many attempts a worker makes at its end to hand back what somebody has locked.
+#: Number of attempts that an ending worker makes to hand back rows that another transaction has locked.
 LOOKS = 5
 
 #: A worker should have ended this long (seconds) after the second of its grace periods, which is for its processes;
 #: within a third of it after an insisting signal.
 SLACK = 15.0
 
-#: How long (seconds) a worker waits at its end for the poll under way.
+#: Seconds that an ending worker waits for the poll under way.
 LAST_LOOK = 5.0
 
 #: Pids of lost children, from the hub's thread to the lifeline's; None wakes the lifeline for another reason.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 RUNTIME_MB = 150
 BUFFER_MB = 100
 
-#: How many more tasks' memory stays free for spikes.
+#: Number of further tasks whose memory stays free for spikes.
 HEAD_ROOM = 1
 
 

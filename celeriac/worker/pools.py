@@ -47,13 +47,13 @@ INSTEAD = {
     "celery.concurrency.gevent:TaskPool": "celeriac.worker.greenlets:Greenlets",
 }
 
-#: How many open files are counted for a task: its own connection, and one to Postgres.
+#: Number of open files that are counted for a task: its own connection, and one to Postgres.
 FILES = 2
 
-#: How many such a process needs beside those of tasks: its own, and a reserve (`descriptors.MOST`).
+#: Number of open files that such a process needs beside those of tasks: its own, and a reserve (`descriptors.MOST`).
 OWN_FILES = 256
 
-#: How many connections are needed beside those of running tasks: for the watch and for repairs.
+#: Number of connections needed beside those of running tasks: for the watch and for repairs.
 BESIDE = 2
 
 

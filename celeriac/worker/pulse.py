@@ -10,7 +10,7 @@ from typing import Any
 
 from celery import bootsteps
 
-#: How often (seconds) the loop stamps, and how old the stamp of a live loop may be.
+#: Seconds between two stamps of the loop, and the maximum age of a live loop's stamp.
 EVERY, FRESH = 1.0, 60.0
 
 
@@ -42,7 +42,7 @@ class Pulse:
         return self.consuming and self.is_live()
 
 
-#: One for the process, which has one worker.
+#: The pulse of the process, which has one worker.
 PULSE = Pulse()
 
 

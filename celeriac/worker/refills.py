@@ -22,8 +22,8 @@ logger = logging.getLogger(__name__)
 #: The longest and the shortest time (seconds) between two checks.
 SELDOM, OFTEN = 1.0, 0.01
 
-#: How often the wait doubles for a role whose passes claim nothing although there are tokens, because its window is
-#: full.
+#: Maximum number of times that the wait doubles for a role whose passes claim nothing although there are tokens,
+#: because its window is full.
 VAIN = 10
 
 

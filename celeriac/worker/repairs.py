@@ -19,8 +19,8 @@ from celeriac.worker.app import WorkerApp
 
 logger = logging.getLogger(__name__)
 
-#: How often (seconds) the ring is checked, at least. Under an old transaction thousands of entries die in a second,
-#: and each claim reads them until the ring turns.
+#: Maximum seconds between two checks of the ring. Under an old transaction thousands of entries die in a second, and
+#: each claim reads them until the ring turns.
 LOOK_EVERY = 1.0
 
 

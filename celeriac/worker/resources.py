@@ -119,7 +119,7 @@ def _cpu_seconds(processes: Sequence[psutil.Process]) -> tuple[float, float]:
     return user, system
 
 
-#: How often (seconds) a sample is written.
+#: Seconds between two samples.
 EVERY = 60.0
 
 

@@ -1,13 +1,13 @@
 """The Django integration: put `"celeriac.contrib.django"` into INSTALLED_APPS (docs/django.md).
 
-apps           finds the Celeriac app, gives it the address from DATABASES; `migrate` brings the engine's schema
-databases      which alias the schema lies in, and its address
-transactions   what is enqueued within `atomic()` belongs to that transaction
+apps           joins the Celeriac app to DATABASES; `migrate` also migrates the engine's schema
+databases      the alias of the schema's database, and its address
+transactions   tasks enqueued within `atomic()` belong to that transaction
 task           `delay_on_commit`, `apply_async_on_commit`
-models, admin  the tasks, to be read
-checks         what `celeriac check` notes, among Django's
+models, admin  the tasks, read-only
+checks         the notes of `celeriac check`, among Django's checks
 management     `manage.py celeriac …`
-backend        a backend of Django's tasks framework; `framework`, whichever of its packages is there
+backend        a backend of Django's tasks framework; `framework` imports the package that has it
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 
 def __getattr__(name: str) -> Any:
-    """`celeriac.contrib.django.Backend`, as TASKS names it: Django's tasks are imported where somebody asks for it."""
+    """Return `Backend`, which TASKS names. Django's tasks framework is imported only when it is used."""
     if name == "Backend":
         from celeriac.contrib.django.backend import Backend
 

@@ -12,13 +12,13 @@ from celeriac.contrib.django.databases import celeriac_app
 from celeriac.contrib.django.models import Task
 from celeriac.insights.tasks import redaction
 
-#: What of a row may have secrets in it, and the fields of the model that have it.
+#: Columns of a row that may contain secrets, with the model's fields for them.
 _FIELDS = {"args": "task_args", "kwargs": "task_kwargs", "result": "result", "error_message": "error_message"}
 
 
 @admin.register(Task)
 class TaskAdmin(admin.ModelAdmin):
-    """The admin page. Users with the permission `celeriac.view_task` see lists and pages; nobody changes anything."""
+    """The admin pages. Users with the permission `celeriac.view_task` see lists and tasks; nobody can change any."""
 
     list_display = ("task_id", "task_name", "status", "account", "worker", "date_created", "date_done")
     search_fields = ("=task_id", "=account", "=lock_key")
@@ -36,12 +36,12 @@ class TaskAdmin(admin.ModelAdmin):
 
     @admin.display(description="dashboard")
     def in_dashboard(self, task: Task) -> str:
-        """The task's page there: why it waits, its attempts, what can be done. CELERIAC_DASHBOARD has the address."""
+        """Return a link to the task's page in the dashboard, whose address CELERIAC_DASHBOARD names."""
         address = f"{settings.CELERIAC_DASHBOARD.rstrip('/')}/tasks/{task.pk}"
         return str(format_html('<a href="{}">{}</a>', address, task.pk))
 
     def get_object(self, *arguments: Any, **options: Any) -> Any:
-        """Without what its role calls sensitive."""
+        """Return the task, with the arguments masked that its role declares sensitive."""
         task, app = super().get_object(*arguments, **options), celeriac_app()
         if task is None or app is None:
             return task

@@ -1,4 +1,4 @@
-"""Joins the project's Celeriac app to Django's databases; does nothing if the app is stock Celery's."""
+"""Join the project's Celeriac app to Django's databases; a stock Celery app is left alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from celeriac.contrib.django.checks import notes
 from celeriac.contrib.django.transactions import Ambient
 from celeriac.store.migrate import migrate
 
-#: Addresses of the databases that have the schema by this process.
+#: Addresses of the databases whose schema this process has migrated.
 _brought: set[str] = set()
 
 
@@ -42,7 +42,7 @@ class CeleriacConfig(AppConfig):
 def bring_schema(using: str, **_: Any) -> None:
     """Migrate the engine's schema after Django's `migrate` of the database it lies in, in tests too.
 
-    Once a process: Django sends the same signal after each flush, as of a TransactionTestCase.
+    It runs once a process and database: Django sends the same signal after each flush, as in a TransactionTestCase.
     """
     app = databases.celeriac_app()
     if app is None or databases.alias_of(app.settings.database_url) != using or app.database_url in _brought:
@@ -52,18 +52,18 @@ def bring_schema(using: str, **_: Any) -> None:
     migrate(app.database.engine, app.migrations)
     app.register_roles(served=[])
     _brought.add(app.database_url)
-    _forget_database(app)  # Postgres copies none that somebody is connected to, as `test --parallel` has it do
+    _forget_database(app)  # `test --parallel` copies the database, which Postgres refuses while anybody is connected
 
 
 def follow(**_: Any) -> None:
-    """Where DATABASES points elsewhere by now, at a test's database or a parallel test's, the app goes there, too."""
+    """Make the app follow DATABASES when it points elsewhere, as to a test's database."""
     app = databases.celeriac_app()
     if app is not None and "database" in app.__dict__ and app.database.url != app.database_url:
         _forget_database(app)
 
 
 def _forget_database(app: Celeriac) -> None:
-    """Drop the connections; the next access connects to where DATABASES points by then."""
+    """Close the connections; the next access reads DATABASES again."""
     if "database" in app.__dict__:
         app.database.dispose()
     for name in ("database", "by_name", "limited", "tally"):
@@ -71,7 +71,7 @@ def _forget_database(app: Celeriac) -> None:
 
 
 def _let_go_of_tests_database(app: Celeriac, creation: Any) -> None:
-    """Disconnect before Django drops a test's database, of which it sends no signal: Postgres drops none in use."""
+    """Disconnect before Django drops a test's database: Postgres drops none in use, and Django sends no signal."""
 
     def destroy(*args: Any, **options: Any) -> Any:
         _brought.discard(app.database_url)

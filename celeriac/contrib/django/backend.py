@@ -1,4 +1,4 @@
-"""A backend of Django's tasks framework: a function with `@task` is a role of the project's app, a call of it a row."""
+"""A backend of Django's tasks framework: functions with `@task` are roles of the project's app, and calls are rows."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from celeriac.store import states
 from celeriac.store.encoding import revived
 from celeriac.store.ids import began, fresh_id
 
-#: What a row's status is to Django.
+#: Django's status for each status of a row.
 STATUS = {
     states.PENDING: TaskResultStatus.READY,
     states.CLAIMED: TaskResultStatus.READY,
@@ -35,12 +35,12 @@ STATUS = {
 }  # fmt: skip
 
 
-#: By their functions' paths, as they were declared.
+#: Declared tasks, by the paths of their functions.
 _declared: dict[str, Any] = {}
 
 
 class DeclaredTask(framework.Task):
-    """What `@task` makes: it is declared to the project's app."""
+    """The task that `@task` makes, which is declared to the project's app."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,7 +61,7 @@ class Backend(framework.BaseTaskBackend):
 
     @property
     def app(self) -> Celeriac:
-        """Raises ImproperlyConfigured where the project's app is none of ours."""
+        """The project's app. Raises ImproperlyConfigured if it is not a Celeriac app."""
         app = celeriac_app()
         if app is None:
             raise ImproperlyConfigured(
@@ -80,11 +80,14 @@ class Backend(framework.BaseTaskBackend):
     # -- declare -------------------------------------------------------------------------------------------------------
 
     def declare(self, task: Any) -> None:
-        """A role of the function's path, whose further queues are those of QUEUES: `using(queue_name=…)` names one."""
+        """Declare a role named by the function's path.
+
+        Its further queues are those of QUEUES, for `using(queue_name=…)`.
+        """
         if task.module_path in _declared:
             return
         _declared[task.module_path] = task
-        priority = self.app.roles.priorities.turned(task.priority)  # Django's highest goes first, whatever the app says
+        priority = self.app.roles.priorities.turned(task.priority)  # in Django the highest goes first
         options = {"base": RunTask, "priority": priority, "django_task": task, **self.options}
         queues = (task.queue_name, *sorted({*self.queues} - {task.queue_name}))
         self.app.task(name=task.module_path, queues=queues, **options)(_handler(task))
@@ -92,7 +95,10 @@ class Backend(framework.BaseTaskBackend):
     # -- enqueue -------------------------------------------------------------------------------------------------------
 
     def enqueue(self, task: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        """Within `atomic()` its row is of that transaction. Raises InvalidTask, EnqueueRefused."""
+        """Enqueue the task; within `atomic()` its row belongs to that transaction.
+
+        Raises InvalidTask, EnqueueRefused.
+        """
         self.validate_task(task)
         declared = self._task_of(task)
         args, kwargs = framework.normalize_json(list(args)), framework.normalize_json(dict(kwargs))
@@ -106,7 +112,7 @@ class Backend(framework.BaseTaskBackend):
         return result
 
     def _task_of(self, task: Any) -> Any:
-        """The app's, that has this queue. Raises InvalidTask."""
+        """Return the app's task, checked to have this queue. Raises InvalidTask."""
         declared = _declared.get(task.module_path)
         if declared is None:
             raise InvalidTask(f"No worker knows {task.module_path}: declare it by @task(backend={self.alias!r}).")
@@ -121,7 +127,10 @@ class Backend(framework.BaseTaskBackend):
     # -- results -------------------------------------------------------------------------------------------------------
 
     def get_result(self, result_id: Any) -> Any:
-        """Raises TaskResultDoesNotExist: also for what was pruned (the role's `keep`), or is no task of Django's."""
+        """Return the result.
+
+        Raises TaskResultDoesNotExist, also for a pruned task, and for one that is not Django's.
+        """
         with self._reading() as connection:
             row = tasks.find(connection, f"task_id={result_id}")
             task = None if row is None else getattr(self.app.tasks.get(row["role"]), "django_task", None)
@@ -132,7 +141,7 @@ class Backend(framework.BaseTaskBackend):
 
     @contextmanager
     def _reading(self) -> Iterator[Any]:
-        """Where the call's transaction is open: it sees what it has enqueued."""
+        """Yield a connection for reading: the call's open transaction, which sees tasks it has enqueued, or another."""
         atomic = self.app.ambient()
         if atomic is not None and atomic.connection is not None:
             yield atomic.connection
@@ -142,7 +151,7 @@ class Backend(framework.BaseTaskBackend):
 
 
 def _options(task: Any, declared: Any) -> dict[str, Any]:
-    """What this call says beside its arguments; without any it goes straight to its row."""
+    """Return the call's options that differ from the declared ones; without any, a call is inserted directly."""
     turned = declared.app.roles.priorities.turned
     options = {} if task.priority == declared.role.priority else {"priority": turned(task.priority)}
     options |= {} if task.queue_name == declared.role.queue else {"queue": task.queue_name}
@@ -157,14 +166,14 @@ def _options(task: Any, declared: Any) -> dict[str, Any]:
 
 
 class RunTask(DjangoTask):
-    """The app's task of a function of Django's: sends Django's signals around each run."""
+    """The app's task for a function declared with Django's `@task`; it sends Django's signals around each run."""
 
     abstract = True
     django_task: Any = None
-    priority_is_said = True  # Django's highest goes first
+    priority_is_said = True  # in Django the highest goes first
 
     def result(self, status: Any, **ended: Any) -> Any:
-        """The task result of the run under way, from what its request says."""
+        """Return Django's result of the run under way, built from its request."""
         request, backend = self.request, self.django_task.get_backend()
         if request.retries and not request.is_eager:
             return backend.get_result(request.id)
@@ -195,7 +204,10 @@ class RunTask(DjangoTask):
 
 
 def _handler(task: Any) -> Any:
-    """Runs the function of a task, with its context if it takes one; what it returns has to be JSON."""
+    """Return a handler that runs the task's function, with its context if it takes one.
+
+    The return value must be JSON.
+    """
     run: Any
     if inspect.iscoroutinefunction(task.func):
 
@@ -224,7 +236,7 @@ def _of_row(task: Any, row: Mapping[str, Any], workers: list[str], alias: str) -
     if row["status"] in (states.RUNNING, states.COMPLETED):
         workers = [*workers, row["worker_id"]]
     is_planned = row["scheduled_for"] and row["scheduled_for"] != row["created_at"] and not row["retry_count"]
-    priority = max(framework.LOWEST, min(framework.HIGHEST, row["priority"]))  # an operator may go beyond them
+    priority = max(framework.LOWEST, min(framework.HIGHEST, row["priority"]))  # operators may exceed Django's bounds
     changes: dict[str, Any] = {} if priority == task.priority else {"priority": priority}
     changes |= {"queue_name": row["queue"]} if row["queue"] else {}
     changes |= {"run_after": row["scheduled_for"]} if is_planned else {}
@@ -237,7 +249,7 @@ def _of_row(task: Any, row: Mapping[str, Any], workers: list[str], alias: str) -
 
 
 def _error(row: Mapping[str, Any]) -> Any:
-    """That of the last attempt. What no exception ended has its reason for a traceback."""
+    """Return the error of the last attempt. Without an exception, the reason stands in place of its traceback."""
     stored = row["result"] if isinstance(row["result"], dict) and "exc_type" in row["result"] else {}
     usual = (
         "celery.exceptions.TaskRevokedError" if row["status"] == states.CANCELLED else "celeriac.errors.CeleriacError"
@@ -248,7 +260,7 @@ def _error(row: Mapping[str, Any]) -> Any:
 
 
 def _of_eager(made: Any, done: EagerResult) -> Any:
-    """Of a call that has run already, as the setting `task_always_eager` has it."""
+    """Return the result of a call that has run already (`task_always_eager`)."""
     now = timezone.now()
     times = {"started_at": now, "last_attempted_at": now, "finished_at": now}
     if done.successful():
@@ -258,7 +270,7 @@ def _of_eager(made: Any, done: EagerResult) -> Any:
 
 
 def _result(task: Any, task_id: str, args: Any, kwargs: Any, alias: str, status: Any, **fields: Any) -> Any:
-    """`enqueued_at` is the time in the task's id, the same wherever it is read."""
+    """Build Django's result. `enqueued_at` is the time in the task's id, so that all readers show the same."""
     usual: dict[str, Any] = dict.fromkeys(("started_at", "last_attempted_at", "finished_at"))
     usual |= {"errors": [], "worker_ids": []}
     return framework.TaskResult(
@@ -268,7 +280,7 @@ def _result(task: Any, task_id: str, args: Any, kwargs: Any, alias: str, status:
 
 
 def _with(result: Any, **fields: Any) -> Any:
-    """The result with these, which is frozen to others."""
+    """Set these fields of the result, a frozen dataclass, and return it."""
     for name, value in fields.items():
         object.__setattr__(result, name, value)
     return result

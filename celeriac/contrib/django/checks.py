@@ -1,4 +1,4 @@
-"""Django checks: errors in the app's configuration, and settings and options without their effect."""
+"""Django checks: errors in the app's configuration, and settings and options that have no effect."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from celeriac.errors import ConfigurationError
 
 
 def notes(**_: Any) -> list[CheckMessage]:
-    """Run the checks, without asking a server: `manage.py celeriac check` does that."""
+    """Return the findings, without contacting a server; `manage.py celeriac check` also contacts the servers."""
     app = celeriac_app()
     if app is None:
         return []

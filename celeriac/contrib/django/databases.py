@@ -1,4 +1,4 @@
-"""Django's database alias of the engine's schema, and its address."""
+"""The alias of the engine's schema among Django's databases, and its address."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from sqlalchemy import URL, make_url
 from celeriac.app import Celeriac
 from celeriac.errors import ConfigurationError
 
-#: Options of a connection that libpq also has.
+#: Options of DATABASES that libpq also has.
 _OPTIONS = ("service", "sslmode", "sslrootcert", "sslcert", "sslkey", "passfile", "options", "target_session_attrs")
 
 
@@ -30,7 +30,7 @@ def usual_alias() -> str:
 
 
 def alias_of(database_url: str | None) -> str | None:
-    """Return the alias of the engine's schema; None if DATABASE_URL names a database that is none of Django's."""
+    """Return the alias of the engine's schema; None if DATABASE_URL names a database that is not in DATABASES."""
     if database_url is None:
         return usual_alias()
     identity = _identity(make_url(database_url))
@@ -39,7 +39,7 @@ def alias_of(database_url: str | None) -> str | None:
 
 
 def address() -> str:
-    """Return the usual alias's address as it is now: tests have databases of their own. Raises ConfigurationError."""
+    """Return the usual alias's current address, which tests change. Raises ConfigurationError."""
     alias = usual_alias()
     if alias not in connections:
         raise ConfigurationError(f"CELERIAC_DATABASE={alias!r}: DATABASES has {', '.join(connections)}")

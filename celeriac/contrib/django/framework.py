@@ -1,4 +1,4 @@
-"""Django's tasks framework: `django.tasks` from Django 6.0 on, before that its package django-tasks."""
+"""Django's tasks framework: `django.tasks` since Django 6.0, or the package django-tasks for earlier releases."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 from celeriac.errors import ConfigurationError
 
-#: The framework's package, Django's own first.
+#: The installed package of the framework; Django's own is preferred.
 PACKAGE = next((name for name in ("django.tasks", "django_tasks") if find_spec(name)), None)
 
 if PACKAGE is None:
@@ -21,10 +21,10 @@ _package: Any = import_module(PACKAGE)
 _base: Any = import_module(f"{PACKAGE}.base")
 _exceptions: Any = import_module(f"{PACKAGE}.exceptions")
 
-#: What sends `task_enqueued`, `task_started` and `task_finished`.
+#: The module with the signals `task_enqueued`, `task_started` and `task_finished`.
 signals: Any = import_module(f"{PACKAGE}.signals")
 
-#: What a task's priority may be.
+#: The bounds of a task's priority.
 LOWEST, HIGHEST = _base.TASK_MIN_PRIORITY, _base.TASK_MAX_PRIORITY
 
 Task, TaskError = _base.Task, _base.TaskError

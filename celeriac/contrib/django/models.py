@@ -54,9 +54,9 @@ class Task(models.Model):
         return f"{self.task_name} {self.task_id}"
 
     def save(self, *_: Any, **__: Any) -> None:
-        """Refuse: raises IllegalMove."""
+        """Raise IllegalMove: the rows are the engine's."""
         raise IllegalMove(_ONLY_READ)
 
     def delete(self, *_: Any, **__: Any) -> Any:
-        """Refuse: raises IllegalMove."""
+        """Raise IllegalMove: the rows are the engine's."""
         raise IllegalMove(_ONLY_READ)

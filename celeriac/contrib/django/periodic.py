@@ -1,4 +1,4 @@
-"""Schedules of django-celery-beat: each row of PeriodicTask as a schedule of ours, or as one planned task."""
+"""Import of django-celery-beat: each row of PeriodicTask becomes a schedule, or one planned task."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from celeriac.schedules.expressions import parse
 
 WHY = "imported from django-celery-beat"
 
-#: What django-celery-beat makes by itself, and rows have no need of.
+#: The task of a row that django-celery-beat adds by itself; the engine does not need it.
 _CLEANUP = "celery.backend_cleanup"
 
 TAKEN, LEFT, REFUSED = "taken", "left", "refused"
 
 
 class Imported(NamedTuple):
-    """What became of a row. `became`: TAKEN, LEFT (there is nothing to do) or REFUSED; `how` says it in words."""
+    """The outcome for a row. `became`: TAKEN, LEFT (nothing to do) or REFUSED; `how`: the same in words."""
 
     name: str
     became: str
@@ -37,7 +37,10 @@ class Imported(NamedTuple):
 
 
 def import_rows(app: Celeriac, *, by: str, dry_run: bool = False) -> Iterator[Imported]:
-    """Each row of PeriodicTask; what is there already is left alone. Raises LookupError without django-celery-beat."""
+    """Import each row of PeriodicTask and yield its outcome; schedules that exist already are left alone.
+
+    Raises LookupError without django-celery-beat.
+    """
     model = apps.get_model("django_celery_beat", "PeriodicTask")
     for row in model.objects.select_related("interval", "crontab", "solar", "clocked").order_by("name"):
         try:
@@ -61,7 +64,7 @@ def _imported(app: Celeriac, row: Any, by: str, dry_run: bool) -> Imported:
 
 
 def _left(listed: Mapping[str, Any], row: Any, now: datetime) -> str | None:
-    """Why there is nothing to do for it, if so."""
+    """Return why the row need not be imported; None if it has to be."""
     if row.task == _CLEANUP:
         return "roles' `keep` says when rows go"
     if row.name in listed:
@@ -74,7 +77,7 @@ def _left(listed: Mapping[str, Any], row: Any, now: datetime) -> str | None:
 
 
 def _refuse(row: Any, now: datetime) -> None:
-    """Raises ConfigurationError for what no schedule here can say."""
+    """Raise ConfigurationError for a row with an option that schedules lack here."""
     if row.start_time is not None and _aware(row.start_time) > now:
         raise ConfigurationError("start_time: a schedule begins at once; import it then")
     if row.headers and json.loads(row.headers):
@@ -88,7 +91,7 @@ def _aware(time: datetime) -> datetime:
 
 
 def _when(row: Any) -> Any:
-    """The row's, as `beat_schedule` has them."""
+    """Return the row's schedule as one for `beat_schedule`."""
     if row.crontab:
         fields = ("minute", "hour", "day_of_week", "day_of_month", "month_of_year")
         return crontab(**{field: getattr(row.crontab, field) for field in fields})
@@ -125,7 +128,7 @@ def _scheduled(app: Celeriac, entry: Entry, by: str, dry_run: bool) -> Imported:
 
 
 def _planned(app: Celeriac, row: Any, entry: Entry, at: datetime, dry_run: bool) -> Imported:
-    """What runs once is a task, planned for its time; its id is always the same."""
+    """Import a row that runs once as a planned task; its id is the same at each import."""
     task_id = str(uuid5(NAMESPACE_URL, f"django-celery-beat:{row.pk}:{row.name}"))
     with app.database.reading() as connection:
         is_there = tasks.find(connection, f"task_id={task_id}") is not None

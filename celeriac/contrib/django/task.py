@@ -16,7 +16,7 @@ from celeriac.run.coroutines import in_greenlets
 from celeriac.seam.task import Task
 from celeriac.store.ids import fresh_id
 
-#: Whether this process is a worker's, or a child of one.
+#: True in a worker's process and in its children.
 _in_worker = False
 
 
@@ -27,9 +27,9 @@ def _note_worker(**_: Any) -> None:
 
 
 def _closing(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
-    """In a worker: connections that are too old, or broken, are closed when the coroutine ends (CONN_MAX_AGE).
+    """Wrap a coroutine so that in a worker Django's old or broken connections are closed at its end (CONN_MAX_AGE).
 
-    Under gevent asgiref's thread is a greenlet, which an event loop in a thread of its own waits for in vain.
+    Not under gevent: there asgiref's thread is a greenlet, and an event loop in another thread would wait for ever.
     """
 
     @wraps(handler)
@@ -44,12 +44,12 @@ def _closing(handler: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[
 
 
 class DjangoTask(CelerysDjangoTask, Task[..., Any]):
-    """A task of a Django project, as `@app.task` and `@shared_task` make it."""
+    """A task of a Django project, made by `@app.task` and `@shared_task`."""
 
     abstract = True
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Celery closes the connections of the task's own thread; the ORM of a coroutine has another one's."""
+        """Wrap coroutines with `_closing`: their ORM runs in a thread whose connections Celery does not close."""
         super().__init_subclass__(**options)
         run = cls.__dict__.get("run")
         handler = run.__func__ if isinstance(run, staticmethod) else run
@@ -62,7 +62,7 @@ class DjangoTask(CelerysDjangoTask, Task[..., Any]):
         return self.apply_async_on_commit(args, kwargs)
 
     def apply_async_on_commit(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
-        """Enqueue after the commit, not at all after a rollback. The result it returns has the task's id already."""
+        """Enqueue after the commit; after a rollback, not at all. The returned result has the task's id already."""
         task_id = options.pop("task_id", None) or fresh_id()
         transaction.on_commit(partial(self.apply_async, args, kwargs, task_id=task_id, **options))
         return self.AsyncResult(task_id)

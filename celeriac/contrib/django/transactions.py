@@ -1,4 +1,4 @@
-"""Enqueuing within `atomic()` belongs to that transaction: the row is written in it, or inserted after its commit."""
+"""Enqueuing within `atomic()`: the row is inserted in that transaction, or in another database after its commit."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from django.db.backends.postgresql.psycopg_any import is_psycopg3
 from celeriac.contrib.django.databases import alias_of
 from celeriac.store.drivers import Answer, Statements
 
-#: Postgres' types json and jsonb, which Django has its driver leave as text.
+#: Postgres' types json and jsonb, which Django's driver returns as text.
 _JSON = (114, 3802)
 
 
@@ -29,7 +29,7 @@ class DjangoStatements(Statements):
         with connections[self.alias].cursor() as cursor:
             cursor.execute(statement, parameters)
             while is_psycopg3 and cursor.nextset():
-                pass  # psycopg 2 is at the last answer at once
+                pass  # psycopg 2 goes to the last answer by itself
             described = cursor.description or ()
             rows = cursor.fetchall() if described else []
         if texts := [place for place, column in enumerate(described) if column[1] in _JSON]:
@@ -58,22 +58,23 @@ class Atomic:
         self.connection = DjangoStatements(alias) if has_schema else None
 
     def after_commit(self, act: Callable[[], None]) -> None:
-        """Run it once the outermost block commits; never if that, or the savepoint around this call, is rolled back."""
+        """Run `act` after the commit of the outermost block; never if that or the current savepoint is rolled back."""
         transaction.on_commit(act, using=self.alias)
 
 
 class Ambient:
-    """Finds the transaction Django has open in this thread, at each call, preferring the schema's database."""
+    """Finds the transaction that Django has open in this thread, at each call; the schema's database comes first."""
 
     def __init__(self, database_url: str | None, around: Mapping[str, int] | None = None) -> None:
-        """`database_url`: where the engine's schema lies, if not in the usual alias. `around`: how many blocks of each
-        alias are around all that is looked at, and count for nothing.
+        """Take the address of the engine's schema, if it is not in the usual alias.
+
+        `around`: for each alias the number of outer blocks to ignore, as a TestCase's.
         """
         self.database_url = database_url
         self._around = around or {}
 
     def inner(self) -> Ambient | None:
-        """Return one for which what is open now counts for nothing, if that is a TestCase's alone; None otherwise."""
+        """Return an Ambient that ignores the blocks open now, if these are a TestCase's alone; None otherwise."""
         opened = {one.alias: one.atomic_blocks for one in _in_atomic_blocks()}
         if not all(block._from_testcase for blocks in opened.values() for block in blocks):
             return None

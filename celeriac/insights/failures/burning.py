@@ -22,11 +22,11 @@ from celeriac.store.shell import argument, word
 #: Kinds of events by which an attempt failed.
 KINDS = ("retry", "retry_round", "timeout", "failed", "worker_lost")
 
-#: With fewer failed attempts than this there is no judgement.
+#: Minimum number of failed attempts for a judgement.
 FEW = 10
 
-#: How many of the newest events are read at most, of any kind, because their index has no kind; and how many ended
-#: tasks of a role.
+#: Maximum number of newest events of any kind that are read, because their index has no kind, and of a role's ended
+#: tasks.
 MOST = 10_001
 
 #: Most of so many newest attempts have to fail, too, so that a failure that has passed leaves the list.
@@ -36,13 +36,13 @@ NEWEST = 20
 #: burns, and the bounds of that.
 WITHOUT_PAST, LEAST, TIMES, CERTAIN = 0.5, 0.2, 4.0, 0.9
 
-#: How many attempts make a past that can be compared with.
+#: Minimum number of attempts in a past with which the present can be compared.
 PAST = 100
 
 #: A role does not burn if none of its attempts has failed for so long (seconds).
 OVER = 600.0
 
-#: So many failures of a role are read for their error, and so many of their tasks are looked up.
+#: Maximum number of a role's failures that are read for their error, and of their tasks that are looked up.
 READ, LOOKED_UP = 1_000, 500
 
 # The windows of five minutes and of an hour begin no earlier than the oldest event or task that is read, because before

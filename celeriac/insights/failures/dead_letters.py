@@ -13,7 +13,7 @@ from celeriac.store.sensitive import Sensitive
 
 MOST = 1_000
 
-#: How much of a message is shown (bytes).
+#: Maximum bytes of a message that are shown.
 SHOWN = 65_536
 
 # Ordered by -id if a name is given: an order by id alone is also the primary key's, and a scan of that index would read

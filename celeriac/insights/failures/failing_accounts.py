@@ -11,8 +11,8 @@ from celeriac.insights.failures.burning import FEW, KINDS, MOST, OVER
 from celeriac.store.messages import pattern_of, quoted
 from celeriac.store.shell import argument
 
-#: So many failed attempts of a role are looked up for their accounts, and so many of its newest successes are read; of
-#: so many roles, those with most failed attempts.
+#: Maximum number of a role's failed attempts whose accounts are looked up, of its newest successes that are read, and
+#: of roles, those with most failed attempts.
 LOOKED_UP, SUCCESSES, ROLES = 1_000, 10_000, 20
 
 #: Most accounts that are returned.

@@ -19,16 +19,16 @@ from celeriac.insights.failures.said import Said, said_by
 from celeriac.insights.tasks.clock import clock
 from celeriac.insights.tasks.lists import Matching
 
-#: How many failures are grouped at most: the newest ones, by id.
+#: Maximum number of failures that are grouped: the newest ones, by id.
 LOOKS_AT = 5_000
 
-#: How many pages are read if a group's failures are only counted.
+#: Maximum number of pages read if a group's failures are only counted.
 PAGES = 20
 
 #: Most groups that can be returned: as many as there can be.
 MOST = LOOKS_AT
 
-#: How many tasks and accounts, and how many counts over time, each group lists.
+#: Maximum number of tasks, of accounts, and of counts over time that each group lists.
 EXAMPLES, ACCOUNTS, PARTS = 5, 10, 24
 
 #: The time (seconds) over which `last_hour` counts.

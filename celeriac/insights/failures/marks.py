@@ -12,7 +12,7 @@ from sqlalchemy import Connection, text
 
 from celeriac.store.messages import pattern_of
 
-#: So many tasks of a role that wait for their time are read: those that are due first.
+#: Maximum number of a role's scheduled tasks that are read: those that are due first.
 LOOKS_AT = 500
 
 MARKS = text("""

@@ -29,7 +29,7 @@ class Said(NamedTuple):
 #: Errors that were read already. They never change, so only new failures are read.
 _known: dict[tuple[int, str, datetime], Said] = {}
 
-#: How many are kept at most.
+#: Maximum number of errors that are kept.
 KEPT = 20_000
 
 

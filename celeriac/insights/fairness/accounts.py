@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
-#: So many tasks of each role are read; so many accounts are listed.
+#: Maximum number of tasks of each role that are read, and of accounts that are listed.
 NEWEST, ACCOUNTS = 1_000, 100
 
 # Each LIMIT has its index's ORDER BY.

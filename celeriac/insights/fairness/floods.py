@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
-#: How many of a role's newest tasks are read, and the share of them which is a flood if one account has it.
+#: Number of a role's newest tasks that are read, and the share of one account that makes them a flood.
 NEWEST, SHARE = 1_000, 0.8
 
 # INVARIANT: so many entries of an index a role, and a descent for another account on either side.

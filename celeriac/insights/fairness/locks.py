@@ -12,12 +12,12 @@ from celeriac.errors import BadValue
 from celeriac.insights.tasks.counting import Count
 from celeriac.store.states import CLAIMED, PENDING, RUNNING
 
-#: How many tasks that wait for a key are counted.
+#: Maximum number of tasks waiting for a key that are counted.
 CAP = 1_000
 
 MOST = 1_000
 
-#: How long (seconds) a key may be free while tasks wait for it, before it counts as stuck.
+#: Seconds for which a key may be free while tasks wait for it, before it counts as stuck.
 FREE = 60.0
 
 # INVARIANT: each step is one descent to the next key somebody waits for.
@@ -56,7 +56,7 @@ CROSS JOIN LATERAL (
 ) AS waiting
 """)
 
-# One scan of the tickets, of which there are few, instead of one for each key.
+# The statement scans the tickets once, of which there are few, instead of once for each key.
 HOLDERS = text("""
 SELECT i.id, k.worker_id,
     CAST(extract(epoch FROM statement_timestamp() - coalesce(k.started_at, k.claimed_at)) AS double precision)

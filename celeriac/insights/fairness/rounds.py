@@ -30,12 +30,12 @@ ORDER BY r.role, newest.id
 """)
 
 
-#: How long (seconds), or how many runs if these take longer, an account that runs nothing may wait for earlier claims.
+#: Maximum wait for earlier claims of an account that runs nothing: seconds, or a number of runs if these take longer.
 #: By default it waits about a second and a run. A longer wait is unfair while tasks claimed earlier still begin. It is
 #: not if one long run has the slots, or if a ticket was lost and tasks claimed later begin.
 LONGEST, RUNS = 10.0, 3
 
-#: How many of a role's oldest unstarted tickets are read.
+#: Maximum number of a role's oldest unstarted tickets that are read.
 MOST_IN_LINE = 200
 
 # Reads the tickets that are held, and no dead entries: see `held_since` in dispatch/select.py.

@@ -19,7 +19,7 @@ from sqlalchemy import Connection, Row, text
 from celeriac.errors import BadValue
 from celeriac.insights.tasks.counting import Count
 
-#: So many accounts of a role are read; so many tasks of an account are counted.
+#: Maximum number of a role's accounts that are read, and of an account's tasks that are counted.
 ACCOUNTS, CAP = 200, 500
 
 MOST = 1_000

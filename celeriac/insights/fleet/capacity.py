@@ -14,7 +14,7 @@ from celeriac.store.role_names import is_built_in
 #: The horizons of `workers_needed`, in hours.
 HORIZONS = (1, 4, 8)
 
-#: So many tasks are counted in each state table, unless a lower bound is given; beyond it a count is "at least".
+#: Maximum number of tasks counted in each state table, unless a lower bound is given; beyond it a count is "at least".
 MOST = 300_000
 
 CAPACITY = text("""

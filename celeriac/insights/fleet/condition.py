@@ -14,7 +14,7 @@ from celeriac.insights.why.spans import span
 #: Most rows returned of each kind.
 MOST = 20
 
-#: How long (seconds) a transaction may be open; a longer one keeps vacuum from removing rows that died since.
+#: Seconds for which a transaction may be open. A longer one keeps vacuum from removing rows that died since.
 OLD = 600.0
 
 #: Up to this number, dead rows are not reported.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-#: How many points a curve has after the first; how many hours it shows if its length is unknown, and at most.
+#: Number of points of a curve after the first; hours that it shows if its length is unknown, and at most.
 POINTS, USUAL, LONGEST = 24, 8.0, 168.0
 
 

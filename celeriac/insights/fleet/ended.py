@@ -19,9 +19,9 @@ LOST = ("worker_lost", "abandoned", "rescue", "lost")
 #: Somebody requested another attempt.
 AGAIN = "retry_asked"
 
-# It waits for no open transaction, so an event whose transaction commits later than :lag seconds after it began may be
-# missed. INVARIANT: a task that waits again is reported only while it waits; otherwise it would seem to wait while it
-# runs.
+# The statement waits for no open transaction, so an event whose transaction commits more than :lag seconds after it
+# began may be missed. INVARIANT: a task that waits again is reported only while it waits; otherwise it would seem to
+# wait while it runs.
 SINCE = text("""
 WITH following AS MATERIALIZED (
     SELECT * FROM celeriac.task_events WHERE id > :after ORDER BY id LIMIT :most

@@ -12,7 +12,7 @@ from celeriac.insights.tasks.counting import Count
 #: An hour's minutes, and the current one.
 MINUTES = 61
 
-#: So many of each role's newest ended tasks are read.
+#: Maximum number of each role's newest ended tasks that are read.
 NEWEST = 1_000
 
 # BETWEEN: with "= :worker_id" Postgres could walk an index by minutes alone, past all other workers' samples.

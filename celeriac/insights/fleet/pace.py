@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from sqlalchemy import Connection, text
 
-#: How many minutes in a row more tasks have to come than begin, before a role counts as falling behind.
+#: Minutes in a row in which more tasks have to come than begin, before a role counts as falling behind.
 MINUTES = 10
 
 # Roles that keep no successes do not know how many tasks began: NULL is not less than anything.

@@ -42,7 +42,7 @@ class Serving:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """How long (seconds) one start of a queue waits for those of other queues at its `slots`."""
+    """Return the seconds that one start of a queue waits for starts of other queues at its `slots`."""
 
     seconds: float
     slots: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from celeriac.insights.fleet.resources import is_true
 
-#: Whether the slots of a worker `w` are threads, greenlets or coroutines of one process. Workers of 0.1.0 do not report
+#: True if the slots of a worker `w` are threads, greenlets or coroutines of one process. Workers of 0.1.0 do not report
 #: it.
 SHARES_PROCESS = is_true("shares_process", "w.resources")
 
@@ -16,7 +16,7 @@ def is_sharing(worker: str) -> str:
     return f"coalesce((SELECT {SHARES_PROCESS} FROM celeriac.workers w WHERE w.worker_id = {worker} LIMIT 1), false)"
 
 
-#: What each worker holds.
+#: The processes and tasks that each worker holds.
 HELD = """
 SELECT worker_id, count(DISTINCT worker_pid) AS processes, sum(cardinality(ids)) AS tasks
 FROM celeriac.tickets WHERE worker_id IS NOT NULL GROUP BY worker_id

@@ -12,7 +12,7 @@ from celeriac.insights.fleet.slots import is_sharing
 from celeriac.insights.history.histogram import quantile
 from celeriac.insights.why.spans import span
 
-#: How many of a role's newest runs are judged; with fewer than `FEW` there is no judgement.
+#: Maximum number of a role's newest runs that are judged, and the minimum number for a judgement.
 NEWEST, FEW = 20, 10
 
 #: They are of the last `SOON` seconds, or twice the bound if that is more. Where those have too few and something
@@ -22,13 +22,13 @@ SOON, LONG = 300, 86_400
 #: A role is slower if half of them took so many times as long as nine of ten did before, and so many seconds more.
 TIMES, MORE = 3.0, 1.0
 
-#: So many runs make a past that can be compared with.
+#: Minimum number of runs in a past with which the present can be compared.
 PAST = 100
 
-#: So many minutes of the day before are read first, and the whole day of so many roles at most.
+#: Minutes of the day before that are read first, and the maximum number of roles whose whole day is read.
 SAMPLED, ROLES = 35, 20
 
-#: How many runs that ended, and how many tickets under way, are read of a role.
+#: Maximum number of a role's ended runs, and of its tickets under way, that are read.
 ENDED, UNDER_WAY = 200, 10_000
 
 # As the minutes have it, tasks that one process ran one by one each count the mean of their ticket, since the first of

@@ -14,10 +14,10 @@ from sqlalchemy.exc import OperationalError
 from celeriac.insights.why.blockers import without_constants
 from celeriac.insights.why.spans import span
 
-#: How long (seconds) a statement has to run to be named if processors are short; the engine's own take milliseconds.
+#: Seconds that a statement has to run to be named if processors are short; the engine's own take milliseconds.
 LONG = 5.0
 
-#: How many series of how many pieces of work, of about 0.1 ms each, are timed.
+#: Number of timed series, and of pieces of work in each, of about 0.1 ms a piece.
 SERIES, PIECES = 3, 40
 
 #: Most statements that are returned.
@@ -36,7 +36,8 @@ WHERE a.state = 'active' AND a.pid <> pg_backend_pid() AND a.backend_type IN ('c
 ORDER BY a.query_start LIMIT :most
 """)
 
-#: So many sessions that want a processor or the disk at once are looked into, though none of their statements is long.
+#: Number of sessions that want a processor or the disk at once and are examined although none of their statements is
+#: long.
 CROWD = 16
 
 # The login and application with most of them, and a statement of theirs. The engine's own are short, and as many as it
@@ -119,7 +120,7 @@ class ManyStatements:
 
 @dataclass(frozen=True, slots=True)
 class Slowness:
-    """How slow Postgres is.
+    """The slowness of Postgres.
 
     `longest`: what runs for long, the longest first. `beside`: vacuums and a checkpoint that are under way. `many`: who
     runs most, where many run something.

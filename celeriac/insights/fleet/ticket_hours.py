@@ -8,7 +8,7 @@ from itertools import groupby
 
 from sqlalchemy import Connection, text
 
-#: So many queues are returned, by name, with so many minutes each.
+#: Maximum number of queues that are returned, by name, and of minutes of each.
 QUEUES, MINUTES = 100, 61
 
 SAMPLES = text("""

@@ -11,21 +11,21 @@ from celeriac.insights.fleet.condition import HELD_BACK
 from celeriac.insights.fleet.resources import number
 from celeriac.store.states import GONE
 
-#: How many roles with work are read at most, by name, unregistered ones among them.
+#: Maximum number of roles with work that are read, by name; unregistered ones are among them.
 MOST_ROLES = 1_000
 
 #: For how many pairs of account and priority of each role, the first by name, the oldest entry is read.
 LEVELS = 10_000
 
-#: How many of the newest events of any kind are read, because their index has no kind: one more than the setting may
-#: be.
+#: Maximum number of newest events of any kind that are read, because their index has no kind: the setting's maximum and
+#: one.
 MOST_EVENTS = 10_001
 
 #: The number to which dead letters are counted: one more than the setting may be.
 MOST_LETTERS = 1_001
 
-#: How long (seconds) beyond the threshold a worker is silent before its alert ends, because it will not come back; and
-#: how many workers are reported at most.
+#: Seconds beyond the threshold after which a silent worker's alert ends, because the worker will not come back; and the
+#: maximum number of workers that are reported.
 FORGOTTEN, MOST_WORKERS = 3600.0, 100
 
 # `unserved` counts due tasks in `later`: they become ready as soon as a worker checks. For roles that keep no successes

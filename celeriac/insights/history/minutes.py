@@ -15,7 +15,7 @@ from celeriac.insights.history.histogram import BUCKETS, quantile
 #: The spans that can be requested, with their length and the length of a step (seconds).
 SPANS: Mapping[str, tuple[int, int]] = {"1h": (3_600, 60), "24h": (86_400, 900), "7d": (604_800, 7_200)}
 
-#: How many rows, one a minute and role, are read for all roles together; of more, the newest.
+#: Maximum number of rows, one a minute and role, that are read for all roles together: the newest ones.
 MOST = 500_000
 
 UNTIL = text("SELECT until FROM celeriac.minutes_until")

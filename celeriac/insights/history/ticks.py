@@ -14,7 +14,7 @@ from celeriac.errors import BadValue
 from celeriac.insights.tasks.counting import Count
 from celeriac.store.states import STRIP
 
-#: How many ticks of a day are read for their lateness, and how many skipped ones are counted.
+#: Maximum number of a day's ticks that are read for their lateness, and of skipped ones that are counted.
 LOOKED_AT, COUNTED = 10_000, 1_000
 
 MOST = 1_000

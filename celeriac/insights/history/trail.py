@@ -10,7 +10,7 @@ from sqlalchemy import Connection, text
 from celeriac.errors import BadValue
 from celeriac.insights.fleet.system import audit_trail
 
-#: How many of the newest remaining entries are read for a page: a filter has no index of its own.
+#: Maximum number of the newest remaining entries that are read for a page: a filter has no index of its own.
 LOOK = 10_000
 
 MOST = 1_000

@@ -51,7 +51,7 @@ CONDITIONS: Final = (
     Condition("queue", "queue", "Of this queue of its role.", "queue = {}"),
 )  # fmt: skip
 
-#: What a task may wait for; nothing: it may start now.
+#: The reasons a task may wait; `nothing`: it may start now.
 Waits = Literal["time", "lock", "account", "members", "nothing"]
 WAITS: Final = get_args(Waits)
 

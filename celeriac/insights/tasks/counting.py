@@ -140,7 +140,7 @@ FROM celeriac.roles r CROSS JOIN LATERAL celeriac.current_window(r.role) AS w
 WHERE w.newcomer IS NOT NULL ORDER BY r.role
 """)
 
-#: How many of a role's first pending rows are read to find the oldest ready one.
+#: Maximum number of a role's first pending rows that are read to find the oldest ready one.
 LOOK = 500
 
 

@@ -25,7 +25,7 @@ NAMES: Final = tuple(name.strip() for name in COLUMNS.split(","))
 _SIGNS: Final = frozenset("=+-@\uff1d\uff0b\uff0d\uff20")
 _SEPARATORS: Final = frozenset(";|\t\r\n")
 
-#: What may stand between the beginning of a cell and a formula, and separators.
+#: Characters that may stand between the beginning of a cell and a formula, and separators.
 _BETWEEN = re.compile('[;|\\s"\ufeff\u200b]+')
 
 

@@ -27,7 +27,7 @@ NAMES = tuple(COLUMNS.replace(",", " ").split())
 
 MOST_ROWS, MOST_OFFSET = 1_000, 10_000
 
-#: How many ids a page of a bulk has if the walk alone finds them.
+#: Maximum number of ids on a page of a bulk if the walk alone finds them.
 MOST_MET = 10_001
 
 #: Most seconds a filter may go back.
@@ -36,7 +36,7 @@ OLDEST = 1e9
 #: Most bytes of JSON in the arguments of a filter.
 LARGEST = 8_192
 
-#: How many rows are read in search of a page's matches, and how many pages a bulk reads beyond those it fills.
+#: Maximum number of rows read in search of a page's matches, and of pages that a bulk reads beyond those it fills.
 LOOKS_AT, VAIN = 2_000, 50
 
 MOMENT = text("""

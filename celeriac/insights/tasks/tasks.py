@@ -61,8 +61,8 @@ FROM celeriac.last_ended(:role, :looks_at) WHERE status = 'completed' ORDER BY c
 #: Most events that are returned.
 MOST = 1_000
 
-#: How many finished tasks are read for the last success: first the last one, which usually is a success, then more.
-#: Without statistics Postgres would sort the whole history for more than one.
+#: Numbers of finished tasks that are read for the last success: first the last task, which usually is a success, then
+#: more. Without statistics Postgres would sort the whole history for more than one.
 LOOKS_AT = (1, 100, 10_000)
 
 

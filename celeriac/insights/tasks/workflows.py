@@ -66,7 +66,7 @@ FROM celeriac.tickets k, unnest(k.ids) AS held (id), LATERAL (
 WHERE k.role = ANY (CAST(:roles AS text[])) GROUP BY 1, 2, 3
 """)
 
-# One task that waits, or waited, at each of these barriers.
+# For each of these barriers, one task that waits there or waited.
 BODIES = text(f"""
 SELECT CAST(wanted.barrier AS text) AS barrier, body.id, body.role, CAST(body.goal AS text) AS goal
 FROM unnest(CAST(:barriers AS uuid[])) AS wanted (barrier), LATERAL (

@@ -16,7 +16,7 @@ from celeriac.store.role_names import lane_of
 #: Most blockers that are returned.
 MOST = 20
 
-#: How long (seconds) a transaction may be open before it counts as a blocker; the engine's own are shorter.
+#: Seconds for which a transaction may be open before it counts as a blocker; the engine's own are shorter.
 LONG = 2.0
 
 #: Most characters shown of its statement.
@@ -29,7 +29,7 @@ OF_CALLERS = (
     "group_results", "history", "ended", "task_events", "task_logs", "audit", "ticks",
 )  # fmt: skip
 
-#: With these locks nobody else writes to the table; a CREATE INDEX without CONCURRENTLY takes the first.
+#: Locks with which nobody else can write to the table; a CREATE INDEX without CONCURRENTLY takes the first.
 WHOLE = ("ShareLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock")
 
 # No view lists row locks: a blocker is seen only while somebody waits for it. The engine gives up soon and tries again,

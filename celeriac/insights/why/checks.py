@@ -13,7 +13,7 @@ from celeriac.store.states import RUNNING, WAITS_FOR_ACCOUNT, WAITS_FOR_LOCK, WA
 
 Outcome = Literal["yes", "no", "not asked", "unknown"]
 
-#: One word for why a task waits: the reason of the first check whose answer is no, or the task's state if there is
+#: The reason a task waits, in one word: that of the first check whose answer is no, or the task's state if there is
 #: none.
 Reason = Literal[
     "later", "role_unknown", "role_paused", "account_paused", "members", "lock", "rate", "window_full", "account_cap",

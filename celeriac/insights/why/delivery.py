@@ -10,7 +10,8 @@ from celeriac.insights.why.situation import Situation, WorkerSeen
 from celeriac.insights.why.spans import span
 from celeriac.store.states import GONE, NO_TICK, WAITS_FOR_TIME
 
-#: How long (seconds) without a poll means that nobody polls: a worker does each POLL_INTERVAL_MS, a second by default.
+#: Seconds without a poll after which no worker counts as polling: each polls every POLL_INTERVAL_MS, a second by
+#: default.
 LOOKS = 10.0
 
 #: The age (seconds) from which a last heartbeat or tick is mentioned: heartbeats come at least every 40 seconds, a

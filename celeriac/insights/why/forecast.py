@@ -23,7 +23,7 @@ class Forecast:
 
 _RENAMED = "; where its role was renamed: celeriac roles move {role} NAME"
 
-#: By reason: what an operator can do, or has to wait for.
+#: For each reason, what an operator can do or has to wait for.
 _NEXT: dict[Reason, str] = {
     "role_unknown": f"a worker or beat whose code declares the role{_RENAMED}",
     "role_paused": "somebody to resume its role: celeriac roles resume {role}",

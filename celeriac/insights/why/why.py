@@ -44,7 +44,7 @@ ORDER: dict[str, Callable[[Situation], Check]] = {
 #: Checks that a claimed task has passed.
 _BEFORE_CLAIM = ("due", "role", "account", "members", "lock", "rate", "window", "cap", "turn", "passes")
 
-#: By what a task waits for: its check.
+#: The check for each thing that a task waits for.
 _CHECK_OF_WAIT = {
     WAITS_FOR_TIME: "due",
     WAITS_FOR_ACCOUNT: "account",
@@ -52,7 +52,7 @@ _CHECK_OF_WAIT = {
     WAITS_FOR_LOCK: "lock",
 }
 
-#: How many times a task that moves during the checks is checked in all.
+#: Maximum number of times that a task is checked if it changes its state meanwhile.
 LOOKS = 3
 
 #: The columns that show where a task stands.

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from celeriac.errors import BadExpression
 
-#: By event: ephem's method, the sun's height (degrees), and whether that is its centre's. As in
+#: For each event: ephem's method, the sun's height (degrees), and whether that is its centre's. As in
 #: `celery.schedules.solar`.
 EVENTS = {
     "dawn_astronomical": ("next_rising", "-18", True),

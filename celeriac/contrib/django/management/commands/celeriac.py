@@ -1,4 +1,4 @@
-"""`manage.py celeriac …` does what `celeriac …` does, with the project's app."""
+"""`manage.py celeriac …` runs the command `celeriac …` with the project's app."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`manage.py celeriac_import_periodic_tasks`: what django-celery-beat has, once, as schedules of ours."""
+"""`manage.py celeriac_import_periodic_tasks` imports the schedules of django-celery-beat, once."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Command(BaseCommand):
         parser.add_argument("--dry-run", action="store_true", help="Show what would become of each, and write nothing.")
 
     def handle(self, *_: Any, dry_run: bool = False, **__: Any) -> None:
-        """Raises CommandError at the end, where some were refused."""
+        """Import the rows and print what became of each. Raises CommandError at the end if some were refused."""
         app = celeriac_app()
         if app is None:
             raise CommandError("the project's app is no Celeriac app")
