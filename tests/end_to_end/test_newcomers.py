@@ -16,8 +16,8 @@ SLOTS = 4
 
 QUIET = ("a", "b", "c", "d")
 
-#: Seconds that a newcomer may wait beyond the run that is in its way, and beyond beat's next pass, where each process has
-#: a processor.
+#: Seconds that a newcomer may wait beyond the run that is in its way, and beyond beat's next pass, where each process
+#: has a processor.
 AT_MOST = 2.0
 
 DONE = "SELECT count(*) FROM worker_tasks WHERE role = :role AND account = 'loud' AND status = 'completed'"
