@@ -64,7 +64,9 @@ class Redacting(logging.Filter):
             return True
         message = run.without_secrets(record.getMessage())
         if record.exc_info:
-            record.exc_text = run.without_secrets(logging.Formatter().formatException(record.exc_info))
+            # As the row has it, with a line's end: what is redacted once is not searched again.
+            traceback = logging.Formatter().formatException(record.exc_info) + "\n"
+            record.exc_text = run.without_secrets(traceback).removesuffix("\n")
             record.exc_info = None
         record.msg, record.args, record.data = message, (), {}
         return True

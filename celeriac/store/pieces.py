@@ -14,9 +14,10 @@ from celeriac.store.spellings import SHORTEST
 PIECE = 12
 
 #: Each piece has a place whose number is a multiple of `STRIDE`, in a text as in a secret, from which six of its
-#: characters follow: where there is no such seed, there is no piece. Up to `FEW` seeds are searched for one by one.
-#: With more it takes less time to look at every seventh place of the text.
-SEED, STRIDE, FEW = PIECE // 2, PIECE - PIECE // 2 + 1, 48
+#: characters follow: where there is no such seed, there is no piece. Up to `FEW` seeds are searched for one by one, and
+#: more in a text so short that they come to `AT_ONCE` characters in all. Beyond, it takes less time to look at every
+#: seventh place of the text.
+SEED, STRIDE, FEW, AT_ONCE = PIECE // 2, PIECE - PIECE // 2 + 1, 48, 250_000
 
 _BETWEEN = re.compile(f"[{OF_TEXTS}{OF_CUTS}]")
 
@@ -92,7 +93,7 @@ class Pieces:
         """Return whether a piece may be in the text; those that may are cut."""
         if self.is_cut:
             return True
-        if len(self.seeds) > FEW:
+        if len(self.seeds) > FEW and len(self.seeds) * len(text) > AT_ONCE:
             self._cut(form for forms in self.seeds.values() for form in forms)
             self.is_cut = True
             return True

@@ -25,12 +25,14 @@ from celeriac.store.seen import (
     UNSLASHED,
     WORDS,
     Origins,
-    Sources,
+    Removal,
     View,
+    Way,
     folded,
     is_cut,
     levels,
     plain,
+    traced,
 )
 from celeriac.store.spellings import COMPACT, SHORTEST, spellings
 
@@ -46,12 +48,17 @@ MANY = 512
 #: Characters beyond a cut that are searched as well, because the cut may leave a piece of a secret too short to find.
 MARGIN = 1_000
 
+#: Maximum number of texts whose redacted form is kept, and of characters of each: a failed run's error and traceback
+#: are stored and logged.
+KEPT, MOST_KEPT = 8, 16_384
+
 
 class Secrets:
     """The secret values of a call, to be hidden in texts. They are read when the first text comes."""
 
     def __init__(self, values: Iterable[Any]) -> None:
         self._values = values
+        self._shown: dict[tuple[str, int], str] = {}
 
     @cached_property
     def _pieces(self) -> dict[View, Pieces] | None:
@@ -86,9 +93,13 @@ class Secrets:
             return HIDDEN if text else text
         if not self._pieces:
             return text[:most]
-        searched = text[: most + MARGIN] if is_cut else text
-        mask = self._mask(plain(searched))
-        return text[:most] if mask is None else _hidden(searched, mask, most)
+        if (shown := self._shown.get((text, most))) is None:
+            searched = text[: most + MARGIN] if is_cut else text
+            mask = self._mask(plain(searched))
+            shown = text[:most] if mask is None else _hidden(searched, mask, most)
+            if len(self._shown) < KEPT and len(text) < MOST_KEPT:
+                self._shown[text, most] = shown
+        return shown
 
     def in_all(self, texts: Sequence[str], numbers: Sequence[str]) -> tuple[list[str], list[bool]] | None:
         """Return these texts without secrets, and which of these numbers are secret; None if there is nothing to hide.
@@ -220,11 +231,10 @@ def _quoted(piece: str) -> Iterator[str]:
     yield from ("".join(way) + end for way in product(*ways))
 
 
-def _mark(mask: bytearray, hits: bytearray, sources: Sources) -> None:
+def _mark(mask: bytearray, hits: bytearray, ways: Sequence[Way | Removal]) -> None:
     """Mark the characters of the text that these hits in a view stand for."""
-    begins, ends = sources
     for run in re.finditer(rb"\x01+", hits):
-        begin, end = begins[run.start()], ends[run.end() - 1]
+        begin, end = traced(ways, *run.span())
         mask[begin:end] = b"\1" * (end - begin)
 
 

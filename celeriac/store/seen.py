@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
-from array import array
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from html.entities import html5
+from itertools import compress
 from typing import Final
 
 from celeriac.store.spellings import SEPARATORS
@@ -135,38 +137,80 @@ def folded(text: str) -> str:
     return text.encode("utf-8", "surrogatepass").translate(_FOLDED).decode("utf-8", "surrogatepass")
 
 
-#: The beginning, and the end, in a text of each character of a view.
-Sources = tuple[Sequence[int], Sequence[int]]
+class Way:
+    """Where in a text each character of a view stands, by the stretches that the view leaves as they are."""
+
+    def __init__(self, view: View, text: str) -> None:
+        #: Of each stretch: its place in the view, its place in the text, and the end of the match that one character
+        #: stands for, or 0.
+        self.seen: list[int] = []
+        self.begins: list[int] = []
+        self.ends: list[int] = []
+        place = after = 0
+        for match in view.pattern.finditer(text):
+            start, end = match.span()
+            if start > after:
+                place = self._add(place, after, 0, start - after)
+            if view.instead:
+                place = self._add(place, start, end, 1)
+            after = end
+        self._add(place, after, 0, len(text) - after)
+
+    def _add(self, place: int, begin: int, end: int, size: int) -> int:
+        self.seen.append(place)
+        self.begins.append(begin)
+        self.ends.append(end)
+        return place + size
+
+    def span(self, first: int, last: int) -> tuple[int, int]:
+        """Return where in the text these characters of the view, and all between them, begin and end."""
+        stretch = bisect_right(self.seen, first) - 1
+        begin = self.begins[stretch] + (0 if self.ends[stretch] else first - self.seen[stretch])
+        stretch = bisect_right(self.seen, last) - 1
+        return begin, self.ends[stretch] or self.begins[stretch] + last - self.seen[stretch] + 1
+
+
+class Removal:
+    """The same of a view that only removes characters of ASCII, of a text that has no others: ten times as fast."""
+
+    def __init__(self, removed: bytes, text: str) -> None:
+        self.places = list(compress(range(len(text)), text.encode().translate(_kept(removed))))
+
+    def span(self, first: int, last: int) -> tuple[int, int]:
+        return self.places[first], self.places[last] + 1
+
+
+@cache
+def _kept(removed: bytes) -> bytes:
+    """Return a table that translates these characters into 0 and all others into 1."""
+    return bytes(code not in removed for code in range(256))
+
+
+def _way(view: View, text: str) -> Way | Removal:
+    return Way(view, text) if view.without is None or not text.isascii() else Removal(view.without, text)
 
 
 class Origins:
     """Where in a text what is seen of it comes from, worked out for each level once it is asked for."""
 
     def __init__(self, text: str) -> None:
-        self.levels: list[tuple[str, Sources]] = [(text, (range(len(text)), range(1, len(text) + 1)))]
+        self.levels: list[tuple[str, list[Way | Removal]]] = [(text, [])]
 
-    def of(self, level: int, views: Sequence[View]) -> Sources:
-        """Return the sources of these views, one after the other, of the text that was unescaped so often."""
+    def of(self, level: int, views: Sequence[View]) -> list[Way | Removal]:
+        """Return the ways from the text to these views, one after the other, of what was unescaped so often."""
         while len(self.levels) <= level:
-            text, sources = self.levels[-1]
-            self.levels.append((UNESCAPED.replaced(text), _through(UNESCAPED, text, sources)))
-        text, sources = self.levels[level]
-        for view in views:
-            text, sources = view.replaced(text), _through(view, text, sources)
-        return sources
+            text, ways = self.levels[-1]
+            self.levels.append((UNESCAPED.replaced(text), [*ways, Way(UNESCAPED, text)]))
+        text, ways = self.levels[level]
+        for n, view in enumerate(views, start=1):
+            ways = [*ways, _way(view, text)]
+            if n < len(views):
+                text = view.replaced(text)
+        return ways
 
 
-def _through(view: View, text: str, sources: Sources) -> Sources:
-    begins, ends = sources
-    new_begins, new_ends = array("I"), array("I")
-    after = 0
-    for match in view.pattern.finditer(text):
-        new_begins.extend(begins[after : match.start()])
-        new_ends.extend(ends[after : match.start()])
-        if view.instead:
-            new_begins.append(begins[match.start()])
-            new_ends.append(ends[match.end() - 1])
-        after = match.end()
-    new_begins.extend(begins[after:])
-    new_ends.extend(ends[after:])
-    return new_begins, new_ends
+def traced(ways: Sequence[Way | Removal], begin: int, end: int) -> tuple[int, int]:
+    """Return the beginning and the end in the text of what lies between these places at the end of the ways."""
+    for way in reversed(ways):
+        begin, end = way.span(begin, end - 1)
+    return begin, end
