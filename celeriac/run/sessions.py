@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from celeriac.errors import CeleriacError
+from celeriac.store import forks
 from celeriac.store.failures import in_a_line
 
 T = TypeVar("T")
@@ -31,6 +32,12 @@ _ENDS = re.compile(
 _EARLY = (
     "self.session commits with the task's outcome, or not at all: for what has to be committed while the task goes on, "
     "use `{} self.early_commit() as session:`"
+)
+
+#: The error of a process that a handler has forked and that goes on with the handler's session.
+_FORKED = (
+    "a process that a handler has forked may not use the handler's session, whose transaction is the task's: open one "
+    "of its own, with sqlalchemy.orm.Session(self.app.database.engine)"
 )
 
 
@@ -89,8 +96,11 @@ def _watch(session: HandlersSession, _: Any, connection: Connection) -> None:
     if session.watched is connection:
         return  # a savepoint
     session.watched = connection
+    generation = forks.generation
 
     def note(_: Any, __: Any, statement: str, *more: Any) -> None:  # noqa: ARG001
+        if generation != forks.generation:
+            raise CeleriacError(_FORKED)
         session.said = True
         if not session.is_settling and _ENDS.match(statement):
             raise CeleriacError(f"a handler ran {statement.split(None, 1)[0].upper()}: {session.early}")

@@ -23,7 +23,7 @@ from celeriac import logged
 from celeriac.store import addresses, attempts, awaited, look
 from celeriac.store.encoding import parsed
 from celeriac.store.failures import blame, quote_nothing, unquoted
-from celeriac.store.forks import after_fork
+from celeriac.store.forks import after_fork, let_go
 from celeriac.store.overdue import Watch
 from celeriac.store.patience import BRIEF, SETTLED_IN, UNSAID, in_ms, lock_timeout, settle_in
 from celeriac.store.plans import BY_LOOKUPS
@@ -468,6 +468,8 @@ class Database:
         """Start with no connections in a forked child: the parent's sockets are its own,
         and its threads may hold their locks.
         """
+        let_go(self._open)
+        self._open = weakref.WeakSet()
         self._spare = Spare()
         self._limited, self._connecting = set(), {}
         self.engine.dispose(close=False)
