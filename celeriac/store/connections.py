@@ -27,7 +27,7 @@ from celeriac.store.forks import after_fork, let_go
 from celeriac.store.overdue import Watch
 from celeriac.store.patience import BRIEF, SETTLED_IN, UNSAID, in_ms, lock_timeout, settle_in
 from celeriac.store.plans import BY_LOOKUPS
-from celeriac.store.pools import NO_HSTORE, Spare, ask_nothing, refuse_dead
+from celeriac.store.pools import NO_HSTORE, Spare, ask_nothing, drop_what_is_left, refuse_dead
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -124,6 +124,7 @@ class Database:
         self._size = size
         self.engine = self._engine(size, isolation_level="READ COMMITTED", pool_pre_ping=True)
         event.listen(self.engine, "connect", self._connected)
+        drop_what_is_left(self.engine)
         self._verbs = self._engine(
             size, isolation_level="AUTOCOMMIT", pool_reset_on_return=None, json_deserializer=parsed,
             pool_timeout=POOL_TIMEOUT, **NO_HSTORE,
@@ -149,6 +150,7 @@ class Database:
             made = awaited.engine(self._address, pool, **options)
             self._listen(made.sync_engine)
             event.listen(made.sync_engine, "connect", self._connected)
+            drop_what_is_left(made.sync_engine)
             event.listen(made.sync_engine, "begin", self._say_limits)
             self._awaited[pool] = made
         return self._awaited[pool]
