@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -179,3 +180,58 @@ def test_a_handler_that_leaves_nothing_costs_no_connection(database: Database, r
             session.execute(text(re.sub("temporary_one", f"temporary_{len(backends)}", said)))
             session.commit()
     assert backends[0] == backends[1]
+
+
+def test_what_a_block_of_its_session_wrote_commits_with_the_outcome(rows: Rows, ran: Ran) -> None:
+    def body(self: Any) -> None:
+        with self.session as session:
+            session.execute(text(WROTE))
+        with suppress(ValueError), self.session.begin_nested():
+            self.session.execute(text(WROTE))
+            raise ValueError
+
+    assert ran(body) == ("completed", 0, None)
+    assert rows.one("SELECT count(*) FROM mine") == 1
+
+
+def test_what_a_block_wrote_that_failed_is_undone(rows: Rows, ran: Ran) -> None:
+    def body(self: Any) -> None:
+        with suppress(ValueError), self.session as session:
+            session.execute(text(WROTE))
+            raise ValueError
+        self.session.execute(text("INSERT INTO mine VALUES (2)"))
+
+    assert ran(body) == ("completed", 0, None)
+    assert rows("SELECT n FROM mine") == [(2,)]
+
+
+def test_a_session_that_is_kept_is_refused_to_the_next_task(rows: Rows, ran: Ran) -> None:
+    kept: list[Any] = []
+
+    def keeps(self: Any) -> None:
+        kept.append(self.session)
+        self.session.execute(text(WROTE))
+
+    assert ran(keeps)[0] == "completed"
+    status, losses, message = ran(lambda _: kept[0].execute(text(WROTE)) and None)
+    assert (status, losses) == ("failed", 0)
+    assert "take self.session anew in each task" in message
+    assert rows.one("SELECT count(*) FROM mine") == 1
+
+
+def test_so_they_are_of_coroutines(app: Celeriac, database: Database, rows: Rows) -> None:
+    rows("CREATE TABLE mine (n int)")
+    kept: list[Any] = []
+
+    @app.task(role="waits", bind=True, shared=False, max_rounds=1, max_losses=1)
+    async def waits(self: Any) -> None:
+        kept.append(self.session)
+        async with kept[0] as session:
+            await session.execute(text(WROTE))
+
+    app.register_roles()
+    for ended in (("completed", 0, None), ("failed", 0)):
+        waits.delay()
+        run_ticket(app, "waits", *claimed(database, "waits"))
+        assert rows(ENDED)[0][: len(ended)] == ended
+    assert rows.one("SELECT count(*) FROM mine") == 1
