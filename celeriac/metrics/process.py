@@ -25,6 +25,7 @@ from celeriac.metrics.read import SCHEDULES_TOLD, Samples
 from celeriac.run import shared
 from celeriac.schedules.listed import entries
 from celeriac.settings import host_and_port
+from celeriac.store.forks import after_fork, let_go
 from celeriac.worker import request
 from celeriac.worker.limits import MEANS
 from celeriac.worker.pulse import FRESH, PULSE
@@ -57,6 +58,12 @@ class Port(threading.Thread):
         self.figures = figures
         self.probes = probes
         self.ending = ending
+        self._listening: list[ThreadingHTTPServer] = []
+        after_fork(self._let_go)
+
+    def _let_go(self) -> None:
+        """Leave the address to the parent, in a forked child: nobody could take it for as long as the child lives."""
+        let_go(self._listening)
 
     def run(self) -> None:
         try:
@@ -66,6 +73,7 @@ class Port(threading.Thread):
         except (ImportError, OSError) as error:  # without the extra `metrics`; an address that is taken
             logger.error("CELERIAC_METRICS_ADDRESS=%s: nobody listens there: %s", self.address, error)
             return
+        self._listening.append(server)
         server.timeout = LOOK_EVERY
         server.daemon_threads = True
         with server:

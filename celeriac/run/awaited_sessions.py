@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from sqlalchemy.util import greenlet_spawn
@@ -32,6 +33,19 @@ class AwaitedSession(HandlersSession):
         return coroutines.finish(greenlet_spawn(act), self.loop)
 
 
+@cache
+def _of_handlers() -> type[AsyncSession]:
+    """Return the class of handlers' sessions, whose blocks end as those of `HandlersSession` do."""
+    from sqlalchemy.ext.asyncio import AsyncSession
+
+    class HandlersAsyncSession(AsyncSession):
+        async def __aexit__(self, kind: Any, value: Any, traceback: Any) -> None:
+            if kind is not None:
+                await super().__aexit__(kind, value, traceback)
+
+    return HandlersAsyncSession
+
+
 def session(run: Run) -> AsyncSession:
     """The handler's session, opened at first use; it commits with the task's outcome or not at all. Raises
     CeleriacError once the outcome is known, and ConfigurationError without psycopg.
@@ -39,9 +53,7 @@ def session(run: Run) -> AsyncSession:
     run.refuse_session()
     if run.opened is None:
         engine = run.database.for_coroutines(on_loop=run.on_loop)
-        from sqlalchemy.ext.asyncio import AsyncSession
-
-        run.session_of_coroutine = AsyncSession(engine, sync_session_class=AwaitedSession)
+        run.session_of_coroutine = _of_handlers()(engine, sync_session_class=AwaitedSession)
         opened = run.opened = run.session_of_coroutine.sync_session
         opened.task = run.task.id
         if not run.on_loop:

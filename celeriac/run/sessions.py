@@ -14,6 +14,7 @@ from sqlalchemy.exc import DBAPIError, SQLAlchemyError
 from sqlalchemy.orm import Session
 
 from celeriac.errors import CeleriacError
+from celeriac.store import forks
 from celeriac.store.failures import in_a_line
 
 T = TypeVar("T")
@@ -33,26 +34,48 @@ _EARLY = (
     "use `{} self.early_commit() as session:`"
 )
 
+#: The error of a process that a handler has forked and that goes on with the handler's session.
+_FORKED = (
+    "a process that a handler has forked may not use the handler's session, whose transaction is the task's: open one "
+    "of its own, with sqlalchemy.orm.Session(self.app.database.engine)"
+)
+
 
 class HandlersSession(Session):
     """`self.session`, which the settle commits. `said`: whether a statement has begun its transaction on the server.
-    `task`: the id of its handler's task.
+    `task`: the id of its handler's task. `is_over`: whether that has ended.
     """
 
     is_settling = False
     said = False
+    is_over = False
     task: int | None = None
     watched: Connection | None = None
 
     #: The keyword that enters a block in its handler.
     enters = "with"
 
+    def __exit__(self, kind: type[BaseException] | None, *more: Any) -> None:
+        """Leave a block of the handler's: what it has written there commits with the outcome, unless it has failed."""
+        if kind is not None:
+            super().__exit__(kind, *more)
+
+    def get_bind(self, *args: Any, **options: Any) -> Any:
+        """Return whom to connect to. Raises CeleriacError once its task is over: nothing would ever be committed."""
+        if self.is_over:
+            raise CeleriacError(
+                f"this session was task {self.task}'s, and committed or rolled back with it: take self.session anew in "
+                "each task, and keep none"
+            )
+        return super().get_bind(*args, **options)
+
     def within(self, act: Callable[[], T]) -> T:
         """Call a function that uses the session, in the thread or loop where it can be used."""
         return act()
 
     def end(self) -> None:
-        """Roll back what is not committed."""
+        """Roll back what is not committed, and refuse whatever comes later."""
+        self.is_over = True
         try:
             self.close()
         except DBAPIError:
@@ -89,8 +112,11 @@ def _watch(session: HandlersSession, _: Any, connection: Connection) -> None:
     if session.watched is connection:
         return  # a savepoint
     session.watched = connection
+    generation = forks.generation
 
     def note(_: Any, __: Any, statement: str, *more: Any) -> None:  # noqa: ARG001
+        if generation != forks.generation:
+            raise CeleriacError(_FORKED)
         session.said = True
         if not session.is_settling and _ENDS.match(statement):
             raise CeleriacError(f"a handler ran {statement.split(None, 1)[0].upper()}: {session.early}")

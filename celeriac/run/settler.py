@@ -14,7 +14,7 @@ from sqlalchemy.exc import DBAPIError
 from celeriac.counters import COUNTERS
 from celeriac.enqueue import outbox
 from celeriac.enqueue.rows import NewTask
-from celeriac.errors import LeaseLost, NotSettled
+from celeriac.errors import CeleriacError, LeaseLost, NotSettled
 from celeriac.operate.cancel import cancel_all
 from celeriac.run import coroutines, lease, lines
 from celeriac.run.run import Run
@@ -23,7 +23,7 @@ from celeriac.settle.outcome import LOST
 from celeriac.settle.write import settle
 from celeriac.store import look
 from celeriac.store.connections import Database, end_silent
-from celeriac.store.failures import is_gone, is_locked, is_retryable, retry_while_away
+from celeriac.store.failures import is_gone, is_locked, is_read_only, is_retryable, retry_while_away
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +37,10 @@ class _Unwritten(Exception):
     """Postgres refused an outcome; the cause of this error says why."""
 
 
+class _WroteNothing(Exception):
+    """The handler has made its transaction read-only, before it wrote anything."""
+
+
 class _HeldUp(Exception):
     """Somebody has locked rows that an outcome concerns; the session is as before."""
 
@@ -44,12 +48,22 @@ class _HeldUp(Exception):
 #: Seconds that an outcome waits for another transaction's lock before it is left to be written later.
 PATIENCE = 0.5
 
-#: A savepoint around an outcome in a handler's session: a lock that is not granted undoes the outcome alone.
-_BEGIN = f"SAVEPOINT celeriac_settle; SET LOCAL lock_timeout = '{PATIENCE * 1000:.0f} ms'"
+#: A savepoint around an outcome in a handler's session: a lock that is not granted undoes the outcome alone. Whom the
+#: handler was in its transaction, and for how long its statements might take, is not for the outcome.
+_BEGIN = (
+    f"SAVEPOINT celeriac_settle; SET LOCAL lock_timeout = '{PATIENCE * 1000:.0f} ms'; "
+    "SET LOCAL SESSION AUTHORIZATION DEFAULT; SET LOCAL role TO DEFAULT; SET LOCAL statement_timeout TO DEFAULT"
+)
 _UNDO = "ROLLBACK TO SAVEPOINT celeriac_settle"
 
 #: The handler's own lock_timeout applied until its outcome; its COMMIT waits by the server's default.
 _DONE = "RELEASE SAVEPOINT celeriac_settle; SET LOCAL lock_timeout TO DEFAULT"
+
+#: Returns whether this transaction has written, and whether all are read-only here, whatever a handler has said.
+_READ_ONLY = """
+SELECT pg_current_xact_id_if_assigned() IS NOT NULL AS has_written, pg_is_in_recovery() OR EXISTS (
+    SELECT FROM pg_settings WHERE name = 'default_transaction_read_only' AND reset_val = 'on') AS is_everybodys
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +181,10 @@ class Settler:
         except _HeldUp:
             run.opened, run.late_session = None, session
             return
+        except _WroteNothing:
+            run.drop_session()
+            coroutines.aside(lambda: self.settle([run]))
+            return
         except BaseException as error:
             run.drop_session()
             if isinstance(error, _Unwritten) or is_retryable(error):
@@ -221,8 +239,25 @@ class Settler:
             if is_locked(error):
                 connection.exec_driver_sql(_UNDO)
                 raise _HeldUp from error
+            if is_read_only(error):
+                self._refuse_read_only(connection)
             raise _Unwritten from error
         return written, look.asked(connection)
+
+    def _refuse_read_only(self, connection: Connection) -> None:
+        """Raise _WroteNothing if the handler has made its transaction read-only, or CeleriacError if it had written
+        before; do nothing where every transaction is.
+        """
+        connection.exec_driver_sql(_UNDO)
+        transaction = connection.exec_driver_sql(_READ_ONLY).one()
+        if transaction.is_everybodys:
+            return
+        if transaction.has_written:
+            raise CeleriacError(
+                "a handler made the transaction of self.session read-only after it had written: its outcome cannot be "
+                "written there"
+            )
+        raise _WroteNothing
 
     def _lose(self, run: Run, error: BaseException | None) -> None:
         """Raise LeaseLost, unless the row shows that the commit succeeded and only its answer was lost.

@@ -29,6 +29,7 @@ from sqlalchemy import Connection, text
 from celeriac.run.shared import worker_id
 from celeriac.settle import release
 from celeriac.store.connections import Database
+from celeriac.store.forks import after_fork
 
 logger = logging.getLogger(__name__)
 
@@ -78,6 +79,7 @@ class Traces:
     def __init__(self) -> None:
         self._keeps = False
         self._open: dict[tuple[int, str, str], _File] = {}
+        after_fork(self._let_go)
 
     def keep(self, *, on: bool) -> None:
         """Begin to keep traces, or stop and remove this process's."""
@@ -89,6 +91,12 @@ class Traces:
             with suppress(OSError):
                 _forget_the_old()
 
+    def _let_go(self) -> None:
+        """Close, in a forked child, its parent's files: each is locked for as long as any process has it open."""
+        for file in self._open.values():
+            file.close()
+        self._open = {}
+
     def opened(self, database: Database, token: str) -> Callable[[int], None]:
         """Note that this process is about to take a ticket;
         return a function that notes each of its tasks as it begins.
@@ -98,7 +106,6 @@ class Traces:
         key = (os.getpid(), worker_id(), database.url)
         file = self._open.get(key)
         if file is None:
-            self._open = {of: other for of, other in self._open.items() if of[0] == key[0]}  # not a parent's
             file = self._open[key] = _File(database.url)
         return file.ticket(token)
 
@@ -149,6 +156,12 @@ class _File:
     def remove(self) -> None:
         if self._path is not None:
             self._path.unlink(missing_ok=True)
+        self.close()
+
+    def close(self) -> None:
+        """Close the file, which ends its lock in this process."""
+        if self._path is not None:
+            self._path = None
             self._memory.close()
             os.close(self._file)
 

@@ -23,11 +23,11 @@ from celeriac import logged
 from celeriac.store import addresses, attempts, awaited, look
 from celeriac.store.encoding import parsed
 from celeriac.store.failures import blame, quote_nothing, unquoted
-from celeriac.store.forks import after_fork
+from celeriac.store.forks import after_fork, let_go
 from celeriac.store.overdue import Watch
 from celeriac.store.patience import BRIEF, SETTLED_IN, UNSAID, in_ms, lock_timeout, settle_in
 from celeriac.store.plans import BY_LOOKUPS
-from celeriac.store.pools import NO_HSTORE, Spare, ask_nothing, refuse_dead
+from celeriac.store.pools import NO_HSTORE, Spare, ask_nothing, drop_what_is_left, refuse_dead
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -124,6 +124,7 @@ class Database:
         self._size = size
         self.engine = self._engine(size, isolation_level="READ COMMITTED", pool_pre_ping=True)
         event.listen(self.engine, "connect", self._connected)
+        drop_what_is_left(self.engine)
         self._verbs = self._engine(
             size, isolation_level="AUTOCOMMIT", pool_reset_on_return=None, json_deserializer=parsed,
             pool_timeout=POOL_TIMEOUT, **NO_HSTORE,
@@ -149,6 +150,7 @@ class Database:
             made = awaited.engine(self._address, pool, **options)
             self._listen(made.sync_engine)
             event.listen(made.sync_engine, "connect", self._connected)
+            drop_what_is_left(made.sync_engine)
             event.listen(made.sync_engine, "begin", self._say_limits)
             self._awaited[pool] = made
         return self._awaited[pool]
@@ -468,6 +470,8 @@ class Database:
         """Start with no connections in a forked child: the parent's sockets are its own,
         and its threads may hold their locks.
         """
+        let_go(self._open)
+        self._open = weakref.WeakSet()
         self._spare = Spare()
         self._limited, self._connecting = set(), {}
         self.engine.dispose(close=False)

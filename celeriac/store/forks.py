@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 import os
+import socket
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from typing import Protocol
+
+
+class HasDescriptor(Protocol):
+    """A connection or a server with a descriptor of its own."""
+
+    def fileno(self) -> int: ...
+
 
 #: Number of forks in this process's line of parents. A comparison with an earlier copy shows, without a system call,
 #: whether this is still the process that made the copy.
@@ -35,3 +45,19 @@ def after_fork(method: Callable[[], None]) -> None:
             living()
 
     os.register_at_fork(after_in_child=call)
+
+
+def let_go(inherited: Iterable[HasDescriptor]) -> None:
+    """Give up, in a forked child, its copies of its parent's sockets.
+
+    In their place the child has a socket whose other end is closed: what it does to an inherited connection is an error
+    here and reaches nobody. A copy that stays open would also keep the parent's session alive at the server, with all
+    its locks, for as long as a child outlives its parent.
+    """
+    ours, theirs = socket.socketpair()
+    theirs.close()
+    with ours:
+        for one in inherited:
+            with suppress(Exception):  # closed, or broken in a way of its driver's own
+                if (descriptor := one.fileno()) >= 0:
+                    os.dup2(ours.fileno(), descriptor, inheritable=False)

@@ -6,10 +6,11 @@ them already; a worker makes a pool in each of its processes, and to another reg
 
 from __future__ import annotations
 
+import re
 import select
 from typing import Any
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, event
 from sqlalchemy.exc import InvalidatePoolError
 
 #: The engine's statements read no hstore, whose type is looked up in three trips for each connection.
@@ -74,3 +75,33 @@ def _version(connection: Connection) -> tuple[int, int]:
 
 def _escapes(connection: Connection) -> bool:
     return bool(_driver(connection).get_parameter_status("standard_conforming_strings") == "off")
+
+
+#: SQL that leaves something on its connection when its transaction is over: a setting, a lock, a table, a statement.
+_LEAVES = re.compile(
+    r"(?:^|;)(?:\s|--[^\n]*\n|/\*.*?\*/)*+(?:SET(?!\s+(?:LOCAL|TRANSACTION|CONSTRAINTS)\b)|LISTEN|LOAD|PREPARE|DECLARE"
+    r"|CREATE\s+(?:GLOBAL\s+|LOCAL\s+)?TEMP(?:ORARY)?)\b"
+    r"|\bpg_(?:try_)?advisory_lock|\bset_config\s*\((?![^()]*,\s*true\s*\))",
+    re.IGNORECASE | re.DOTALL,
+)
+
+#: The mark of a connection on which something is left.
+_LEFT = "celeriac left"
+
+
+def drop_what_is_left(engine: Engine) -> None:
+    """Close a connection on which a statement has left something, instead of giving it to the next who wants one:
+    what a handler sets for its session, or locks there, is not for the tasks after it.
+    """
+    event.listen(engine, "before_cursor_execute", _note_left)
+    event.listen(engine, "checkin", _drop_left)
+
+
+def _note_left(connection: Connection, _: Any, statement: str, *__: Any) -> None:
+    if _LEAVES.search(statement) is not None:
+        connection.info[_LEFT] = True
+
+
+def _drop_left(_: Any, record: Any) -> None:
+    if record.info.pop(_LEFT, False):
+        record.invalidate()

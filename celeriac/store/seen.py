@@ -80,8 +80,8 @@ class View:
         """Return what is seen, folded."""
         if self.without is None:
             return folded(self.replaced(text))
-        if self is WORDS and not text.isascii():
-            text = _BETWEEN_WORDS.sub("", text)
+        if not text.isascii():
+            text = _small(_BETWEEN_WORDS.sub("", text) if self is WORDS else text)
         seen = text.encode("utf-8", "surrogatepass").translate(_FOLDED, self.without)
         return seen.decode("utf-8", "surrogatepass")
 
@@ -134,6 +134,8 @@ def plain(text: str) -> str:
 
 
 def folded(text: str) -> str:
+    if not text.isascii():
+        text = _small(text)
     return text.encode("utf-8", "surrogatepass").translate(_FOLDED).decode("utf-8", "surrogatepass")
 
 
@@ -188,6 +190,14 @@ def _kept(removed: bytes) -> bytes:
 
 def _way(view: View, text: str) -> Way | Removal:
     return Way(view, text) if view.without is None or not text.isascii() else Removal(view.without, text)
+
+
+def _small(text: str) -> str:
+    """Return a text of this length in small letters, those at the end of Greek words as those within."""
+    small = text.lower()
+    if len(small) != len(text):
+        small = "".join(lower if len(lower := c.lower()) == 1 else c for c in text)
+    return small.replace("ς", "σ")
 
 
 class Origins:

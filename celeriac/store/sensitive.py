@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass
 from typing import Any, Final
 
+from celeriac.errors import BadValue
 from celeriac.store.encoding import legible
 from celeriac.store.redact import HIDDEN, Secrets
 
@@ -130,17 +131,30 @@ def without_masks(headers: Any) -> Any:
     return {**headers, **masks} if isinstance(headers, Mapping) and masks.keys() & headers.keys() else headers
 
 
+#: Stands for a value that was not there.
+_NONE: Final = object()
+
+
 def kept(fields: Mapping[str, Any], was: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields that somebody sent back as they were shown, with the old value where it was hidden."""
-    return {name: _kept(value, was[name]) if name in was else value for name, value in fields.items()}
+    """Return fields that somebody sent back as they were shown, with the old value where it was hidden. Raises BadValue
+    where no old value stands in its place: the sign for it would become the secret.
+    """
+    return {name: _kept(value, was.get(name, _NONE), name) for name, value in fields.items()}
 
 
-def _kept(value: Any, was: Any) -> Any:
-    if isinstance(value, Mapping) and isinstance(was, Mapping):
-        return kept(value, was)
-    if isinstance(value, list) and isinstance(was, list) and len(value) == len(was):
-        return [_kept(one, other) for one, other in zip(value, was, strict=True)]
-    return was if value == HIDDEN else value
+def _kept(value: Any, was: Any, where: str) -> Any:
+    if isinstance(value, Mapping):
+        old = was if isinstance(was, Mapping) else {}
+        return {name: _kept(inner, old.get(name, _NONE), f"{where}.{name}") for name, inner in value.items()}
+    if isinstance(value, list):
+        is_alike = isinstance(was, list) and len(value) == len(was)
+        values = zip(value, was, strict=True) if is_alike else ((inner, _NONE) for inner in value)
+        return [_kept(inner, old, f"{where}[{place}]") for place, (inner, old) in enumerate(values)]
+    if value != HIDDEN:
+        return value
+    if was is _NONE:
+        raise BadValue(f"{where}: {HIDDEN} stands for a value that is hidden, and none stands there: give the value")
+    return was
 
 
 def of(names: Collection[str] | None, parameters: Iterable[tuple[str, str]] = ()) -> Sensitive | None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import re
+import unicodedata
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime
@@ -43,6 +44,9 @@ _MONTHS = (
     "december",
 )  # fmt: skip
 _NTH = {1: "st", 2: "nd", 3: "rd"}
+
+#: The normal forms of Unicode, in which file names, databases and libraries write what they were given.
+_NORMAL: Final = ("NFC", "NFD", "NFKC", "NFKD")
 
 #: Number of leading characters of a base64 text that depend on the 0, 1 or 2 bytes before the secret.
 _STARTS = (0, 2, 3)
@@ -110,6 +114,9 @@ def _written(text: str) -> Iterator[str]:
     yield text
     if not text.isascii():
         yield as_bytes_shown(text)
+        for form in dict.fromkeys(unicodedata.normalize(name, text) for name in _NORMAL):
+            if form != text:
+                yield from (form, as_bytes_shown(form))
     if len(text) < 2 * COMPACT and len(_WORD.findall(text)) < COMPACT:
         others = ("".join(text.split()), _JOINTS.sub("", text))
         yield from (shorter for shorter in others if shorter != text and len(shorter) >= SHORTEST)

@@ -432,6 +432,8 @@ class Lifeline(threading.Thread):
         finally:
             traces.keep(on=False)
             forget(self.database.url, shared.worker_id())
+            if self.owns_process:
+                stops.end_within(self.settings.drain_grace + 1)
             self.over.set()
 
     def spare(self) -> None:

@@ -11,6 +11,7 @@ import logging
 import os
 import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -70,6 +71,26 @@ def end() -> None:
     outlets.finish()
     _begin_anew_if_asked()
     os._exit(0)
+
+
+def end_within(seconds: float) -> None:
+    """End the process so long after Python began to end it: Python waits for all that handlers have left there without
+    a limit, for threads, executors, exit hooks and processes of `multiprocessing`.
+    """
+    # Executors are waited for before any hook of `atexit` is called.
+    before_executors: Callable[..., Any] = getattr(threading, "_register_atexit", atexit.register)
+    with suppress(RuntimeError):  # it is ending already
+        before_executors(lambda: Thread(target=_end_after, args=(seconds,), name="end", daemon=True).start())
+
+
+def _end_after(seconds: float) -> None:
+    time.sleep(seconds)
+    left = sorted(one.name for one in threading.enumerate() if not one.daemon and one is not threading.main_thread())
+    logger.error(
+        "Worker %s has stopped, and what its tasks have left behind keeps its process (threads: %s): it is ended",
+        shared.worker_id(), ", ".join(left) or "none",
+    )  # fmt: skip
+    end()
 
 
 class Stops:

@@ -18,7 +18,9 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from email.utils import format_datetime
 from html.entities import html5
+from itertools import product
 from typing import Any
+from unicodedata import normalize
 from urllib.parse import quote, quote_plus, urlencode
 
 import httpx
@@ -196,6 +198,19 @@ def test_its_letters_are_hidden_whatever_stands_between_them(way: str, secret: s
     given = letters(BY_LETTERS[way](value))
     # Up to six letters of base64 belong to what stands beside it as well.
     assert not [at for at in range(len(given) - 7) if given[at : at + 8] in letters(shown)]
+
+
+@pytest.mark.parametrize(
+    "secret", [*SECRETS.values(), "Ἀχιλλεύς-ΟΔΥΣΣΕΎΣ", "İstanbul'da-1453", "ﬁnance-key-42", "한국어비밀번호"]
+)
+@pytest.mark.parametrize("form", ["NFC", "NFD", "NFKC", "NFKD"])
+def test_a_letter_is_one_in_whichever_form_and_capitals(form: str, secret: str) -> None:
+    value = "".join(c for c in secret if len(c.upper()) == 1)
+    written = normalize(form, value)  # type: ignore[arg-type]
+    ways = (written, written.upper(), written.lower(), written.title())
+    for given, written in product((value, normalize("NFD", value)), ways):
+        shown = Secrets([given]).without(f"It said: {written} and that was all")
+        assert re.fullmatch(f"It said: (?:\\W|[xu\\d])*{HIDDEN}(?:\\W|{HIDDEN})* and that was all", shown), shown
 
 
 @pytest.mark.parametrize("secret", ["hunter22", "correct-horse-battery-staple"])

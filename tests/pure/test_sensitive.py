@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celeriac import Celeriac
-from celeriac.errors import ConfigurationError
+from celeriac.errors import BadValue, ConfigurationError
 from celeriac.insights.tasks.redaction import redacted
 from celeriac.roles.options import secrets_in
 from celeriac.roles.signature import Signature
@@ -98,9 +99,24 @@ def test_a_chords_body_hides_its_result_where_what_it_joins_is_sensitive(names: 
 
 def test_what_is_sent_back_as_it_was_shown_stays() -> None:
     was = {"user": "ann", "password": "xyz", "card": {"pin": 1, "old": [{"pin": 2}]}}
-    sent = {"user": "bob", "password": HIDDEN, "card": {"pin": HIDDEN, "old": [{"pin": HIDDEN}]}, "new": HIDDEN}
-    assert kept(sent, was) == was | {"user": "bob", "new": HIDDEN}
+    sent = {"user": "bob", "password": HIDDEN, "card": {"pin": HIDDEN, "old": [{"pin": HIDDEN}]}, "new": ["a"]}
+    assert kept(sent, was) == was | {"user": "bob", "new": ["a"]}
     assert kept({"password": "new"}, was) == {"password": "new"}
+
+
+@pytest.mark.parametrize(
+    ("sent", "where"),
+    [
+        ({"new": HIDDEN}, "new"), ({"user": {"pin": HIDDEN}}, "user.pin"),
+        ({"card": {"old": [{"pin": HIDDEN}, {"pin": 3}]}}, "card.old[0].pin"), ({"card": [HIDDEN]}, "card[0]"),
+        ({"card": {"pin": 1, "more": {"pin": HIDDEN}}}, "card.more.pin"),
+    ],
+)  # fmt: skip
+def test_what_stands_for_a_hidden_value_never_becomes_one(sent: dict[str, Any], where: str) -> None:
+    """As in a list that has got longer, or under a name that was not there."""
+    was = {"user": "ann", "card": {"pin": 1, "old": [{"pin": 2}]}}
+    with pytest.raises(BadValue, match=f"^{re.escape(where)}: "):
+        kept(sent, was)
 
 
 def test_a_role_without_secrets_costs_nothing() -> None:

@@ -285,8 +285,6 @@ SHORTEST = 40
 SHORT = {
     "celeriac.dispatch.app": "each folder states its part of the app in `app.py`",
     "celeriac.roles.backoff": "a retry's delay is looked for under this name",
-    "celeriac.run.sparing": "pure; the log's lines, its only caller, are not",
-    "celeriac.store.forks": "is imported by all that a fork leaves unfit, before anything else of the engine",
     "celeriac.store.ready": "one statement's parts, shared by folders that may not import one another",
     "celeriac.store.role_names": "pure; each folder reads lanes, whatever else it is about",
     "celeriac.store.shell": "pure; every command that is printed quotes with it",

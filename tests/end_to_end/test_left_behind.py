@@ -1,0 +1,48 @@
+"""Whatever tasks leave in their worker's process, for which Python would wait, the worker ends."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from types import ModuleType
+
+import pytest
+
+from celeriac import Celeriac
+from tests.end_to_end import leaving
+from tests.processes import EXECUTED, Rows, Running
+
+BY_NIGHT = pytest.mark.nightly("a worker more, whose process Python ends as it ends that of threads")
+POOLS = ["threads", *(pytest.param(pool, marks=BY_NIGHT) for pool in ("prefork", "solo", "asyncio", "gevent"))]
+
+
+@pytest.fixture
+def app(shop: ModuleType) -> Iterator[Celeriac]:
+    """The tasks' app on this test's servers."""
+    app = leaving.app
+    for name in ("database", "publisher", "enqueuer", "by_name", "clocks", "limited", "tally"):
+        app.__dict__.pop(name, None)
+    app.settings, app.conf.broker_url = shop.app.settings, shop.app.conf.broker_url
+    app.register_roles()
+    yield app
+    app.publisher.close()
+    app.database.dispose()
+
+
+@pytest.mark.parametrize("way", leaving.WAYS)
+@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.usefixtures("app")
+def test_a_worker_ends_whatever_its_tasks_have_left(
+    worker: Callable[..., Running], rows: Rows, pool: str, way: str
+) -> None:
+    if (pool, way) == ("prefork", "process"):
+        pytest.skip("a process of the pool is a daemon, which may have no children")
+    given = ("-P", pool, "-c", "1", "-Q", "leaves")
+    running = worker(*given, module="tests.end_to_end.leaving", **{EXECUTED: "1"})
+    leaving.leaves.delay(way).get(timeout=30)
+    began = time.monotonic()
+    assert running.stop() == 0
+    assert time.monotonic() - began < 15
+    assert rows("SELECT status FROM workers") == [("stopped",)]
+    if pool in ("threads", "solo", "asyncio") and way != "thread":  # a thread that a daemon starts is one
+        assert "keeps its process" in running.printed()
