@@ -9,8 +9,11 @@ from tests.parts import Part, python, run
 
 BESIDE = Path(sys.executable).parent
 
+#: Number of examples of each property, of a hundred in `make test`.
+EXAMPLES = 20
+
 PARTS = (
-    Part("pure tests", python("pytest", "-n", "2", "tests/pure")),
+    Part("pure tests", python("pytest", "-n", "2", "tests/pure"), {"EXAMPLES": str(EXAMPLES)}),
     Part("lint", [str(BESIDE / "ruff"), "check", "."]),
     Part("format", [str(BESIDE / "ruff"), "format", "--check", "."]),
     Part("types", [str(BESIDE / "mypy")]),

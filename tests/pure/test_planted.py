@@ -84,6 +84,7 @@ def test_hangs(): time.sleep(60)
 """
 
 
+@pytest.mark.nightly("a pytest of its own each")
 @pytest.mark.parametrize(
     ("test", "at_setup", "verdict"),
     [
