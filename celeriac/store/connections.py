@@ -8,6 +8,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
+from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +23,12 @@ from sqlalchemy.pool import QueuePool
 from celeriac import logged
 from celeriac.store import addresses, attempts, awaited, look
 from celeriac.store.encoding import parsed
-from celeriac.store.failures import blame, quote_nothing, unquoted
+from celeriac.store.failures import blame, quote_nothing, takes_no_writes, unquoted
 from celeriac.store.forks import after_fork
 from celeriac.store.overdue import Watch
 from celeriac.store.patience import BRIEF, SETTLED_IN, UNSAID, in_ms, lock_timeout, settle_in
 from celeriac.store.plans import BY_LOOKUPS
-from celeriac.store.pools import NO_HSTORE, Spare, ask_nothing, refuse_dead
+from celeriac.store.pools import NO_HSTORE, Spare, ask_nothing, leave_read_only, refuse_dead, refuse_unwritable
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -133,6 +134,7 @@ class Database:
         event.listen(self._verbs, "checkout", refuse_dead)
         event.listen(self._verbs, "handle_error", quote_nothing)
         event.listen(self._verbs, "handle_error", self._blame_limit)
+        event.listen(self._verbs, "handle_error", partial(leave_read_only, always=True))
         event.listen(self._verbs, "before_cursor_execute", self._begin_statement, retval=True)
         event.listen(self._verbs, "after_cursor_execute", self._note_answer)
         event.listen(self._verbs, "invalidate", lambda *_: self._drop_spare())
@@ -274,6 +276,8 @@ class Database:
         event.listen(engine, "do_connect", self._before_connecting)
         event.listen(engine, "handle_error", self._not_connected)
         event.listen(engine, "handle_error", blame)
+        event.listen(engine, "handle_error", leave_read_only)
+        event.listen(engine, "checkout", refuse_unwritable)
 
     @contextmanager
     def statement(self, *, limited: bool = False) -> Iterator[Connection]:
@@ -361,7 +365,7 @@ class Database:
 
     def _wrapped(self, error: Any, raw: Any, cursor: Any) -> BaseException:
         unquoted(error)
-        gone = self._verbs.dialect.is_disconnect(error, raw, cursor)
+        gone = takes_no_writes(error) or self._verbs.dialect.is_disconnect(error, raw, cursor)
         if gone:
             raw.close()
             self._drop_spare()
