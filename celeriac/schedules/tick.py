@@ -65,7 +65,7 @@ FROM (SELECT celeriac.note_gap(
 ON CONFLICT (beat_id) DO UPDATE SET last_tick_at = clock_timestamp(), late_by = excluded.late_by
 """)
 
-#: How long (seconds) a tick waits for an open transaction that has its task's key.
+#: How long (seconds) a tick waits for an open transaction that has locked what it needs.
 PATIENCE = 0.5
 
 #: Beats report each second. If there was no report for so long (seconds), nobody could write.
@@ -80,11 +80,6 @@ def take(connection: Connection, owner: str, but: Collection[int] = ()) -> tuple
     """
     row = connection.execute(TAKE, {"owner": owner, "but": list(but)}).one_or_none()
     return None if row is None else (PlannedJob(*row[:-1]), row.now)
-
-
-def wait_briefly(connection: Connection) -> None:
-    """Limit waits for locks: from here on the transaction fails with LockNotAvailable after `PATIENCE`."""
-    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{PATIENCE * 1000:.0f} ms'")
 
 
 def advance(connection: Connection, job: PlannedJob, due: Plan, plan: Plan, tasks: Sequence[tuple[str, bool]]) -> None:
