@@ -8,7 +8,6 @@ import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, contextmanager
-from functools import partial
 from threading import get_ident
 from typing import TYPE_CHECKING, Any
 
@@ -113,6 +112,7 @@ class Database:
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
         self._name = name
         self._limits = ""
+        self._is_pooled = False
         self._spare = Spare()
         self._own: weakref.WeakSet[Any] = weakref.WeakSet()
         self._brief: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -134,7 +134,6 @@ class Database:
         event.listen(self._verbs, "checkout", refuse_dead)
         event.listen(self._verbs, "handle_error", quote_nothing)
         event.listen(self._verbs, "handle_error", self._blame_limit)
-        event.listen(self._verbs, "handle_error", partial(leave_read_only, always=True))
         event.listen(self._verbs, "before_cursor_execute", self._begin_statement, retval=True)
         event.listen(self._verbs, "after_cursor_execute", self._note_answer)
         event.listen(self._verbs, "invalidate", lambda *_: self._drop_spare())
@@ -175,6 +174,13 @@ class Database:
         if context.connection is None and not context.is_pre_ping:
             self._attempts.failed(context.original_exception)
 
+    def _leave_read_only(self, context: ExceptionContext) -> None:
+        leave_read_only(context, always=self._is_pooled or context.engine is self._verbs)
+
+    def _refuse_unwritable(self, raw: Any, record: Any, fairy: Any) -> None:
+        if not self._is_pooled:
+            refuse_unwritable(raw, record, fairy)
+
     def _settle_in(self, raw: Any, record: Any) -> None:
         self._open.add(record.driver_connection)
         if get_ident() in self._connecting:
@@ -183,6 +189,8 @@ class Database:
             if settle_in(raw):
                 record.info[SETTLED_IN] = True
                 self._own.add(raw)
+            else:
+                self._is_pooled = True
         finally:
             self.watch.begun.pop(raw, None)
         self._answers()
@@ -276,8 +284,8 @@ class Database:
         event.listen(engine, "do_connect", self._before_connecting)
         event.listen(engine, "handle_error", self._not_connected)
         event.listen(engine, "handle_error", blame)
-        event.listen(engine, "handle_error", leave_read_only)
-        event.listen(engine, "checkout", refuse_unwritable)
+        event.listen(engine, "handle_error", self._leave_read_only)
+        event.listen(engine, "checkout", self._refuse_unwritable)
 
     @contextmanager
     def statement(self, *, limited: bool = False) -> Iterator[Connection]:
@@ -304,7 +312,7 @@ class Database:
         pool has forgotten it, so that no finalizer of the pool closes it, in this process or in a forked one.
         """
         home = self._spare
-        raw, pooled = home.take(), None
+        raw, pooled = home.take(is_own=not self._is_pooled), None
         try:
             if raw is None:
                 with self._in_connecting():

@@ -32,8 +32,8 @@ class Spare:
         self.idle: list[Any] = []
         self.is_out = False
 
-    def take(self) -> Any:
-        """Take the connection; None if another thread has it, or it is dead."""
+    def take(self, *, is_own: bool = True) -> Any:
+        """Take the connection; None if another thread has it, or it is dead. `is_own`: it is no pooler's."""
         try:
             raw = self.idle.pop()
         except IndexError:
@@ -43,7 +43,7 @@ class Spare:
         except InvalidatePoolError:
             raw.close()
             return None
-        if is_read_only(raw):
+        if is_own and is_read_only(raw):
             raw.close()
             return None
         self.is_out = True
@@ -73,7 +73,10 @@ _SINCE = "celeriac: takes no writes since"
 
 
 def is_read_only(connection: Any) -> bool:
-    """Return whether a driver's connection takes no writes, as its server has reported. A pooler may not report it."""
+    """Return whether a driver's connection takes no writes, as its server has reported.
+
+    A pooler reports it as it was when it first connected.
+    """
     status = getattr(connection, "get_parameter_status", None) or connection.info.parameter_status
     return any(status(name) == "on" for name in _REPORTED)
 
@@ -86,15 +89,19 @@ def refuse_unwritable(_: Any, record: Any, __: Any) -> None:
             raise DisconnectionError("this connection takes no writes; another one may")
 
 
+#: The key in a connection's `info` if its handler has said that the transaction is read-only.
+SAID_READ_ONLY = "celeriac: its handler wants it read-only"
+
+
 def leave_read_only(context: ExceptionContext, *, always: bool = False) -> None:
     """Treat a refused write as a lost connection, so that the next attempt connects anew: to the new primary, or once
     writes are allowed.
 
-    `always`: the statement is the engine's. A handler's own transaction may be read-only because the handler said so,
-    which is the handler's error.
+    `always`: the statement is the engine's, or a pooler answers. A handler's own transaction may be read-only because
+    the handler said so, which is the handler's error.
     """
     error, connection = context.original_exception, context.connection
-    if connection is None or not takes_no_writes(error):
+    if connection is None or not takes_no_writes(error) or SAID_READ_ONLY in connection.info:
         return
     if always or is_read_only(connection.connection.driver_connection):
         error.__dict__[NO_WRITES] = True
