@@ -147,6 +147,8 @@ class Scheduler(StockScheduler):
         self.away = Away()
         self.installed = False
         self.install_at = -math.inf
+        self.past_locks_at = -math.inf
+        self.held_until: dict[str, float] = {}
         self.refused = False
         self.ticking = False
         self.closing = False
@@ -245,6 +247,7 @@ class Scheduler(StockScheduler):
             self._install()
             self._report()  # first: it notes a gap, which a rescue of this round depends on
             self._round()
+            self._run_past_locks()
             self.ticks += 1
             self.ticked_at = time.monotonic()
             return self._seconds_to_next()
@@ -267,6 +270,22 @@ class Scheduler(StockScheduler):
             self._ran(ticked)
             self._report()  # a round may be long
 
+    def _run_past_locks(self) -> None:
+        """Run passes and sweeps although somebody's open transaction has locked their rows: roles that only beat
+        dispatches would stand still for as long as that is open.
+        """
+        now = time.monotonic()
+        if now < self.past_locks_at:
+            return
+        self.past_locks_at = now + LOOK_EVERY
+        for ticked, seconds in self.timetable.held():
+            name = ticked.job.name
+            if now < self.held_until.get(name, -math.inf):
+                continue
+            self.held_until[name] = now + max(seconds, LOOK_EVERY)
+            logger.warning("%s runs although an open transaction has locked its schedule", name)
+            self._start(ticked)
+
     def _ran(self, ticked: Ticked) -> None:
         if ticked.plan.run:
             self.late_by = ticked.late_by
@@ -274,8 +293,10 @@ class Scheduler(StockScheduler):
             level = logging.INFO if ticked.act is None else logging.DEBUG
             fields = {"schedule": ticked.job.name, "target": ticked.job.target, "late_by": round(ticked.late_by, 3)}
             logger.log(level, "Schedule %r ran", ticked.job.name, extra=logged.of("schedule.tick", **fields))
-        if ticked.act is None:
-            return
+        if ticked.act is not None:
+            self._start(ticked)
+
+    def _start(self, ticked: Ticked) -> None:
         if ticked.job.target == "rescue" and time.monotonic() - self.reported > SILENCE:
             logger.warning("The sweep %s is left out: a gap, if there was one, could not be noted", ticked.job.name)
         else:

@@ -7,7 +7,7 @@ import os
 import socket
 import time
 import traceback
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -140,6 +140,17 @@ class Timetable:
     def _resting(self) -> list[int]:
         self._rests = {job: until for job, until in self._rests.items() if until > time.monotonic()}
         return list(self._rests)
+
+    def held(self) -> Iterator[tuple[Ticked, float]]:
+        """Yield the passes and sweeps whose rows somebody's open transaction has locked for long, each with the seconds
+        until its next turn. Nothing of them is written.
+        """
+        with self.app.database.statement() as connection:
+            jobs = tick.held(connection, self.owner)
+        for job, now in jobs:
+            plan = decide(job, now)
+            late_by = (now - job.next_run_at).total_seconds()
+            yield Ticked(job, plan, late_by, self._act(job)), (plan.next_run_at - now).total_seconds()
 
     def _patience(self) -> float:
         """Return how long (seconds) a tick waits for a lock: hardly, while a schedule rests that has met one."""
