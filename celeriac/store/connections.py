@@ -312,7 +312,7 @@ class Database:
         pool has forgotten it, so that no finalizer of the pool closes it, in this process or in a forked one.
         """
         home = self._spare
-        raw, pooled = home.take(is_own=not self._is_pooled), None
+        raw, pooled = home.take(), None
         try:
             if raw is None:
                 with self._in_connecting():

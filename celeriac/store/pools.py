@@ -32,8 +32,10 @@ class Spare:
         self.idle: list[Any] = []
         self.is_out = False
 
-    def take(self, *, is_own: bool = True) -> Any:
-        """Take the connection; None if another thread has it, or it is dead. `is_own`: it is no pooler's."""
+    def take(self) -> Any:
+        """Take the connection; None if another thread has it, or it is dead. One that takes no writes is not here: it
+        is closed once it has refused one.
+        """
         try:
             raw = self.idle.pop()
         except IndexError:
@@ -41,9 +43,6 @@ class Spare:
         try:
             refuse_dead(raw)
         except InvalidatePoolError:
-            raw.close()
-            return None
-        if is_own and is_read_only(raw):
             raw.close()
             return None
         self.is_out = True

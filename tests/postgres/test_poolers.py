@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 from sqlalchemy import make_url, text
+from sqlalchemy.exc import OperationalError
 
 from celeriac import Celeriac, ConfigurationError, Settings
 from celeriac.cli import main
@@ -24,7 +25,7 @@ from tests.conftest import Servers
 from tests.matrix import servers as matrix
 from tests.postgres.stages import claimed
 from tests.postgres.test_read_only import no_writes
-from tests.processes import Rows
+from tests.processes import Rows, until
 from tests.systems.stack import on_servers
 
 Pooled = Callable[[str], str]
@@ -72,7 +73,15 @@ def test_a_pooler_without_transactions_is_refused_in_a_line(pooled: Pooled, redi
     app.database.dispose()
 
 
-ENDS = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
+def is_read_only(app: Celeriac) -> bool:
+    try:
+        with app.database.engine.connect() as connection:
+            return connection.exec_driver_sql("SHOW transaction_read_only").scalar_one() == "on"
+    except OperationalError:
+        return False
+
+
+ENDS = """SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid()"""
 
 
@@ -91,6 +100,7 @@ def test_a_handler_that_meets_read_only_sessions_waits_unless_it_wanted_them(
                 stack.callback(rows, ENDS)
                 stack.enter_context(no_writes(servers, database_url))
                 rows(ENDS)
+                until(lambda: is_read_only(app), "the pooler to have other sessions")
             self.session.execute(text(says))
             self.session.execute(text("CREATE TABLE written ()"))
 
