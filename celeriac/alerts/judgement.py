@@ -15,12 +15,14 @@ from sqlalchemy import Connection
 from celeriac.alerts.measure import measure, unseen
 from celeriac.alerts.rules import RULES, Above, Rule, evaluate, measure_of
 from celeriac.insights.history.alerts import damage
+from celeriac.store.patience import lock_timeout
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
-#: Milliseconds that a statement waits for a lock. The lock is then reported at once, and everything else is still read.
-PATIENCE_MS = 300
+#: Seconds that a statement waits for a lock. The lock is then reported at once, and everything else as far as it can be
+#: read.
+PATIENCE = 0.3
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ def judge(
     `ends`: what is not read by then (`time.monotonic()`) is left unread.
     """
     rules = list(rules)
-    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{PATIENCE_MS} ms'")
+    connection.exec_driver_sql(lock_timeout(PATIENCE))
     blind, grants = unseen(connection)
     measured = measure(app, connection, rules, ends)
     judged = [rule for rule in rules if measure_of(rule) in measured]

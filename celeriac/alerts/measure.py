@@ -25,9 +25,10 @@ from celeriac.insights.fleet.slowness import no_room, slowness
 from celeriac.insights.tasks.counting import Count
 from celeriac.insights.why.blockers import in_the_way
 from celeriac.insights.why.spans import span
-from celeriac.store.failures import log_error
+from celeriac.store.failures import is_locked, log_error
 from celeriac.store.messages import marked
 from celeriac.store.migrate import standing_of
+from celeriac.store.patience import HURRIED, lock_timeout
 from celeriac.store.plans import lookups
 from celeriac.store.role_names import is_built_in
 from celeriac.store.shell import argument, word
@@ -443,6 +444,8 @@ def _read(app: Celeriac, connection: Connection, group: Group, *, quietly: bool)
         if connection.invalidated:
             raise
         connection.exec_driver_sql("ROLLBACK TO SAVEPOINT measured")
+        if is_locked(error):
+            connection.exec_driver_sql(lock_timeout(HURRIED))
         if not quietly:
             log_error(logger, error, "Figures for alerts could not be read")
         return None

@@ -275,6 +275,9 @@ NAMES = frozenset(rule.name for rule in RULES)
 #: Rules about the schema: if one of them fires, tables may differ from what this code reads.
 OF_THE_SCHEMA = frozenset({"schema_behind", "schema_ahead"})
 
+#: Rules about somebody's open transaction: if one of them fires, other statements may wait for it in vain.
+LOCKS = frozenset({"locked_table", "held_lock"})
+
 #: The path of a rule's page, in the repository and in the documentation.
 RUNBOOKS = "docs/runbooks"
 

@@ -17,6 +17,7 @@ from celeriac.repair import SWEEPS
 from celeriac.repair import sweep as run_sweep
 from celeriac.store import grants
 from celeriac.store.migrate import migrate as migrate_database
+from celeriac.store.migrate import refuse_single_statements
 from celeriac.store.role_names import is_built_in
 
 #: A timeout as Postgres takes it: up to 24 days, 0 for none.
@@ -45,6 +46,8 @@ def migrate(
     """Bring the database to the current schema: the engine's tables, then the application's."""
     app = find()
     to_let_in = grants.logins(logins, app.database.url) if logins else []
+    with app.database.statement() as connection:
+        refuse_single_statements(connection)
     migrate_database(
         app.database.engine, app.migrations, lock_timeout=lock_timeout, statement_timeout=statement_timeout
     )

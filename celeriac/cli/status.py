@@ -12,8 +12,8 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from celeriac import insights
-from celeriac.alerts.judgement import judge
-from celeriac.alerts.rules import NAMES, OF_THE_SCHEMA
+from celeriac.alerts.judgement import PATIENCE, Judgement, judge
+from celeriac.alerts.rules import LOCKS, NAMES, OF_THE_SCHEMA
 from celeriac.app import Celeriac
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp, Seconds
@@ -21,6 +21,7 @@ from celeriac.errors import ConfigurationError
 from celeriac.insights.fleet import condition
 from celeriac.insights.history import alerts
 from celeriac.store.failures import is_locked
+from celeriac.store.patience import DEFAULT, patient
 from celeriac.store.states import GONE
 
 #: A schedule that is this late (seconds) is shown: beat polls once a second.
@@ -76,19 +77,26 @@ def overview(app: Celeriac) -> dict[str, Any]:
         redis = ("answers" if app.publisher.answers() else "away") if app.settings.has_redis else "none"
     except ConfigurationError:
         redis = "away"
-    with app.database.reading() as connection:
-        connection.exec_driver_sql("SELECT 'celeriac.tasks'::regclass")  # an empty database has nothing to show
-        judged = judge(connection, app)
+    judged = _judged(app)
     now = {"wrong": judged.wrong, "unread": judged.unread, "redis": redis}
+    is_held = any(one.name in LOCKS for one in judged.wrong)
     try:
-        with app.database.reading() as connection:
+        with patient(PATIENCE if is_held else DEFAULT), app.database.reading() as connection:
             return now | {"hidden": ""} | _figures(connection)
     except DBAPIError as error:
-        if judged.wrong and is_locked(error):
+        if is_locked(error):
+            judged = judged if is_held else _judged(app)  # a lock is named once it has been held for a while
+            now |= {"wrong": judged.wrong, "unread": judged.unread}
             return now | {"hidden": "somebody's open transaction has locked what it reads"}
         if any(one.name in OF_THE_SCHEMA for one in judged.wrong):
             return now | {"hidden": "the schema is not this code's"}
         raise
+
+
+def _judged(app: Celeriac) -> Judgement:
+    with app.database.reading() as connection:
+        connection.exec_driver_sql("SELECT 'celeriac.tasks'::regclass")  # an empty database has nothing to show
+        return judge(connection, app)
 
 
 def _figures(connection: Connection) -> dict[str, Any]:

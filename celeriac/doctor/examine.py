@@ -10,13 +10,15 @@ from psycopg2.errors import InsufficientPrivilege
 from psycopg2.extensions import QueryCanceledError
 from sqlalchemy.exc import SQLAlchemyError
 
-from celeriac.alerts.judgement import Judgement, judge, matters
+from celeriac.alerts.judgement import PATIENCE, Judgement, judge, matters
 from celeriac.alerts.rules import OF_THE_SCHEMA, Above
 from celeriac.app import Celeriac
 from celeriac.doctor import embedded, machinery, work
 from celeriac.doctor.findings import Seen, Trouble, error_text
 from celeriac.errors import ConfigurationError
 from celeriac.insights.history.alerts import damage
+from celeriac.store.failures import is_locked
+from celeriac.store.patience import patient
 
 #: The subjects of the checks: the basis of everything, then the four questions of the crawl jobs' document.
 MACHINERY = "what all rests on"
@@ -96,7 +98,13 @@ class Finding:
 def examine(app: Celeriac, patience: float = 0.0) -> list[Finding]:
     """Return the findings, the worst first, then those that are well; without the checks of parts that are not there.
     `patience`: how long (seconds) a check may wait for the network; without it, a check shows what is known already.
+    A lock is waited for only briefly, so that whoever holds it is named at once.
     """
+    with patient(PATIENCE):
+        return _examine(app, patience)
+
+
+def _examine(app: Celeriac, patience: float) -> list[Finding]:
     failed: set[str] = set()
     ranked: list[tuple[int, Finding]] = []
     judged: Judgement | None = None
@@ -109,10 +117,10 @@ def examine(app: Celeriac, patience: float = 0.0) -> list[Finding]:
         if check.wait is not None and patience:
             check.wait(app.stack_in_use, patience)
         seen = Seen("") if above and check.name in _ASK_THE_SAME else _seen(app, check)
-        if seen.troubles or any(one.name in _STOP_THE_REST for one in above):
+        if (seen.troubles and not seen.is_locked) or any(one.name in _STOP_THE_REST for one in above):
             failed.add(check.name)
         wrong = [_of_rule(check, one) for one in above]
-        own = -1 if check.name in _FIRST else _OWN
+        own = -1 if check.name in _FIRST and not seen.is_locked else _OWN
         unread = [rule for rule in check.rules if judged is None or rule in judged.unread]
         if unread and not wrong and seen.text:
             why = f"not known: {', '.join(unread)} could not be read"
@@ -156,6 +164,9 @@ def _seen(app: Celeriac, check: SystemCheck) -> Seen:
     except SQLAlchemyError as error:
         if isinstance(getattr(error, "orig", None), InsufficientPrivilege):
             return Seen(f"not known to this login: {error_text(error)}")
+        if is_locked(error):
+            who = Trouble(f"not known: {error_text(error)}", "end the transaction that `locks` names, and ask again")
+            return Seen("", [who], is_locked=True)
         took_too_long = isinstance(getattr(error, "orig", None), QueryCanceledError)
         cure = "ask again once Postgres is less busy" if took_too_long else "see whether this login may read it"
         return Seen("", [Trouble(f"could not be asked: {error_text(error)}", cure)])

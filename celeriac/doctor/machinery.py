@@ -18,7 +18,7 @@ from celeriac.store.connections import Database
 from celeriac.store.drift import MIGRATE, drift
 from celeriac.store.failures import is_full
 from celeriac.store.messages import marked
-from celeriac.store.migrate import LEFT, unapplied
+from celeriac.store.migrate import LEFT, refuse_read_only, unapplied
 from celeriac.store.states import GONE
 
 #: The age (seconds) from which an unstarted ticket has to be in Redis, unless a worker has taken it.
@@ -31,7 +31,7 @@ SKEW = 5.0
 def postgres(app: Celeriac) -> Seen:
     try:
         with app.database.statement() as connection:
-            condition.now(connection)
+            refuse_read_only(connection)
     except SQLAlchemyError as error:
         if is_full(error):
             full = "end what is idle, put PgBouncer between, run fewer processes, or raise max_connections"

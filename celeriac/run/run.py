@@ -302,7 +302,7 @@ class Run:
     def lose(self, error: BaseException) -> None:
         """End as lost: the task runs again, and no attempt is used up."""
         self.take_back()
-        self._end(outcomes.lost(self.task, error))
+        self._end(outcomes.excused(self.task, error) or outcomes.lost(self.task, error))
 
     def _end(self, outcome: Outcome) -> None:
         """Set the outcome. Its error is cut to its length after its secrets are masked, because a cut-off secret would

@@ -16,6 +16,7 @@ from sqlalchemy.orm import Session
 from celeriac.errors import CeleriacError
 from celeriac.store import forks
 from celeriac.store.failures import in_a_line
+from celeriac.store.pools import SAID_READ_ONLY
 
 T = TypeVar("T")
 
@@ -27,6 +28,9 @@ _ENDS = re.compile(
     r"|ROLLBACK(?!\s+(?:WORK\s+|TRANSACTION\s+)?TO\b))\b",
     re.IGNORECASE | re.DOTALL,
 )
+
+#: SQL that makes the transaction read-only.
+_MAKES_READ_ONLY = re.compile(r"\s*SET\b.*\bread[ _]only\b", re.IGNORECASE | re.DOTALL)
 
 #: The advice in errors about them.
 _EARLY = (
@@ -113,6 +117,7 @@ def _watch(session: HandlersSession, _: Any, connection: Connection) -> None:
         return  # a savepoint
     session.watched = connection
     generation = forks.generation
+    connection.info.pop(SAID_READ_ONLY, None)
 
     def note(_: Any, __: Any, statement: str, *more: Any) -> None:  # noqa: ARG001
         if generation != forks.generation:
@@ -120,6 +125,8 @@ def _watch(session: HandlersSession, _: Any, connection: Connection) -> None:
         session.said = True
         if not session.is_settling and _ENDS.match(statement):
             raise CeleriacError(f"a handler ran {statement.split(None, 1)[0].upper()}: {session.early}")
+        if _MAKES_READ_ONLY.match(statement):
+            connection.info[SAID_READ_ONLY] = True
 
     event.listen(connection, "before_cursor_execute", note)
 

@@ -30,10 +30,12 @@ from celeriac.errors import ConfigurationError
 from celeriac.schedules.applied import Applied
 from celeriac.schedules.decide import PlannedJob
 from celeriac.schedules.listed import entries
+from celeriac.schedules.tick import SILENCE
 from celeriac.schedules.timetable import Ticked, Timetable
 from celeriac.seam.configuration import beside, scheduler_class
 from celeriac.store.failures import RETRY_EVERY, Away, in_a_line, is_gone, is_locked, log_error
 from celeriac.store.migrate import unapplied
+from celeriac.store.patience import recurring
 
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
@@ -146,10 +148,12 @@ class Scheduler(StockScheduler):
         self.away = Away()
         self.installed = False
         self.install_at = -math.inf
+        self.past_locks_at = -math.inf
+        self.held_until: dict[str, float] = {}
         self.refused = False
         self.ticking = False
         self.closing = False
-        self.reported = 0.0
+        self.reported = self.report_at = -math.inf
         self.ticks = 0
         self.ending = threading.Event()
         self.closed = threading.Event()
@@ -234,7 +238,8 @@ class Scheduler(StockScheduler):
         self.moved_at = time.monotonic()
         self._be_watched()
         try:
-            return self._tick()
+            with recurring():
+                return self._tick()
         finally:
             self.ticking = False
 
@@ -243,6 +248,7 @@ class Scheduler(StockScheduler):
             self._install()
             self._report()  # first: it notes a gap, which a rescue of this round depends on
             self._round()
+            self._run_past_locks()
             self.ticks += 1
             self.ticked_at = time.monotonic()
             return self._seconds_to_next()
@@ -263,6 +269,23 @@ class Scheduler(StockScheduler):
             self.moved_at = time.monotonic()
             had_its_turn.append(ticked.job.id)
             self._ran(ticked)
+            self._report()  # a round may be long
+
+    def _run_past_locks(self) -> None:
+        """Run passes and sweeps although somebody's open transaction has locked their rows: roles that only beat
+        dispatches would stand still for as long as that is open.
+        """
+        now = time.monotonic()
+        if now < self.past_locks_at:
+            return
+        self.past_locks_at = now + LOOK_EVERY
+        for ticked, seconds in self.timetable.held():
+            name = ticked.job.name
+            if now < self.held_until.get(name, -math.inf):
+                continue
+            self.held_until[name] = now + max(seconds, LOOK_EVERY)
+            logger.warning("%s runs although an open transaction has locked its schedule", name)
+            self._start(ticked)
 
     def _ran(self, ticked: Ticked) -> None:
         if ticked.plan.run:
@@ -272,6 +295,12 @@ class Scheduler(StockScheduler):
             fields = {"schedule": ticked.job.name, "target": ticked.job.target, "late_by": round(ticked.late_by, 3)}
             logger.log(level, "Schedule %r ran", ticked.job.name, extra=logged.of("schedule.tick", **fields))
         if ticked.act is not None:
+            self._start(ticked)
+
+    def _start(self, ticked: Ticked) -> None:
+        if ticked.job.target == "rescue" and time.monotonic() - self.reported > SILENCE:
+            logger.warning("The sweep %s is left out: a gap, if there was one, could not be noted", ticked.job.name)
+        else:
             self.acts.start(ticked)
 
     def apply_async(self, entry: Any, producer: Any = None, **_: Any) -> Any:
@@ -281,8 +310,17 @@ class Scheduler(StockScheduler):
         return send(entry.args, entry.kwargs, producer=producer, **entry.options)
 
     def _report(self) -> None:
-        if time.monotonic() - self.reported >= LOOK_EVERY:
+        """Report each second that it lives, and note a gap. Somebody's lock on that row stops no schedule."""
+        if time.monotonic() < self.report_at:
+            return
+        self.report_at = time.monotonic() + LOOK_EVERY
+        try:
             self.timetable.report(self.late_by)
+        except DBAPIError as error:
+            if not is_locked(error):
+                raise
+            logger.warning("Beat cannot report that it lives: an open transaction has locked its row")
+        else:
             self.reported = time.monotonic()
 
     def _seconds_to_next(self) -> float:

@@ -11,14 +11,25 @@ from sqlalchemy import Connection, text
 
 from celeriac.schedules.decide import Plan, PlannedJob, ticks, why_left_out
 
+_COLUMNS = """id, name, kind, target, kwargs, options, cron_expression, timezone, priority, misfire, misfire_grace,
+    overlap, next_run_at, last_run_at, planned_as, last_task_id, statement_timestamp() AS now"""
+
 # INVARIANT: whoever has locked the row decides on its present values; another beat skips it.
-TAKE = text("""
-SELECT id, name, kind, target, kwargs, options, cron_expression, timezone, priority, misfire, misfire_grace, overlap,
-    next_run_at, last_run_at, planned_as, last_task_id, statement_timestamp() AS now
+TAKE = text(f"""
+SELECT {_COLUMNS}
 FROM celeriac.scheduled_jobs
 WHERE owner IN (:owner, 'api') AND enabled AND quarantined IS NULL AND id <> ALL(CAST(:but AS bigint[]))
     AND (next_run_at <= statement_timestamp() OR planned_as IS DISTINCT FROM timezone || '|' || cron_expression)
 ORDER BY next_run_at LIMIT 1 FOR UPDATE SKIP LOCKED
+""")
+
+# Passes and sweeps that are due and that no tick could take: somebody's open transaction has locked their rows.
+HELD = text(f"""
+SELECT {_COLUMNS}
+FROM celeriac.scheduled_jobs
+WHERE owner IN (:owner, 'api') AND enabled AND quarantined IS NULL AND kind <> 'task'
+    AND next_run_at < statement_timestamp() - :seconds * interval '1 second'
+ORDER BY next_run_at
 """)
 
 # Records each instant's outcome in the statement that advances to the next one.
@@ -65,8 +76,12 @@ FROM (SELECT celeriac.note_gap(
 ON CONFLICT (beat_id) DO UPDATE SET last_tick_at = clock_timestamp(), late_by = excluded.late_by
 """)
 
-#: Seconds that a tick waits for an open transaction that has its task's key.
+#: Seconds that a tick waits for an open transaction that has locked what it needs.
 PATIENCE = 0.5
+
+#: For how long (seconds) the row of a pass or a sweep is waited for. These run without their row then: they decide by
+#: state, and do no harm if they run twice.
+HELD_FOR = 2.0
 
 #: Beats report each second. If there was no report for so long (seconds), nobody could write.
 SILENCE = 5.0
@@ -82,9 +97,10 @@ def take(connection: Connection, owner: str, but: Collection[int] = ()) -> tuple
     return None if row is None else (PlannedJob(*row[:-1]), row.now)
 
 
-def wait_briefly(connection: Connection) -> None:
-    """Limit waits for locks: from here on the transaction fails with LockNotAvailable after `PATIENCE`."""
-    connection.exec_driver_sql(f"SET LOCAL lock_timeout = '{PATIENCE * 1000:.0f} ms'")
+def held(connection: Connection, owner: str) -> list[tuple[PlannedJob, datetime]]:
+    """Return the passes and sweeps that nobody could take for `HELD_FOR`, and the database's time."""
+    rows = connection.execute(HELD, {"owner": owner, "seconds": HELD_FOR})
+    return [(PlannedJob(*row[:-1]), row.now) for row in rows]
 
 
 def advance(connection: Connection, job: PlannedJob, due: Plan, plan: Plan, tasks: Sequence[tuple[str, bool]]) -> None:

@@ -7,7 +7,7 @@ import os
 import socket
 import time
 import traceback
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
@@ -29,6 +29,7 @@ from celeriac.schedules import tick, written
 from celeriac.schedules.arguments import task_of
 from celeriac.schedules.decide import Plan, PlannedJob, call_of, decide
 from celeriac.schedules.listed import entries
+from celeriac.store import patience
 from celeriac.store.connections import Database
 from celeriac.store.failures import is_gone, log_error
 from celeriac.store.ids import instants_id
@@ -116,7 +117,7 @@ class Timetable:
     def _tick(self, but: Collection[int]) -> Ticked | None:
         job: PlannedJob | None = None
         try:
-            with self.app.database.transaction() as connection:
+            with self.app.database.transaction(patience=self._patience()) as connection:
                 taken = tick.take(connection, self.owner, but)
                 if taken is None:
                     return None
@@ -129,7 +130,8 @@ class Timetable:
 
     def _let_rest(self, job: PlannedJob, error: SQLAlchemyError) -> Ticked:
         if isinstance(getattr(error, "orig", None), LockNotAvailable):
-            logger.warning("Schedule %r waits for the open transaction that has the key of its task", job.name)
+            level = logging.DEBUG if self._rests else logging.WARNING
+            logger.log(level, "Schedule %r waits for an open transaction that has locked what it needs", job.name)
         else:
             log_error(logger, error, "Schedule %r could not run; it is tried again in %g s", job.name, REST)
         self._rests[job.id] = time.monotonic() + REST
@@ -138,6 +140,21 @@ class Timetable:
     def _resting(self) -> list[int]:
         self._rests = {job: until for job, until in self._rests.items() if until > time.monotonic()}
         return list(self._rests)
+
+    def held(self) -> Iterator[tuple[Ticked, float]]:
+        """Yield the passes and sweeps whose rows somebody's open transaction has locked for long, each with the seconds
+        until its next turn. Nothing of them is written.
+        """
+        with self.app.database.statement() as connection:
+            jobs = tick.held(connection, self.owner)
+        for job, now in jobs:
+            plan = decide(job, now)
+            late_by = (now - job.next_run_at).total_seconds()
+            yield Ticked(job, plan, late_by, self._act(job)), (plan.next_run_at - now).total_seconds()
+
+    def _patience(self) -> float:
+        """Return how long (seconds) a tick waits for a lock: hardly, while a schedule rests that has met one."""
+        return patience.HURRIED if self._rests else tick.PATIENCE
 
     def seconds_to_next(self) -> float | None:
         with self.app.database.statement() as connection:
@@ -200,7 +217,6 @@ class Timetable:
 
     def _enqueue(self, connection: Connection, job: PlannedJob, plan: Plan) -> list[Receipt]:
         """Enqueue a task for each instant, with an id only that instant can have, so that there is no second one."""
-        tick.wait_briefly(connection)
         return self._put(connection, job, [instants_id(job.name, instant) for instant in plan.run])
 
     def _put(self, connection: Connection, job: PlannedJob, ids: list[str]) -> list[Receipt]:

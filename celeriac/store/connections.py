@@ -22,12 +22,20 @@ from sqlalchemy.pool import QueuePool
 from celeriac import logged
 from celeriac.store import addresses, attempts, awaited, look
 from celeriac.store.encoding import parsed
-from celeriac.store.failures import blame, quote_nothing, unquoted
+from celeriac.store.failures import blame, quote_nothing, takes_no_writes, unquoted
 from celeriac.store.forks import after_fork, let_go
 from celeriac.store.overdue import Watch
 from celeriac.store.patience import BRIEF, SETTLED_IN, UNSAID, in_ms, lock_timeout, settle_in
 from celeriac.store.plans import BY_LOOKUPS
-from celeriac.store.pools import NO_HSTORE, Spare, ask_nothing, drop_what_is_left, refuse_dead
+from celeriac.store.pools import (
+    NO_HSTORE,
+    Spare,
+    ask_nothing,
+    drop_what_is_left,
+    leave_read_only,
+    refuse_dead,
+    refuse_unwritable,
+)
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -112,6 +120,7 @@ class Database:
         self._open: weakref.WeakSet[Any] = weakref.WeakSet()
         self._name = name
         self._limits = ""
+        self._is_pooled = False
         self._spare = Spare()
         self._own: weakref.WeakSet[Any] = weakref.WeakSet()
         self._brief: weakref.WeakSet[Any] = weakref.WeakSet()
@@ -175,6 +184,13 @@ class Database:
         if context.connection is None and not context.is_pre_ping:
             self._attempts.failed(context.original_exception)
 
+    def _leave_read_only(self, context: ExceptionContext) -> None:
+        leave_read_only(context, always=self._is_pooled or context.engine is self._verbs)
+
+    def _refuse_unwritable(self, raw: Any, record: Any, fairy: Any) -> None:
+        if not self._is_pooled:
+            refuse_unwritable(raw, record, fairy)
+
     def _settle_in(self, raw: Any, record: Any) -> None:
         self._open.add(record.driver_connection)
         if get_ident() in self._connecting:
@@ -183,6 +199,8 @@ class Database:
             if settle_in(raw):
                 record.info[SETTLED_IN] = True
                 self._own.add(raw)
+            else:
+                self._is_pooled = True
         finally:
             self.watch.begun.pop(raw, None)
         self._answers()
@@ -276,6 +294,8 @@ class Database:
         event.listen(engine, "do_connect", self._before_connecting)
         event.listen(engine, "handle_error", self._not_connected)
         event.listen(engine, "handle_error", blame)
+        event.listen(engine, "handle_error", self._leave_read_only)
+        event.listen(engine, "checkout", self._refuse_unwritable)
 
     @contextmanager
     def statement(self, *, limited: bool = False) -> Iterator[Connection]:
@@ -363,7 +383,7 @@ class Database:
 
     def _wrapped(self, error: Any, raw: Any, cursor: Any) -> BaseException:
         unquoted(error)
-        gone = self._verbs.dialect.is_disconnect(error, raw, cursor)
+        gone = takes_no_writes(error) or self._verbs.dialect.is_disconnect(error, raw, cursor)
         if gone:
             raw.close()
             self._drop_spare()

@@ -87,6 +87,15 @@ def is_refused_for_now(error: BaseException) -> bool:
     return code.startswith("53") or is_cut_off(error) or is_locked(error)
 
 
+def takes_no_writes(orig: object) -> bool:
+    """Return whether the driver's error says that the transaction is read-only."""
+    return code_of(orig) == errorcodes.READ_ONLY_SQL_TRANSACTION
+
+
+#: The attribute that marks an error of a server that takes no writes: a standby, or one where a default forbids them.
+NO_WRITES = "of_celeriac_no_writes"
+
+
 def blame(context: ExceptionContext) -> None:
     """Mark errors of the engine's own database: a handler may use other databases, whose errors are its own."""
     context.original_exception.__dict__["of_celeriac"] = True
@@ -126,7 +135,7 @@ _NOT_CONNECTED = (
 
 
 def is_turned_away(error: BaseException | None) -> bool:
-    """Return whether a handler met the engine's Postgres refusing new connections; open ones may live.
+    """Return whether a handler met the engine's Postgres refusing new connections (open ones may live), or all writes.
 
     Such an error comes from the driver before there is a connection, so without a statement and a code, or from the
     server with a code for it: a statement's own error may have the same words in a value.
@@ -136,6 +145,8 @@ def is_turned_away(error: BaseException | None) -> bool:
 
 def _turns_away(failure: Any) -> bool:
     orig, code = failure.orig, code_of(failure.orig)
+    if NO_WRITES in orig.__dict__:
+        return True
     if not is_operational(orig):
         return False
     if code is None and failure.statement is None:

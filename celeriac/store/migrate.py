@@ -11,13 +11,15 @@ import time
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import DBAPIError
 
 from celeriac.errors import ConfigurationError
 from celeriac.store import mend
 from celeriac.store.migrations import ENGINE_VERSIONS
+from celeriac.store.patience import SETTLED_IN
 from celeriac.store.routines.apply import replace_stale
 
 if TYPE_CHECKING:
@@ -172,6 +174,7 @@ def unapplied(connection: Connection, application: Path | None = None) -> set[st
     """
     refuse_old_postgres(connection)
     refuse_read_only(connection)
+    refuse_single_statements(connection)
     standing = standing_of(connection, application)
     if standing.newer:
         raise ConfigurationError(standing.newer)
@@ -226,6 +229,26 @@ def refuse_read_only(connection: Connection) -> None:
         reset = RESET.get(row.source, "").format(database=row.database, login=row.login)
         cure = f"`BEGIN READ WRITE; {reset}; COMMIT`" if reset else "turn it off where that is set"
         raise ConfigurationError(f"default_transaction_read_only is on by the {row.source}, so nothing can run: {cure}")
+
+
+def refuse_single_statements(connection: Connection) -> None:
+    """Raise ConfigurationError behind a pooler that allows no transactions: it hangs up on whoever begins one, which
+    looks like a Postgres that is away. Elsewhere it asks nothing.
+    """
+    raw: Any = connection.connection.dbapi_connection
+    if SETTLED_IN in connection.info or not raw.autocommit:
+        return
+    try:
+        connection.exec_driver_sql("BEGIN ISOLATION LEVEL READ COMMITTED; SELECT 1")
+        connection.exec_driver_sql("ROLLBACK")
+    except DBAPIError as error:
+        if not error.connection_invalidated:
+            raise
+        connection.rollback()
+        connection.exec_driver_sql("SELECT 1")  # raises if it is Postgres that has gone
+        raise ConfigurationError(
+            "DATABASE_URL names a pooler that allows no transactions: set `pool_mode = transaction` in PgBouncer"
+        ) from None
 
 
 ENCODING = text("SELECT quote_ident(current_database()), current_setting('server_encoding')")

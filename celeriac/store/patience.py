@@ -20,6 +20,10 @@ DEFAULT, RECURRING = 2.0, 0.5
 #: Seconds that a single `.delay()` waits before its task goes to the outbox.
 BRIEF = 0.15
 
+#: Seconds that each further statement of a round of work waits once the round has met a lock: what else it has to do
+#: may need the same rows, and forty waits would follow one another.
+HURRIED = 0.02
+
 #: Seconds that the statements of this thread wait for a lock; None: for as long as it takes.
 PATIENCE: ContextVar[float | None] = ContextVar("celeriac patience", default=DEFAULT)
 
@@ -52,6 +56,13 @@ def recurring() -> Iterator[None]:
     """Limit it to `RECURRING`, or less if less is set, for work that is repeated anyway."""
     said = PATIENCE.get()
     with patient(RECURRING if said is None else min(said, RECURRING)):
+        yield
+
+
+@contextmanager
+def hurried(has_met_a_lock: bool) -> Iterator[None]:
+    """Limit it to `HURRIED` if this round of work has met a lock."""
+    with patient(HURRIED if has_met_a_lock else PATIENCE.get()):
         yield
 
 

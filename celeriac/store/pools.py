@@ -1,5 +1,8 @@
 """Additions to SQLAlchemy's pools: a cheaper first connection, a spare one outside the pool, a check of idle ones.
 
+A connection to a server that takes no writes is not kept: a failover behind one address may have led to a standby, and
+a default of read-only transactions, which some hosts set while a disk is full, lasts as long as the session.
+
 SQLAlchemy asks the first connection of each pool for its version and settings, one round trip each. The driver knows
 them already; a worker makes a pool in each of its processes, and to another region a trip takes a tenth of a second.
 """
@@ -8,10 +11,14 @@ from __future__ import annotations
 
 import re
 import select
+import time
 from typing import Any
 
 from sqlalchemy import Connection, Engine, event
-from sqlalchemy.exc import InvalidatePoolError
+from sqlalchemy.engine import ExceptionContext
+from sqlalchemy.exc import DisconnectionError, InvalidatePoolError
+
+from celeriac.store.failures import NO_WRITES, takes_no_writes
 
 #: The engine's statements read no hstore, whose type is looked up in three trips for each connection.
 NO_HSTORE = {"use_native_hstore": False}
@@ -27,7 +34,9 @@ class Spare:
         self.is_out = False
 
     def take(self) -> Any:
-        """Take the connection; None if another thread has it, or it is dead."""
+        """Take the connection; None if another thread has it, or it is dead. One that takes no writes is not here: it
+        is closed once it has refused one.
+        """
         try:
             raw = self.idle.pop()
         except IndexError:
@@ -51,6 +60,52 @@ def refuse_dead(connection: Any, *_: Any) -> None:
         if not idle.poll(0):
             return
     raise InvalidatePoolError("Postgres has ended the idle connection")
+
+
+#: What Postgres reports of each session unasked, and again when it changes.
+_REPORTED = ("in_hot_standby", "default_transaction_read_only")
+
+#: How long (seconds) a connection that takes no writes is used: reads may go on meanwhile.
+READ_ONLY_FOR = 1.0
+
+#: The key in a pooled connection's `info` for the time (monotonic) at which that was seen.
+_SINCE = "celeriac: takes no writes since"
+
+
+def is_read_only(connection: Any) -> bool:
+    """Return whether a driver's connection takes no writes, as its server has reported.
+
+    A pooler reports it as it was when it first connected.
+    """
+    status = getattr(connection, "get_parameter_status", None) or connection.info.parameter_status
+    return any(status(name) == "on" for name in _REPORTED)
+
+
+def refuse_unwritable(_: Any, record: Any, __: Any) -> None:
+    """Make the pool connect anew, each `READ_ONLY_FOR` seconds, where a connection takes no writes."""
+    if is_read_only(record.driver_connection):
+        since = record.info.setdefault(_SINCE, time.monotonic())
+        if time.monotonic() - since >= READ_ONLY_FOR:
+            raise DisconnectionError("this connection takes no writes; another one may")
+
+
+#: The key in a connection's `info` if its handler has said that the transaction is read-only.
+SAID_READ_ONLY = "celeriac: its handler wants it read-only"
+
+
+def leave_read_only(context: ExceptionContext, *, always: bool = False) -> None:
+    """Treat a refused write as a lost connection, so that the next attempt connects anew: to the new primary, or once
+    writes are allowed.
+
+    `always`: the statement is the engine's, or a pooler answers. A handler's own transaction may be read-only because
+    the handler said so, which is the handler's error.
+    """
+    error, connection = context.original_exception, context.connection
+    if connection is None or not takes_no_writes(error) or SAID_READ_ONLY in connection.info:
+        return
+    if always or is_read_only(connection.connection.driver_connection):
+        error.__dict__[NO_WRITES] = True
+        context.is_disconnect = True
 
 
 def ask_nothing(engine: Engine) -> None:

@@ -37,7 +37,7 @@ from celeriac.settle.outcome import Outcome
 from celeriac.store import look
 from celeriac.store.connections import Database
 from celeriac.store.failures import in_a_line, is_down, is_gone, is_locked, is_passing, log_error
-from celeriac.store.patience import patient
+from celeriac.store.patience import hurried, patient
 from celeriac.store.states import GONE
 from celeriac.version import SCHEMA, described
 from celeriac.worker import overdue, stops
@@ -116,6 +116,7 @@ class Lifeline(threading.Thread):
         self.left_behind = overdue.LeftBehind()
         self.failures = 0
         self.held_up = HeldUp(self.database)
+        self.has_met_a_lock = False
         self.answered = time.monotonic()
 
     def run(self) -> None:
@@ -161,7 +162,8 @@ class Lifeline(threading.Thread):
         return self.settings.poll_interval * (1 - PASSED_ON if is_passed_on else 1)
 
     def look(self) -> None:
-        """Poll once. A lock that delays one part of it does not delay another."""
+        """Poll once. A lock that delays one part of it hardly delays another."""
+        self.has_met_a_lock = False
         if self.owns_process and self.is_stopping():
             self.left_behind.look(self.processes())
         if self.owns_process:
@@ -189,7 +191,7 @@ class Lifeline(threading.Thread):
             if not is_locked(error):
                 raise
             self.held_up.say(in_a_line(error))
-            done = False
+            self.has_met_a_lock, done = True, False
         self.answered = time.monotonic()
         return done
 
@@ -309,7 +311,8 @@ class Lifeline(threading.Thread):
         self._unless_locked(lambda: with_work.intersection_update(self.glance(roles)))
         for name, role in roles.items():
             if name in with_work:
-                self._unless_locked(partial(self._look_for, role))
+                with hurried(self.has_met_a_lock):
+                    self._unless_locked(partial(self._look_for, role))
                 self._beat_if_due()
         self._beat_within(self.interval())  # a running worker's queues can change
 
