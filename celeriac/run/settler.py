@@ -23,7 +23,7 @@ from celeriac.settle.outcome import LOST
 from celeriac.settle.write import settle
 from celeriac.store import look
 from celeriac.store.connections import Database, end_silent
-from celeriac.store.failures import is_gone, is_locked, is_read_only, is_retryable, retry_while_away
+from celeriac.store.failures import is_gone, is_locked, is_retryable, retry_while_away, takes_no_writes
 
 logger = logging.getLogger(__name__)
 
@@ -59,11 +59,7 @@ _UNDO = "ROLLBACK TO SAVEPOINT celeriac_settle"
 #: The handler's own lock_timeout applied until its outcome; its COMMIT waits by the server's default.
 _DONE = "RELEASE SAVEPOINT celeriac_settle; SET LOCAL lock_timeout TO DEFAULT"
 
-#: Returns whether this transaction has written, and whether all are read-only here, whatever a handler has said.
-_READ_ONLY = """
-SELECT pg_current_xact_id_if_assigned() IS NOT NULL AS has_written, pg_is_in_recovery() OR EXISTS (
-    SELECT FROM pg_settings WHERE name = 'default_transaction_read_only' AND reset_val = 'on') AS is_everybodys
-"""
+_HAS_WRITTEN = "SELECT pg_current_xact_id_if_assigned() IS NOT NULL"
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,20 +235,17 @@ class Settler:
             if is_locked(error):
                 connection.exec_driver_sql(_UNDO)
                 raise _HeldUp from error
-            if is_read_only(error):
+            if takes_no_writes(error.orig) and not error.connection_invalidated:
                 self._refuse_read_only(connection)
             raise _Unwritten from error
         return written, look.asked(connection)
 
     def _refuse_read_only(self, connection: Connection) -> None:
-        """Raise _WroteNothing if the handler has made its transaction read-only, or CeleriacError if it had written
-        before; do nothing where every transaction is.
+        """Raise _WroteNothing, because the handler has made its transaction read-only, or CeleriacError if it had
+        written before. Where every transaction is read-only, the connection counts as lost.
         """
         connection.exec_driver_sql(_UNDO)
-        transaction = connection.exec_driver_sql(_READ_ONLY).one()
-        if transaction.is_everybodys:
-            return
-        if transaction.has_written:
+        if connection.exec_driver_sql(_HAS_WRITTEN).scalar_one():
             raise CeleriacError(
                 "a handler made the transaction of self.session read-only after it had written: its outcome cannot be "
                 "written there"

@@ -69,11 +69,6 @@ def is_locked(error: BaseException) -> bool:
     return _is(getattr(error, "orig", None), (LockNotAvailable, DeadlockDetected), "55P03", "40P01")
 
 
-def is_read_only(error: BaseException) -> bool:
-    """Return whether the statement would have written, in a transaction that may not."""
-    return (code_of(getattr(error, "orig", None)) or "") == "25006"
-
-
 def is_cut_off(error: BaseException) -> bool:
     """Return whether the statement was ended because it took too long."""
     return _is(getattr(error, "orig", None), QueryCanceledError, "57014")
