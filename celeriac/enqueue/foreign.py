@@ -204,8 +204,8 @@ def _revived(value: Any) -> Any:
     """Return the value with dates and the like in place of kombu's notation for them."""
     try:
         return revived(value)
-    except Exception as error:
-        raise NotAdopted(f"its arguments are not in kombu's notation: {error!r}"[:200]) from None
+    except Exception as error:  # it may quote an argument, and whose role keeps which secret is not known yet
+        raise NotAdopted(f"its arguments are not in kombu's notation: {type(error).__name__}") from None
 
 
 # -- its fields --------------------------------------------------------------------------------------------------------

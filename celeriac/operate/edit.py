@@ -11,14 +11,19 @@ from sqlalchemy import Connection, text
 from celeriac.operate.audit import Change
 from celeriac.operate.steer import Steered, audited, lock_allowed
 from celeriac.store.plans import lookups
+from celeriac.store.redact import HIDDEN
 
+# The progress of a role with secrets is hidden, because it is searched for those of its row, which will be others.
 EDIT = text("""
 WITH names AS (
     SELECT coalesce(array_agg(name ORDER BY name), '{}') AS others
     FROM jsonb_object_keys(CAST(:was AS jsonb) || CAST(:kwargs AS jsonb)) AS n (name)
     WHERE CAST(:was AS jsonb) -> name IS DISTINCT FROM CAST(:kwargs AS jsonb) -> name
 ), changed AS (
-    UPDATE celeriac.tasks SET kwargs = CAST(:kwargs AS jsonb), updated_at = clock_timestamp()
+    UPDATE celeriac.tasks t SET kwargs = CAST(:kwargs AS jsonb), updated_at = clock_timestamp(),
+        progress = CASE WHEN t.progress IS NULL OR NOT EXISTS (
+            SELECT FROM celeriac.roles r WHERE r.role = t.role AND r.definition -> 'sensitive' <> '[]'
+        ) THEN t.progress ELSE to_jsonb(CAST(:hidden AS text)) END
     WHERE id = :id AND kwargs = CAST(:was AS jsonb) RETURNING id, role
 ), told AS (
     INSERT INTO celeriac.task_events (task, role, kind, from_status, to_status, by, why)
@@ -46,7 +51,7 @@ def edit(
     `was`. Events and the audit trail name the changed arguments, not their values.
     """
     rows, result = lock_allowed(connection, ids, "edit")
-    parameters, changes = {"was": json.dumps(was), "kwargs": kwargs, "by": by, "why": why}, []
+    parameters, changes = {"was": json.dumps(was), "kwargs": kwargs, "by": by, "why": why, "hidden": HIDDEN}, []
     for row in rows:
         with lookups(connection):
             names = connection.execute(EDIT, parameters | {"id": row.id}).scalar_one_or_none()

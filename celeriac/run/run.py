@@ -30,7 +30,7 @@ from celeriac.store.connections import Database, end_silent
 from celeriac.store.encoding import MOST_BYTES, Unfit, encoded
 from celeriac.store.failures import is_locked
 from celeriac.store.patience import patient
-from celeriac.store.redact import MOST_TEXT, Secrets
+from celeriac.store.redact import HIDDEN, MOST_TEXT, Secrets
 from celeriac.store.sensitive import Sensitive
 
 
@@ -275,7 +275,10 @@ class Run:
     def retry(self, error: BaseException) -> None:
         error = self._wrapped_by_retry(error)
         self.take_back()
-        self._end(outcomes.excused(self.task, error) or outcomes.retried(self.task, error, self.retry_asked))
+        outcome = outcomes.excused(self.task, error) or outcomes.retried(self.task, error, self.retry_asked)
+        if self.secret is not None and outcome.has_other_arguments:
+            outcome.progress = HIDDEN  # it is searched for the secrets of the row, which will be others
+        self._end(outcome)
 
     def _wrapped_by_retry(self, error: BaseException) -> BaseException:
         """Return the error that Celery's `Retry` was raised for, where Celery passes it on in pickled form only."""

@@ -76,6 +76,11 @@ class Outcome:
         """True for a success and nothing more: those have a statement of their own."""
         return self.status == COMPLETED and self.kind is None and self.progress is None
 
+    @property
+    def has_other_arguments(self) -> bool:
+        """Return whether the task runs again with others than it had."""
+        return (self.args, self.kwargs) not in ((None, None), (self.task.args, self.task.kwargs))
+
 
 class Success(Outcome):
     """A plain success, as most outcomes are. Common values are class attributes, so that each is made quickly. Do not

@@ -88,7 +88,8 @@ WITH outcome AS (
 ), judged AS MATERIALIZED (
     SELECT {_OF_ITS_ROW}, m.kind, m.result, m.error, m.retry_count, m.tries, m.keep,
         m.is_spread, m.token, coalesce(m.args, t.args) AS args, coalesce(m.kwargs, t.kwargs) AS kwargs,
-        m.args AS new_args, m.kwargs AS new_kwargs, m.worker_id, m.worker_pid, m.claimed_at, m.started_at,
+        m.args AS new_args, m.kwargs AS new_kwargs, m.progress AS new_progress, m.worker_id, m.worker_pid,
+        m.claimed_at, m.started_at,
         CASE WHEN m.status = 'pending' AND t.cancel_requested_at IS NOT NULL THEN 'cancelled'
             ELSE m.status END AS becomes,
         coalesce(m.at, clock_timestamp() + m.delay * interval '1 second') AS due
@@ -106,13 +107,14 @@ WITH outcome AS (
 ), again AS (
     UPDATE celeriac.tasks t
     SET retry_count = j.retry_count, tries = j.tries, queue = j.queue, args = coalesce(j.args, t.args),
-        kwargs = coalesce(j.kwargs, t.kwargs), scheduled_for = j.due,
-        error_message = j.error, started_at = j.started_at, cancel_requested_at = NULL, updated_at = clock_timestamp()
+        kwargs = coalesce(j.kwargs, t.kwargs), scheduled_for = j.due, error_message = j.error,
+        progress = CASE WHEN t.progress IS NOT NULL THEN coalesce(j.progress, t.progress) END,
+        started_at = j.started_at, cancel_requested_at = NULL, updated_at = clock_timestamp()
     FROM unnest(ARRAY(
-        SELECT (id, retry_count, tries, queue, new_args, new_kwargs, due, error, started_at) FROM judged
+        SELECT (id, retry_count, tries, queue, new_args, new_kwargs, due, error, started_at, new_progress) FROM judged
         WHERE becomes = 'pending'
     )) AS j (id bigint, retry_count integer, tries integer, queue text, args jsonb, kwargs jsonb, due timestamptz,
-        error text, started_at timestamptz)
+        error text, started_at timestamptz, progress jsonb)
     WHERE t.id = j.id AND t.id = ANY (ARRAY(SELECT id FROM judged WHERE becomes = 'pending'))
 ), to_later AS (
     INSERT INTO celeriac.later (role, account, due_at, id, began)

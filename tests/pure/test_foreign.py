@@ -232,3 +232,12 @@ def test_arguments_that_do_not_fit_are_told() -> None:
 
 def test_a_ticket_on_a_plain_queue_is_nobodys_message() -> None:
     assert judged(REAL) is None
+
+
+@pytest.mark.parametrize("kind", ["datetime", "date", "time", "uuid", "decimal"])
+def test_arguments_that_cannot_be_read_are_not_quoted(kind: str) -> None:
+    """Which of them are secret is not known yet, and the reason is on pages and in the log."""
+    sent = Plain().sent(args=({"__type__": kind, "__value__": "hunter2-secret"},))
+    reason = refused(sent).reason
+    assert "kombu's notation" in reason
+    assert "hunter2" not in reason

@@ -15,7 +15,7 @@ def of_operators(there: Selected) -> Mapping[str, list[Given]]:
     lone = ready[0]
     return {
         "operate.edit.CALL": [{"id": lone}],
-        "operate.edit.EDIT": [{"id": lone, "was": "{}", "kwargs": '{"n": 1}', "by": "x", "why": ""}],
+        "operate.edit.EDIT": [{"id": lone, "was": "{}", "kwargs": '{"n": 1}', "by": "x", "why": "", "hidden": "x"}],
         "operate.move.CALLS": [{"ids": some, "role": "work"} for some in (ready, there.ids("next"))],
         "operate.move.MOVE": [by | {"ids": some, "role": "other"} for some in (ready, there.ids("next"))],
         "operate.policies.KNOWN": [{"account": account, "most": SELECTED} for account in ("nobody", accounts[0])],
