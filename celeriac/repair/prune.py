@@ -369,8 +369,8 @@ def prune_by_role(database: Database, settings: Settings) -> tuple[int, Counter[
         past = connection.execute(PAST, {"roles": [*kept], "since": [*kept.values()], "most": MOST_DAYS}).all()
         members = connection.execute(WITH_MEMBERS, {"roles": sorted(forgets), "most": MOST_DAYS}).all()
         droppable = connection.execute(DROPPABLE, {"days": sorted({row.day for row in past})}).all()
-    over = [day for day in open_days if day.is_over]
-    dropped = {day.day for day in (*droppable, *over) if _drop(database, day, kept)}
+    candidates: list[Any] = [*droppable, *(day for day in open_days if day.is_over)]
+    dropped = {day.day for day in candidates if _drop(database, day, kept)}
     removed: Counter[str] = Counter()
     for row in members:
         if row.day not in dropped:
