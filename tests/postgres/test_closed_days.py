@@ -222,3 +222,27 @@ def test_nobody_who_writes_to_a_day_that_is_over_waits_for_another(database: Dat
         other.commit()
     with database.transaction() as connection:
         assert differences(connection) == []
+
+
+def test_what_failed_before_the_migration_is_listed_before_and_after_it_went_through(
+    database: Database, rows: Rows
+) -> None:
+    here = Days(database)
+    for _ in range(3):
+        here.sweep()
+        here.end((0, "work", FAILED))
+        here.end((0, "work", COMPLETED))
+        here.end((0, "other", CANCELLED))
+        here.midnight()
+    rows("DELETE FROM ended WHERE id % 2 = 0")
+    rows("UPDATE ended SET status = NULL, role = NULL, account = NULL, completed_at = NULL")
+    rows("UPDATE days SET is_listed = false")
+    with database.transaction() as connection:
+        assert differences(connection) == []
+    with database.statement() as connection:
+        connection.exec_driver_sql("CALL celeriac.list_failures()")
+    assert rows("SELECT count(*), count(*) FILTER (WHERE NOT is_listed) FROM days") == [(3, 0)]
+    assert rows("SELECT count(*) FROM ended WHERE status = 'failed' AND role = 'work' AND account = 'a'") == [(3,)]
+    with database.transaction() as connection:
+        assert [*pages(connection, Filter(statuses=[FAILED]))] == here.ids[0::3][::-1]
+        assert [*pages(connection, Filter(statuses=[CANCELLED]))] == here.ids[2::3][::-1]
