@@ -81,8 +81,8 @@ SELECT EXISTS (SELECT FROM celeriac.account_policies WHERE account = :account)
         (SELECT true FROM celeriac.ready e WHERE e.role = r.role AND e.account = :account LIMIT 1)
         OR (SELECT true FROM celeriac.later e WHERE e.role = r.role AND e.account = :account LIMIT 1)
         OR (SELECT true FROM (
-            SELECT h.account FROM celeriac.history h WHERE h.role = r.role ORDER BY h.completed_at DESC LIMIT :most
-            ) AS h WHERE h.account = :account LIMIT 1))
+            SELECT h.account FROM celeriac.last_ended(r.role, CAST(:most AS integer)) AS h) AS h
+            WHERE h.account = :account LIMIT 1))
 """)
 
 #: Maximum number of each role's last tasks that are read for their accounts.

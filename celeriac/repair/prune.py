@@ -12,6 +12,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, TextClause, text
 
 from celeriac.canvas.join import NEEDED
+from celeriac.repair import days
 from celeriac.repair.app import RepairApp
 from celeriac.repair.batch import BATCH, Walk
 from celeriac.repair.brief import briefly
@@ -23,6 +24,9 @@ from celeriac.store.states import STRIP
 
 #: Chains whose rests are checked in a batch, and in a sweep; and how old (seconds) a rest is at least before it goes.
 CHAINS, MOST_CHAINS, REST_AGE = 100, 5_000, 300.0
+
+#: How many days of a role a sweep prunes at most.
+MOST_DAYS = 1_000
 
 #: A place after those of all members.
 NO_PLACE = 2**31 - 1
@@ -111,27 +115,37 @@ SELECT (SELECT count(*) FROM gone) AS n,
         ORDER BY barrier DESC, place DESC LIMIT 1) AS until
 """)
 
-# The past days of history, with the begin and end of each.
-DAYS = text("""
-SELECT day, day::timestamp AT TIME ZONE 'UTC' AS began, (day + 1)::timestamp AT TIME ZONE 'UTC' AS ended
-FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid, LATERAL to_date(substr(c.relname, 9), 'YYYYMMDD') AS day
-WHERE i.inhparent = CAST('celeriac.history' AS regclass) AND c.relname ~ '^history_[0-9]{8}$'
-    AND (day + 1)::timestamp AT TIME ZONE 'UTC' < statement_timestamp()
-ORDER BY day
+# The days that nothing is told of yet: those not closed, each with its begin and end.
+OPEN = text("""
+SELECT day, celeriac.begin_of(day) AS began, celeriac.begin_of(day + 1) AS ended, day < celeriac.today() AS is_over
+FROM celeriac.open_days() AS day ORDER BY day
 """)
 
-# Each day for which history may have rows, one descent each, with its begin and end, and its recorded roles.
-LISTED = text("""
-WITH RECURSIVE days AS (
-    (SELECT day FROM celeriac.ended ORDER BY day LIMIT 1)
-    UNION ALL
-    SELECT next.day FROM days, LATERAL (
-        SELECT day FROM celeriac.ended WHERE day > days.day ORDER BY day LIMIT 1) AS next
-)
-SELECT day, day::timestamp AT TIME ZONE 'UTC' AS began, (day + 1)::timestamp AT TIME ZONE 'UTC' AS ended,
-    r.roles, r.members, (day + 1)::timestamp AT TIME ZONE 'UTC' < statement_timestamp() - interval '1 hour' AS is_over
-FROM (SELECT day FROM days UNION SELECT day FROM celeriac.days_begun UNION SELECT day FROM celeriac.unlisted) AS d
-LEFT JOIN celeriac.history_days r USING (day) ORDER BY day
+NAMES = text("SELECT role FROM celeriac.role_totals ORDER BY role")
+
+# INVARIANT: a descent for each role, to the first of its days that are past; no other day is read. A role's successes
+# of groups' members have days of their own.
+PAST = text("""
+SELECT k.role, d.day, celeriac.begin_of(d.day) AS began, celeriac.begin_of(d.day + 1) AS ended, k.since
+FROM unnest(CAST(:roles AS text[]), CAST(:since AS timestamptz[])) AS k (role, since), LATERAL (
+    SELECT day FROM celeriac.day_roles
+    WHERE role = k.role AND day <= CAST((k.since - interval '1 microsecond') AT TIME ZONE 'UTC' AS date)
+    ORDER BY day LIMIT :most) AS d
+ORDER BY d.day, k.role
+""")
+WITH_MEMBERS = text("""
+SELECT k.role, d.day, celeriac.begin_of(d.day) AS began, celeriac.begin_of(d.day + 1) AS ended
+FROM unnest(CAST(:roles AS text[])) AS k (role), LATERAL (
+    SELECT day FROM celeriac.day_roles WHERE role = k.role AND members > 0 ORDER BY day LIMIT :most) AS d
+ORDER BY d.day, k.role
+""")
+
+# Those of these days, and of those without a row, that have a partition, with their roles.
+DROPPABLE = text("""
+SELECT d.day, celeriac.begin_of(d.day) AS began, celeriac.begin_of(d.day + 1) AS ended,
+    ARRAY(SELECT role FROM celeriac.day_roles r WHERE r.day = d.day) AS roles
+FROM (SELECT unnest(CAST(:days AS date[])) AS day UNION SELECT day FROM celeriac.days WHERE is_empty) AS d
+WHERE to_regclass('celeriac.history_' || to_char(d.day, 'YYYYMMDD')) IS NOT NULL ORDER BY d.day
 """)
 
 # INVARIANT: loose walks over the roles of a day, and over those with successes of groups' members, one descent each.
@@ -149,12 +163,6 @@ SELECT role, (
         AND completed_at >= :began AND completed_at < :ended ORDER BY barrier LIMIT 1) IS NOT NULL AS has_members
 FROM names
 """)
-
-# A past day's rows do not change until somebody prunes or writes there.
-RECORD = text("""
-INSERT INTO celeriac.history_days (day, roles, members) VALUES (:day, :roles, :members) ON CONFLICT (day) DO NOTHING
-""")
-UNRECORD = text("DELETE FROM celeriac.history_days WHERE day = :day")
 
 # Entries of `ended` for days that are dropped. `after`: the id where the last batch ended.
 DROPPED = text("SELECT day FROM celeriac.dropped_days ORDER BY day")
@@ -349,26 +357,39 @@ def prune_tasks(database: Database, settings: Settings) -> int:
 
 def prune_by_role(database: Database, settings: Settings) -> tuple[int, Counter[str]]:
     """Prune tasks; return how many days were dropped, and how many tasks of each role were deleted besides."""
-    days = _days(database)
-    names = sorted({role for day in days for role in day.roles})
-    with database.statement() as connection:
-        undeclared = [n for n in connection.execute(UNDECLARED, {"names": names}).scalars() if is_built_in(n)]
+    days.tell(database)
+    open_days = _open_days(database)
+    with database.transaction() as connection:
+        in_order(connection)
+        names = {*connection.execute(NAMES).scalars()}.union(*(day.roles for day in open_days))
+        undeclared = [n for n in connection.execute(UNDECLARED, {"names": sorted(names)}).scalars() if is_built_in(n)]
         roles = connection.execute(KEPT, {"days": settings.event_days, "undeclared": undeclared}).all()
-        partitions = connection.execute(DAYS).all()
-    kept = {row.role: row.since for row in roles}
-    known = {day.day: day for day in days}
-    dropped = sum(_drop(database, day, known.get(day.day), kept) for day in partitions)
-    forgets = {row.role for row in roles if row.forgets}
+        kept = {row.role: row.since for row in roles}
+        forgets = {row.role for row in roles if row.forgets}
+        past = connection.execute(PAST, {"roles": [*kept], "since": [*kept.values()], "most": MOST_DAYS}).all()
+        members = connection.execute(WITH_MEMBERS, {"roles": sorted(forgets), "most": MOST_DAYS}).all()
+        droppable = connection.execute(DROPPABLE, {"days": sorted({row.day for row in past})}).all()
+    candidates: list[Any] = [*droppable, *(day for day in open_days if day.is_over)]
+    dropped = {day.day for day in candidates if _drop(database, day, kept)}
     removed: Counter[str] = Counter()
-    for day in days:
-        removed.update(_prune_day(database, day, kept, forgets))
+    for row in members:
+        if row.day not in dropped:
+            removed[row.role] += _prune(database, DELIVERED, role=row.role, began=row.began, ended=row.ended)
+    for row in past:
+        if row.day not in dropped:
+            span = {"began": row.began, "ended": row.ended}
+            removed[row.role] += _prune(database, TASKS, role=row.role, since=row.since, **span)
+    for day in open_days:
+        if day.day not in dropped:
+            removed.update(_prune_day(database, day, kept, forgets))
     _clear(database)
-    return dropped, removed
+    days.fold(database)
+    return len(dropped), removed
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryDay:
-    """A day of history. `members`: the roles with successes of groups' members on it."""
+    """A day of history that is not closed. `members`: the roles with successes of groups' members on it."""
 
     day: date
     began: datetime
@@ -378,33 +399,28 @@ class HistoryDay:
     members: frozenset[str]
 
 
-def _days(database: Database) -> list[HistoryDay]:
-    """Return each day for which history has rows; the roles of a past day are read once."""
+def _open_days(database: Database) -> list[HistoryDay]:
     with database.transaction() as connection:
         in_order(connection)
-        listed = connection.execute(LISTED).all()
-    return [_day(database, row) for row in listed]
+        there = connection.execute(OPEN).all()
+    return [_day(database, row) for row in there]
 
 
 def _day(database: Database, row: Row[Any]) -> HistoryDay:
-    roles, members = row.roles, row.members
-    if roles is None:
-        with database.transaction() as connection:
-            in_order(connection)
-            there = connection.execute(ROLES_OF_DAY, {"began": row.began, "ended": row.ended}).all()
-            roles, members = [r.role for r in there], [r.role for r in there if r.has_members]
-            if row.is_over:
-                connection.execute(RECORD, {"day": row.day, "roles": roles, "members": members})
-    return HistoryDay(row.day, row.began, row.ended, row.is_over, frozenset(roles), frozenset(members))
+    with database.transaction() as connection:
+        in_order(connection)
+        there = connection.execute(ROLES_OF_DAY, {"began": row.began, "ended": row.ended}).all()
+    members = frozenset(r.role for r in there if r.has_members)
+    return HistoryDay(row.day, row.began, row.ended, row.is_over, frozenset(r.role for r in there), members)
 
 
-def _drop(database: Database, over: Row[Any], day: HistoryDay | None, kept: Mapping[str, datetime]) -> int:
-    if day and any(role not in kept or kept[role] < over.ended for role in day.roles):
+def _drop(database: Database, day: Any, kept: Mapping[str, datetime]) -> int:
+    if any(role not in kept or kept[role] < day.ended for role in day.roles):
         return 0
-    return briefly(database, partial(_drop_day, day=over, kept=kept))
+    return briefly(database, partial(_drop_day, day=day, kept=kept))
 
 
-def _drop_day(connection: Connection, day: Row[Any], kept: Mapping[str, datetime]) -> bool:
+def _drop_day(connection: Connection, day: Any, kept: Mapping[str, datetime]) -> bool:
     roles = connection.execute(ROLES_OF_DAY, {"began": day.began, "ended": day.ended}).scalars().all()
     if any(role not in kept or kept[role] < day.ended for role in roles):
         return False
@@ -415,15 +431,12 @@ def _drop_day(connection: Connection, day: Row[Any], kept: Mapping[str, datetime
 
 
 def _prune_day(database: Database, day: HistoryDay, kept: Mapping[str, datetime], forgets: Set[str]) -> Counter[str]:
-    """Delete row by row on a day that other roles' rows keep from being dropped."""
+    """Delete row by row on a day that is not closed."""
     span = {"began": day.began, "ended": day.ended}
     delivered = {role: _prune(database, DELIVERED, role=role, **span) for role in day.members & forgets}
     past = {role: kept[role] for role in day.roles & kept.keys() if kept[role] > day.began}
     removed = Counter(delivered)
     removed.update({role: _prune(database, TASKS, role=role, since=since, **span) for role, since in past.items()})
-    if day.is_over and removed.total():
-        with database.statement() as connection:
-            connection.execute(UNRECORD, {"day": day.day})
     return removed
 
 

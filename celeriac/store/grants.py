@@ -25,6 +25,9 @@ from celeriac.store.migrate import APPLICATION_TABLE, SCHEMA
 #: The segments of `ready`, which the ring's turns truncate.
 SEGMENTS = ("ready_0", "ready_1", "ready_2")
 
+#: What is told of days: routines keep it with their owner's rights.
+DAYS = ("days", "day_roles", "role_totals", "day_changes")
+
 _ALL = "SELECT, INSERT, UPDATE, DELETE"
 
 #: A worker's rights to those of the engine's tables where it does not have all.
@@ -47,6 +50,7 @@ WORKER = {
     "unlisted": "SELECT",
     "days_begun": "SELECT",
     "dropped_days": "SELECT, DELETE",
+    **dict.fromkeys(DAYS, "SELECT"),
     **dict.fromkeys(SEGMENTS, f"{_ALL}, TRUNCATE"),
     "api_tokens": "",
     "dashboard_sessions": "",
@@ -61,7 +65,7 @@ ADMIN = {
     "audit": "SELECT, INSERT (by, action, kind, target, before, after, why, via)",
     "api_tokens": "SELECT, INSERT, UPDATE (last_used_at, revoked_at)", "version": "SELECT",
     "afterwards": "SELECT", "ended": "SELECT, DELETE", "unlisted": "SELECT", "dropped_days": "SELECT, DELETE",
-    "days_begun": "SELECT", "routines": "SELECT",
+    "days_begun": "SELECT", "routines": "SELECT", **dict.fromkeys(DAYS, "SELECT"),
 }  # fmt: skip
 
 EXISTS = text("SELECT true FROM pg_roles WHERE rolname = :name")

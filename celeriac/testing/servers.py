@@ -55,6 +55,10 @@ WHERE inhparent = CAST('celeriac.history' AS regclass)
     AND day > CAST(now() AT TIME ZONE 'UTC' AS date) + CAST(:days AS integer)
 """)
 
+FARTHER = text("DELETE FROM celeriac.days WHERE day > celeriac.today() + CAST(:days AS integer)")
+
+OVER = text("SELECT day FROM celeriac.days WHERE day < celeriac.today()")
+
 _number = itertools.count()
 
 
@@ -107,6 +111,7 @@ class Servers:
                 connection.execute(text(UP_FOR_EVER))
                 for part in connection.execute(FARTHER_DAYS, {"days": DAYS_AHEAD}).scalars().all():
                     connection.execute(text(f"DROP TABLE {part}"))
+                connection.execute(FARTHER, {"days": DAYS_AHEAD})
             engine.dispose()
             self.made[name] = today()
             yield name
@@ -120,8 +125,8 @@ class Servers:
         with engine.begin() as connection:
             connection.execute(text(ADD_DAYS), {"days": DAYS_AHEAD})
             connection.execute(BEGIN_DAY)
-            for over in connection.execute(prune.DAYS).all():
-                connection.execute(prune.DROP_DAY, {"day": over.day})
+            for day in connection.execute(OVER).scalars().all():
+                connection.execute(prune.DROP_DAY, {"day": day})
         engine.dispose()
 
     @contextmanager

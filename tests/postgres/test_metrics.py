@@ -107,9 +107,8 @@ def test_a_member_of_a_group_that_leaves_its_row_to_the_body_is_counted_once(
     assert rows("SELECT completed, failed FROM celeriac.last_hour('work')") == [(30, 10)]
     assert of(database)["failed_rate"] == pytest.approx(0.25)
     with database.statement() as connection:
-        recent = connection.execute(figures.RECENT, {"most": 1_000}).mappings().one()
-        asked = {"samples": SAMPLES, "most": 10, "newest": 10_000, "roles": 10}
-        measured = connection.execute(watched.ROLES, asked).mappings().one()
+        (recent,) = figures.recent(connection, 1_000)
+        (measured,) = watched.of_roles(connection, samples=SAMPLES, most=10, newest=10_000)
     assert (recent["completed"], recent["failed"]) == (30, 10)
     assert measured["failed_rate"] == pytest.approx(0.25)
 

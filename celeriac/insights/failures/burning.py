@@ -15,6 +15,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
+from celeriac.insights.tasks.clock import LATELY, lately
 from celeriac.insights.why.spans import span
 from celeriac.store.messages import pattern_of, quoted
 from celeriac.store.shell import argument, word
@@ -47,7 +48,7 @@ READ, LOOKED_UP = 1_000, 500
 
 # The windows of five minutes and of an hour begin no earlier than the oldest event or task that is read, because before
 # that either failures or successes are unknown. Roles that keep no successes have counted them by minutes.
-SUSPECTS = text("""
+SUSPECTS = text(f"""
 WITH walked AS MATERIALIZED (
     SELECT role, task, at, kind, from_status, to_status, why IS NOT NULL AS said FROM celeriac.task_events
     WHERE at > statement_timestamp() - interval '1 hour' ORDER BY at DESC LIMIT :most
@@ -78,14 +79,14 @@ SELECT s.role, s.tasks, s.given_up, statement_timestamp() AS now, w.since AS sin
                 (SELECT at, 1.0 AS bad FROM failed f WHERE f.role = s.role ORDER BY at DESC LIMIT :newest)
                 UNION ALL
                 (SELECT completed_at, 0.0 FROM celeriac.history
-                WHERE role = s.role AND completed_at > statement_timestamp() - interval '1 hour'
+                WHERE role = s.role AND {LATELY}
                     AND status = 'completed' ORDER BY completed_at DESC LIMIT :newest)
             ) AS ended ORDER BY at DESC LIMIT :newest) AS newest) END AS newest,
     past.completed AS past_completed, past.failed AS past_failed
 FROM suspects s CROSS JOIN LATERAL (
     SELECT CASE WHEN count(*) >= :most THEN min(completed_at) END AS reach FROM (
         SELECT completed_at FROM celeriac.history
-        WHERE role = s.role AND completed_at > statement_timestamp() - interval '5 minutes'
+        WHERE role = s.role AND completed_at > statement_timestamp() - interval '5 minutes' AND {LATELY}
         ORDER BY completed_at DESC LIMIT :most) AS h
 ) AS ended CROSS JOIN LATERAL (
     SELECT greatest(statement_timestamp() - interval '5 minutes', s.reach, ended.reach) AS since
@@ -94,7 +95,7 @@ FROM suspects s CROSS JOIN LATERAL (
 ) AS hour CROSS JOIN LATERAL (
     SELECT count(*) FILTER (WHERE completed_at >= w.since) AS completed_5, count(*) AS completed_60 FROM (
         SELECT completed_at, status FROM celeriac.history
-        WHERE role = s.role AND completed_at >= hour.since
+        WHERE role = s.role AND completed_at >= hour.since AND {LATELY}
         ORDER BY completed_at DESC LIMIT :most) AS h
     WHERE status = 'completed' AND NOT s.forgets
 ) AS e CROSS JOIN LATERAL (
@@ -130,12 +131,12 @@ WHERE role = :role AND minute >= statement_timestamp() - interval '1 day' AND co
 ORDER BY minute DESC
 """)
 
-HIT = text("""
+HIT = text(f"""
 SELECT account, created_at FROM unnest(CAST(:ids AS bigint[])) AS hit (id), LATERAL (
     (SELECT account, created_at FROM celeriac.tasks WHERE id = hit.id LIMIT 1)
     UNION ALL
     (SELECT account, NULL FROM celeriac.history
-        WHERE id = hit.id AND completed_at > statement_timestamp() - interval '1 hour' LIMIT 1)
+        WHERE id = hit.id AND {LATELY} LIMIT 1)
     LIMIT 1) AS task
 """)
 
@@ -208,7 +209,7 @@ def burning(connection: Connection, role: str | None = None) -> list[Burning]:
     comes first.
     """
     parameters = {"role": role, "most": MOST, "few": FEW, "newest": NEWEST, "kinds": list(KINDS)}
-    suspects = connection.execute(SUSPECTS, parameters).all()
+    suspects = connection.execute(SUSPECTS, parameters | lately(connection)).all()
     burns = [_described(connection, row, of) for row in suspects if (of := window_of(row)) is not None]
     return sorted(burns, key=lambda one: (-one.tasks, one.role))
 
@@ -256,7 +257,7 @@ def _described(connection: Connection, row: Row[Any], window: Window) -> Burning
     times = [failure.at for failure, its in zip(failures, errors, strict=True) if its == error]
     since = _began(connection.execute(MINUTES, {"role": row.role}).all(), times, window.limit)
     ids = list(dict.fromkeys(failure.task for failure in failures))[:LOOKED_UP]
-    hit = connection.execute(HIT, {"ids": ids}).all()
+    hit = connection.execute(HIT, {"ids": ids} | lately(connection)).all()
     accounts = {one.account for one in hit if one.account}
     created = [one.created_at for one in hit if one.created_at is not None]
     started = connection.execute(STARTED, {"role": row.role, "since": since}).one_or_none()

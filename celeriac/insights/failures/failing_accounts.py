@@ -8,6 +8,7 @@ from datetime import datetime
 from sqlalchemy import Connection, text
 
 from celeriac.insights.failures.burning import FEW, KINDS, MOST, OVER
+from celeriac.insights.tasks.clock import LATELY, lately
 from celeriac.store.messages import pattern_of, quoted
 from celeriac.store.shell import argument
 
@@ -21,7 +22,7 @@ ACCOUNTS = 20
 # INVARIANT: an account is returned if it had successes within the hour and none since its attempts fail; one that
 # always fails is nothing new. Since its first failed attempt, more of the others' attempts have succeeded than failed:
 # an outage of the whole role is not an account's, even if some tasks under way still succeed.
-FAILING = text("""
+FAILING = text(f"""
 WITH walked AS MATERIALIZED (
     SELECT role, task, at, kind, from_status, left(split_part(why, chr(10), 1), 500) AS message
     FROM celeriac.task_events WHERE at > statement_timestamp() - interval '1 hour' ORDER BY at DESC LIMIT :most
@@ -35,7 +36,7 @@ WITH walked AS MATERIALIZED (
         (SELECT account FROM celeriac.tasks WHERE id = f.task LIMIT 1)
         UNION ALL
         (SELECT account FROM celeriac.history
-            WHERE id = f.task AND completed_at > statement_timestamp() - interval '1 hour' LIMIT 1)
+            WHERE id = f.task AND {LATELY} LIMIT 1)
         LIMIT 1) AS t
 ), suspects AS MATERIALIZED (
     SELECT role, account, CAST(count(*) AS integer) AS attempts, CAST(count(DISTINCT task) AS integer) AS tasks,
@@ -46,7 +47,7 @@ WITH walked AS MATERIALIZED (
         SELECT role FROM suspects GROUP BY role ORDER BY sum(attempts) DESC, role LIMIT :roles) AS s
     CROSS JOIN LATERAL (
         SELECT account, completed_at FROM celeriac.history
-        WHERE role = s.role AND completed_at > statement_timestamp() - interval '1 hour' AND status = 'completed'
+        WHERE role = s.role AND {LATELY} AND status = 'completed'
         ORDER BY completed_at DESC LIMIT :successes) AS h
 ), down AS MATERIALIZED (
     SELECT s.role, s.account, s.message, s.tasks, ok.last_at AS worked_until, since.attempts, since.first_at
@@ -107,5 +108,5 @@ def failing_accounts(connection: Connection) -> list[FailingAccount]:
     parameters = {
         "most": MOST, "kinds": list(KINDS), "few": FEW, "over": OVER, "looked_up": LOOKED_UP, "successes": SUCCESSES,
         "accounts": ACCOUNTS, "roles": ROLES,
-    }  # fmt: skip
+    } | lately(connection)  # fmt: skip
     return [FailingAccount(**row) for row in connection.execute(FAILING, parameters).mappings()]

@@ -37,27 +37,34 @@ RECENT = timedelta(hours=1)
 #: Most seconds that `since` may go back.
 OLDEST = 1e9
 
-# INVARIANT of `names`: one descent per role that has failed tasks, or the given role. Ordered by -id, which this index
-# has and the primary key has not. No partition of a day before the given time is read.
+# INVARIANT of `names`: one descent per role that has failed tasks, or the given role. With a time only the days since
+# then are read.
 WALK = text("""
 WITH RECURSIVE names AS (
-    (SELECT role FROM celeriac.history WHERE status = 'failed' AND status IN ('failed', 'cancelled')
-        AND role >= coalesce(CAST(:role AS text), '') ORDER BY role LIMIT 1)
+    (SELECT role FROM celeriac.ended WHERE status = 'failed' AND role >= coalesce(CAST(:role AS text), '')
+        AND CAST(:begin AS timestamptz) IS NULL ORDER BY status, role LIMIT 1)
     UNION ALL
     SELECT next.role FROM names, LATERAL (
-        SELECT role FROM celeriac.history WHERE status = 'failed' AND status IN ('failed', 'cancelled')
-            AND role > names.role AND CAST(:role AS text) IS NULL ORDER BY role LIMIT 1) AS next
+        SELECT role FROM celeriac.ended WHERE status = 'failed' AND role > names.role AND CAST(:role AS text) IS NULL
+        ORDER BY status, role LIMIT 1) AS next
 ), walk AS MATERIALIZED (
-    SELECT found.* FROM names, LATERAL (
-        SELECT id, task_id, role, account, completed_at FROM celeriac.history
-        WHERE status = 'failed' AND status IN ('failed', 'cancelled') AND role = names.role
-            AND -id > -coalesce(CAST(:before AS bigint), 9223372036854775807)
-            AND completed_at >= coalesce(
-                date_trunc('day', CAST(:begin AS timestamptz) AT TIME ZONE 'UTC') AT TIME ZONE 'UTC', '-infinity')
-        ORDER BY -id LIMIT :most
-    ) AS found
-    WHERE names.role = coalesce(CAST(:role AS text), names.role)
-    ORDER BY -id LIMIT :most
+    SELECT * FROM (
+        (SELECT found.* FROM names, LATERAL (
+            SELECT id, task_id, role, account, completed_at FROM celeriac.ended
+            WHERE status = 'failed' AND role = names.role
+                AND -id > -coalesce(CAST(:before AS bigint), 9223372036854775807)
+            ORDER BY status, role, -id LIMIT :most
+        ) AS found
+        WHERE names.role = coalesce(CAST(:role AS text), names.role)
+        ORDER BY -id LIMIT :most)
+        UNION ALL
+        SELECT id, task_id, role, account, completed_at FROM celeriac.badly_unlisted(
+            'failed', :role, coalesce(CAST(:before AS bigint), 9223372036854775807), CAST(:most AS integer))
+        WHERE CAST(:begin AS timestamptz) IS NULL
+        UNION ALL
+        SELECT * FROM celeriac.failed_since(CAST(:begin AS timestamptz), :role,
+            coalesce(CAST(:before AS bigint), 9223372036854775807), CAST(:most AS integer))
+    ) AS either ORDER BY -id LIMIT :most
 )
 SELECT id, task_id, role, account, completed_at FROM walk ORDER BY -id
 """)

@@ -9,6 +9,7 @@ from sqlalchemy import Connection, text
 
 from celeriac.insights.fairness.accounts import NEWEST
 from celeriac.insights.fairness.shares import CAP
+from celeriac.insights.tasks.clock import LATELY, lately
 from celeriac.insights.tasks.counting import Count
 
 #: The most tasks in the list of those it holds, and in that of its oldest.
@@ -44,7 +45,7 @@ CROSS JOIN LATERAL (
     SELECT count(*) FILTER (WHERE status = 'completed') AS completed,
         count(*) FILTER (WHERE status = 'failed') AS failed
     FROM (SELECT account, status FROM celeriac.history
-        WHERE role = r.role AND completed_at > statement_timestamp() - interval '1 hour'
+        WHERE role = r.role AND {LATELY}
         ORDER BY completed_at DESC LIMIT :newest) AS ended
     WHERE account = :account
 ) AS hour
@@ -119,7 +120,7 @@ class Oldest:
 
 def account_roles(connection: Connection, account: str) -> list[AccountRole]:
     """Return the account's tasks role by role, for the roles in which it has any."""
-    rows = connection.execute(OF_ROLES, {"account": account, "most": CAP + 1, "newest": NEWEST})
+    rows = connection.execute(OF_ROLES, {"account": account, "most": CAP + 1, "newest": NEWEST} | lately(connection))
     return [
         AccountRole(
             row.role, _count(row.ready), _count(row.later), _count(row.parked), row.oldest_due, row.claimed,

@@ -10,18 +10,20 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from celeriac.insights.tasks.clock import LATELY, lately
+
 #: Maximum number of tasks of each role that are read, and of accounts that are listed.
 NEWEST, ACCOUNTS = 1_000, 100
 
 # Each LIMIT has its index's ORDER BY.
-ENDED = text("""
+ENDED = text(f"""
 SELECT h.account, count(*) FILTER (WHERE status = 'completed') AS completed,
     count(*) FILTER (WHERE status = 'failed') AS failed,
     percentile_cont(0.95) WITHIN GROUP (ORDER BY CAST(greatest(0, extract(epoch FROM h.waited)) AS double precision))
         FILTER (WHERE h.waited IS NOT NULL) AS wait_p95
 FROM celeriac.roles r CROSS JOIN LATERAL (
     SELECT account, status, started_at - greatest(created_at, scheduled_for) AS waited FROM celeriac.history
-    WHERE role = r.role AND completed_at > statement_timestamp() - interval '1 hour'
+    WHERE role = r.role AND {LATELY}
     ORDER BY completed_at DESC LIMIT :newest
 ) AS h
 WHERE CAST(:account AS text) IS NULL OR h.account = :account
@@ -47,7 +49,7 @@ class AccountHour:
 
 def account_hours(connection: Connection, account: str | None = None) -> list[AccountHour]:
     """Return the accounts with most ended tasks, or only the given one."""
-    parameters = {"account": account, "newest": NEWEST, "accounts": ACCOUNTS}
+    parameters = {"account": account, "newest": NEWEST, "accounts": ACCOUNTS} | lately(connection)
     return [AccountHour(*row) for row in connection.execute(ENDED, parameters)]
 
 

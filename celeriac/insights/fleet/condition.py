@@ -158,9 +158,12 @@ CROSS JOIN LATERAL (
 ) AS overdue
 CROSS JOIN LATERAL (
     SELECT count(*) AS n FROM (
-        SELECT retry_count, max_retries, completed_at FROM celeriac.history
-        WHERE status = 'failed' AND role = r.role ORDER BY -id LIMIT :most) AS h
-    WHERE completed_at > statement_timestamp() - interval '1 day' AND retry_count > 0 AND retry_count >= max_retries
+        SELECT array_agg(id) AS ids, array_agg(day) AS days FROM (
+            SELECT id, day, completed_at FROM celeriac.ended
+            WHERE status = 'failed' AND role = r.role ORDER BY status, role, -id LIMIT :most) AS e
+        WHERE completed_at > statement_timestamp() - interval '1 day'
+    ) AS newest CROSS JOIN celeriac.finished_on(newest.ids, newest.days) AS h
+    WHERE h.retry_count > 0 AND h.retry_count >= h.max_retries
 ) AS failed
 WHERE overdue.n > 0 OR failed.n > 0
 ORDER BY r.role

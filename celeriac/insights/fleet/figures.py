@@ -8,6 +8,7 @@ from typing import Any
 from sqlalchemy import Connection, Row, RowMapping, text
 
 from celeriac.insights.fleet.slots import BUSY, HELD
+from celeriac.insights.tasks.clock import LATELY, lately
 
 SERVED = text(f"""
 WITH held AS ({HELD})
@@ -32,7 +33,7 @@ FROM celeriac.roles r CROSS JOIN LATERAL (
 ) AS live
 """)
 
-RECENT = text("""
+RECENT = text(f"""
 SELECT r.role, newest.completed + coalesce(counted.completed, 0) AS completed,
     newest.failed + coalesce(counted.failed, 0) AS failed, newest.cancelled
 FROM celeriac.roles r CROSS JOIN LATERAL (
@@ -42,7 +43,7 @@ FROM celeriac.roles r CROSS JOIN LATERAL (
         count(*) FILTER (WHERE status = 'cancelled') AS cancelled
     FROM (
         SELECT status FROM celeriac.history
-        WHERE role = r.role AND completed_at > statement_timestamp() - interval '1 hour'
+        WHERE role = r.role AND {LATELY}
         ORDER BY completed_at DESC LIMIT :most) AS h
 ) AS newest
 LEFT JOIN LATERAL (
@@ -114,7 +115,7 @@ def served(connection: Connection, wait: float) -> Sequence[RowMapping]:
 
 def recent(connection: Connection, most: int) -> Sequence[RowMapping]:
     """Return for each registered role how its last `most` tasks of this hour ended."""
-    return connection.execute(RECENT, {"most": most}).mappings().all()
+    return connection.execute(RECENT, {"most": most} | lately(connection)).mappings().all()
 
 
 def accounts_waiting(connection: Connection, most: int) -> dict[str, int]:

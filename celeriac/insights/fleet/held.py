@@ -56,7 +56,7 @@ WHERE (
 
 CANCELLED = text("""
 SELECT found.task_id FROM unnest(CAST(:roles AS text[])) AS r (role), LATERAL (
-    SELECT task_id, id FROM celeriac.history
+    SELECT task_id, id FROM celeriac.ended
     WHERE status = 'cancelled' AND role = r.role ORDER BY status, role, (-id) LIMIT :most) AS found
 ORDER BY found.id DESC LIMIT :most
 """)

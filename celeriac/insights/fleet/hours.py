@@ -7,6 +7,7 @@ from datetime import datetime
 
 from sqlalchemy import Connection, text
 
+from celeriac.insights.tasks.clock import LATELY, lately
 from celeriac.insights.tasks.counting import Count
 
 #: An hour's minutes, and the current one.
@@ -24,14 +25,14 @@ ORDER BY worker_id, minute LIMIT :most
 """)
 
 # Each LIMIT has its index's ORDER BY.
-DONE = text("""
+DONE = text(f"""
 SELECT h.worker_id, count(*) AS n, (SELECT count(*) FROM celeriac.roles r WHERE EXISTS (
         SELECT FROM celeriac.history
-        WHERE role = r.role AND completed_at > statement_timestamp() - interval '1 hour'
+        WHERE role = r.role AND {LATELY}
         ORDER BY completed_at DESC OFFSET :newest LIMIT 1)) AS cut
 FROM celeriac.roles r CROSS JOIN LATERAL (
     SELECT worker_id FROM celeriac.history
-    WHERE role = r.role AND completed_at > statement_timestamp() - interval '1 hour'
+    WHERE role = r.role AND {LATELY}
     ORDER BY completed_at DESC LIMIT :newest
 ) AS h
 WHERE h.worker_id IS NOT NULL GROUP BY h.worker_id
@@ -60,4 +61,5 @@ def done_by_worker(connection: Connection) -> dict[str, Count]:
     """Count the kept tasks that each worker ended in the last hour, among the newest 1,000 of each role: a lower bound
     where a role had more. For a role that keeps no successes only failures are counted.
     """
-    return {row.worker_id: Count(row.n, exact=not row.cut) for row in connection.execute(DONE, {"newest": NEWEST})}
+    rows = connection.execute(DONE, {"newest": NEWEST} | lately(connection))
+    return {row.worker_id: Count(row.n, exact=not row.cut) for row in rows}

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, text
 
 from celeriac.insights.fleet.slots import is_sharing
 from celeriac.insights.history.histogram import quantile
+from celeriac.insights.tasks.clock import LATELY, lately
 from celeriac.insights.why.spans import span
 
 #: Maximum number of a role's newest runs that are judged, and the minimum number for a judgement.
@@ -42,7 +43,7 @@ _ENDED = f"""
             CASE WHEN count(*) OVER () = :ended THEN min(completed_at) OVER () END AS since
         FROM (
             SELECT id, worker_id, worker_pid, started_at, completed_at FROM celeriac.history
-            WHERE role = r.role AND completed_at > statement_timestamp() - {{within}} * interval '1 second'
+            WHERE role = r.role AND {LATELY}
                 AND status IN ('completed', 'failed') AND started_at IS NOT NULL
             ORDER BY completed_at DESC LIMIT :ended) AS h
         WINDOW ticket AS (
@@ -61,7 +62,7 @@ _UNDER_WAY = f"""
 # fall on each minute of an hour.
 CANDIDATES = text(f"""
 SELECT r.role, sample.runs AS sample FROM celeriac.roles r CROSS JOIN LATERAL (
-    SELECT count(*) AS n, count(*) FILTER (WHERE seconds > :more) AS slow FROM ({_ENDED.format(within=":soon")}) AS e
+    SELECT count(*) AS n, count(*) FILTER (WHERE seconds > :more) AS slow FROM ({_ENDED}) AS e
 ) AS ended CROSS JOIN LATERAL (
     SELECT count(*) AS slow FROM ({_UNDER_WAY}) AS u WHERE age / n > :more
 ) AS under_way CROSS JOIN LATERAL (
@@ -77,7 +78,7 @@ WHERE NOT r.paused AND (2 * (ended.slow + under_way.slow) >= :few OR ended.n < :
 RUNS = text(f"""
 SELECT r.role, ended.*, under_way.* FROM unnest(CAST(:roles AS text[])) AS r (role) CROSS JOIN LATERAL (
     SELECT coalesce(array_agg(ago), '{{}}') AS ago, coalesce(array_agg(seconds), '{{}}') AS seconds
-    FROM ({_ENDED.format(within=":long")}) AS e
+    FROM ({_ENDED}) AS e
 ) AS ended CROSS JOIN LATERAL (
     SELECT coalesce(array_agg(age), '{{}}') AS ages, coalesce(array_agg(n), '{{}}') AS sizes FROM ({_UNDER_WAY}) AS u
 ) AS under_way
@@ -147,8 +148,9 @@ class LateRuns:
 def slower(connection: Connection) -> list[Slower]:
     """Return the roles that are slower than in their own past, the slowest first."""
     limits = {"ended": ENDED, "under_way": UNDER_WAY}
-    parameters = limits | {"soon": SOON, "few": FEW, "more": MORE, "sampled": SAMPLED}
-    least = {row.role: least_bound(row.sample) for row in connection.execute(CANDIDATES, parameters)}
+    parameters = limits | {"few": FEW, "more": MORE, "sampled": SAMPLED}
+    candidates = connection.execute(CANDIDATES, parameters | lately(connection, SOON))
+    least = {row.role: least_bound(row.sample) for row in candidates}
     halves = [(runs.half(least[runs.role]), runs) for runs in _runs(connection, least, limits)]
     suspects = sorted((one for one in halves if one[0] > least[one[1].role]), key=lambda one: -one[0])
     judged = [slower_of(runs, _usual(connection, runs.role)) for _, runs in suspects[:ROLES]]
@@ -157,7 +159,7 @@ def slower(connection: Connection) -> list[Slower]:
 
 def _runs(connection: Connection, roles: Iterable[str], limits: dict[str, int]) -> list[LateRuns]:
     names = [*roles]
-    rows = connection.execute(RUNS, limits | {"roles": names, "long": LONG}) if names else ()
+    rows = connection.execute(RUNS, limits | {"roles": names} | lately(connection, LONG)) if names else ()
     return [
         LateRuns(row.role, [*zip(row.ago, row.seconds, strict=True)], [*zip(row.ages, row.sizes, strict=True)])
         for row in rows

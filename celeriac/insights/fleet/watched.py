@@ -9,6 +9,7 @@ from sqlalchemy import Connection, Row, RowMapping, text
 
 from celeriac.insights.fleet.condition import HELD_BACK
 from celeriac.insights.fleet.resources import number
+from celeriac.insights.tasks.clock import LATELY, lately
 from celeriac.store.states import GONE
 
 #: Maximum number of roles with work that are read, by name; unregistered ones are among them.
@@ -30,7 +31,7 @@ FORGOTTEN, MOST_WORKERS = 3600.0, 100
 
 # `unserved` counts due tasks in `later`: they become ready as soon as a worker checks. For roles that keep no successes
 # the workers have counted outcomes by minutes.
-ROLES = text("""
+ROLES = text(f"""
 WITH RECURSIVE busy AS (
     (SELECT role FROM celeriac.tasks ORDER BY role LIMIT 1)
     UNION ALL
@@ -39,7 +40,7 @@ WITH RECURSIVE busy AS (
 ), known AS MATERIALIZED (
     SELECT role, definition, paused, true AS is_registered FROM celeriac.roles
     UNION ALL
-    SELECT role, '{}', false, false FROM (SELECT role FROM busy LIMIT :roles) AS b
+    SELECT role, '{{}}', false, false FROM (SELECT role FROM busy LIMIT :roles) AS b
     WHERE NOT EXISTS (SELECT FROM celeriac.roles r WHERE r.role = b.role)
 )
 SELECT r.role, r.is_registered, coalesce(r.definition ->> 'queue', r.role) AS queue,
@@ -64,7 +65,7 @@ CROSS JOIN LATERAL (
             CASE WHEN count(*) = :newest THEN min(completed_at) END AS since
         FROM (
             SELECT status, completed_at FROM celeriac.history
-            WHERE role = r.role AND completed_at > statement_timestamp() - interval '1 hour'
+            WHERE role = r.role AND {LATELY}
             ORDER BY completed_at DESC LIMIT :newest) AS h
     ) AS newest CROSS JOIN LATERAL (
         SELECT CAST(sum(completed) AS bigint) AS completed,
@@ -183,7 +184,7 @@ def of_roles(connection: Connection, *, samples: int, most: int, newest: int) ->
     table), how many wait without a worker, how long the longest has run, and the share of failures among the `newest`
     outcomes of the last hour, None if there are no more than `samples`.
     """
-    parameters = {"samples": samples, "most": most, "newest": newest, "roles": MOST_ROLES}
+    parameters = {"samples": samples, "most": most, "newest": newest, "roles": MOST_ROLES} | lately(connection)
     return connection.execute(ROLES, parameters).mappings().all()
 
 

@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Row, text
 #: Rows of a page.
 PAGE = 5_000
 
-# As in `insights.lists`, a page goes on after the last one's row, along `history_of_role`.
+# As in `insights.lists`, a page goes on after the last one's row.
 RAN = text("""
 SELECT id, account, priority, lock_key, completed_at, worker_id, worker_pid,
     CAST(extract(epoch FROM greatest(created_at, scheduled_for)) AS double precision) AS due,
@@ -22,16 +22,15 @@ SELECT id, account, priority, lock_key, completed_at, worker_id, worker_pid,
     CAST(extract(epoch FROM created_at) AS double precision) AS created,
     scheduled_for > created_at OR position('sql:' IN coalesce(enqueued_by, '')) > 0 AS later,
     retry_count + losses > 0 AS again, earlier.ends, earlier.by, earlier.kinds, earlier.moved
-FROM celeriac.history h CROSS JOIN LATERAL (
+FROM celeriac.ended_after(:role, CAST(:after AS timestamptz), :id, CAST(:until AS timestamptz), :most) AS h
+CROSS JOIN LATERAL (
     SELECT array_agg(CAST(extract(epoch FROM at) AS double precision) ORDER BY id) FILTER (WHERE ran) AS ends,
         array_agg(by ORDER BY id) FILTER (WHERE ran) AS by, array_agg(kind ORDER BY id) FILTER (WHERE ran) AS kinds,
         max(CAST(extract(epoch FROM at) AS double precision)) FILTER (WHERE NOT ran) AS moved
     FROM (SELECT id, at, by, kind, from_status = 'running' AS ran FROM celeriac.task_events
         WHERE task BETWEEN h.id AND h.id AND to_status = 'pending' AND from_status IN ('running', 'pending')) AS e
 ) AS earlier
-WHERE role = :role AND (completed_at, id) > (CAST(:after AS timestamptz), :id)
-    AND completed_at <= CAST(:until AS timestamptz)
-ORDER BY completed_at, id LIMIT :most
+ORDER BY completed_at, id
 """)
 
 COUNTED = text("""

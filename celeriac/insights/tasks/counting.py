@@ -16,61 +16,28 @@ from celeriac.store.states import ALL, CANCELLED, COMPLETED, FAILED, PENDING
 #: The bounds of a count: of all roles or of one, and of each of many.
 CAP, CAP_OF_EACH = 50_000, 5_000
 
-# Each LIMIT has its index's ORDER BY, so that counting walks the index and nothing else. Finished tasks are read up to
-# the bound, whatever their status, in addition to those that ended badly: finding successes among many failures could
-# take for ever. OFFSET 0: `bad` is counted once.
-COUNTS = text("""
+# Each LIMIT has its index's ORDER BY, so that counting walks the index and nothing else.
+_COUNTS = """
 SELECT greatest(0, u.unfinished - held.claimed - held.running) AS pending, held.claimed, held.running,
-    bad.failed, bad.cancelled, ended.completed, ended.finished >= :most + bad.failed + bad.cancelled AS has_more
+    ended.failed, ended.cancelled, ended.completed, ended.has_more
 FROM (
     SELECT CAST(coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NULL), 0) AS bigint) AS claimed,
         CAST(coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NOT NULL), 0) AS bigint) AS running
-    FROM celeriac.tickets
+    FROM celeriac.tickets{of_lanes}
 ) AS held CROSS JOIN LATERAL (
     SELECT count(*) AS unfinished
-    FROM (SELECT FROM celeriac.tasks ORDER BY id LIMIT :most + held.claimed + held.running) AS t
-) AS u CROSS JOIN LATERAL (
-    SELECT (SELECT count(*) FROM (
-            SELECT FROM celeriac.history WHERE status IN ('failed', 'cancelled') AND status = 'failed'
-            ORDER BY role, -id LIMIT :most) AS f) AS failed,
-        (SELECT count(*) FROM (
-            SELECT FROM celeriac.history WHERE status IN ('failed', 'cancelled') AND status = 'cancelled'
-            ORDER BY role, -id LIMIT :most) AS x) AS cancelled
-    OFFSET 0
-) AS bad CROSS JOIN LATERAL (
-    SELECT count(*) AS finished, count(*) FILTER (WHERE status = 'completed') AS completed
-    FROM (SELECT status FROM celeriac.history ORDER BY role, completed_at LIMIT :most + bad.failed + bad.cancelled) AS f
-) AS ended
-""")
+    FROM (SELECT FROM celeriac.tasks{of_role} LIMIT :most + held.claimed + held.running) AS t
+) AS u CROSS JOIN celeriac.count_ended({role}, :most) AS ended
+"""
 
-COUNTS_OF_ROLE = text("""
-SELECT greatest(0, u.unfinished - held.claimed - held.running) AS pending, held.claimed, held.running,
-    bad.failed, bad.cancelled, ended.completed, ended.finished >= :most + bad.failed + bad.cancelled AS has_more
-FROM (
-    SELECT CAST(coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NULL), 0) AS bigint) AS claimed,
-        CAST(coalesce(sum(cardinality(ids)) FILTER (WHERE worker_id IS NOT NULL), 0) AS bigint) AS running
-    FROM celeriac.tickets WHERE role = ANY (celeriac.lanes_of(:role))
-) AS held CROSS JOIN LATERAL (
-    SELECT count(*) AS unfinished FROM (
-        SELECT FROM celeriac.tasks WHERE role = :role ORDER BY -id LIMIT :most + held.claimed + held.running) AS t
-) AS u CROSS JOIN LATERAL (
-    SELECT (SELECT count(*) FROM (
-            SELECT FROM celeriac.history
-            WHERE status IN ('failed', 'cancelled') AND status = 'failed' AND role = :role
-            ORDER BY role, -id LIMIT :most) AS f) AS failed,
-        (SELECT count(*) FROM (
-            SELECT FROM celeriac.history
-            WHERE status IN ('failed', 'cancelled') AND status = 'cancelled' AND role = :role
-            ORDER BY role, -id LIMIT :most) AS x) AS cancelled
-    OFFSET 0
-) AS bad CROSS JOIN LATERAL (
-    SELECT count(*) AS finished, count(*) FILTER (WHERE status = 'completed') AS completed
-    FROM (
-        SELECT status FROM celeriac.history WHERE role = :role ORDER BY completed_at
-        LIMIT :most + bad.failed + bad.cancelled
-    ) AS f
-) AS ended
-""")
+COUNTS = text(_COUNTS.format(of_lanes="", of_role=" ORDER BY id", role="NULL"))
+
+COUNTS_OF_ROLE = text(
+    _COUNTS.format(
+        of_lanes=" WHERE role = ANY (celeriac.lanes_of(:role))", of_role=" WHERE role = :role ORDER BY -id",
+        role=":role",
+    )
+)  # fmt: skip
 
 # Pending tasks by what they wait for, which is how lists are filtered.
 WAITING = text("""

@@ -58,68 +58,79 @@ FILTER = f"""
 AFTER = "coalesce(CAST(CAST(:after AS text) AS bigint), 9223372036854775807)"
 
 # INVARIANT of `names`: one descent per role in the index, or the given role.
-_OF_ROLES = """
+_PENDING = f"""
 WITH RECURSIVE names AS (
-    (SELECT role FROM celeriac.{table} WHERE {part} AND role >= coalesce(CAST(:role AS text), '') ORDER BY role LIMIT 1)
+    (SELECT role FROM celeriac.tasks WHERE role >= coalesce(CAST(:role AS text), '') ORDER BY role LIMIT 1)
     UNION ALL
     SELECT next.role FROM names, LATERAL (
-        SELECT role FROM celeriac.{table} WHERE {part} AND role > names.role AND CAST(:role AS text) IS NULL
+        SELECT role FROM celeriac.tasks WHERE role > names.role AND CAST(:role AS text) IS NULL
         ORDER BY role LIMIT 1) AS next
 ), walk AS MATERIALIZED (
-    SELECT found.* FROM names, LATERAL (
-        SELECT {columns}, {place} AS place FROM celeriac.{table}
-        WHERE {part} AND role = names.role AND {before} ORDER BY {order} LIMIT :looks_at
+    SELECT found.id, CAST(NULL AS date) AS day, CAST(found.id AS text) AS place FROM names, LATERAL (
+        SELECT id FROM celeriac.tasks WHERE role = names.role AND -id > -{AFTER} ORDER BY -id LIMIT :looks_at
     ) AS found
     WHERE names.role = coalesce(CAST(:role AS text), names.role)
-    ORDER BY {order} LIMIT :looks_at
+    ORDER BY -id LIMIT :looks_at
 )"""
 
 _HELD = f"""
 WITH walk AS MATERIALIZED (
-    SELECT id, CAST(id AS text) AS place FROM celeriac.tickets k, unnest(k.ids) AS held (id)
+    SELECT id, CAST(NULL AS date) AS day, CAST(id AS text) AS place FROM celeriac.tickets k, unnest(k.ids) AS held (id)
     WHERE (CAST(:role AS text) IS NULL OR k.role = ANY (celeriac.lanes_of(:role))) AND id < {AFTER}
     ORDER BY id DESC LIMIT :looks_at
 )"""
 
 _ALL_BY_ID = f"""
 WITH walk AS MATERIALIZED (
-    SELECT id, completed_at, CAST(id AS text) AS place FROM (
-        (SELECT id, CAST(NULL AS timestamptz) AS completed_at FROM celeriac.tasks
-            WHERE id < {AFTER} ORDER BY id DESC LIMIT :looks_at)
+    SELECT id, day, CAST(id AS text) AS place FROM (
+        (SELECT id, CAST(NULL AS date) AS day FROM celeriac.tasks WHERE id < {AFTER} ORDER BY id DESC LIMIT :looks_at)
         UNION ALL
-        (SELECT id, completed_at FROM celeriac.history WHERE id < {AFTER} ORDER BY id DESC LIMIT :looks_at)
+        (SELECT id, day FROM celeriac.ended_below({AFTER}, CAST(:looks_at AS integer)))
     ) AS either ORDER BY id DESC LIMIT :looks_at
 )"""
 
-_BEFORE_TIME = """(completed_at, id) < (
-    coalesce(CAST(split_part(CAST(:after AS text), ' ', 1) AS timestamptz), 'infinity'),
-    coalesce(CAST(split_part(CAST(:after AS text), ' ', 2) AS bigint), 0))"""
+_COMPLETED = """
+WITH walk AS MATERIALIZED (
+    SELECT id, CAST(completed_at AT TIME ZONE 'UTC' AS date) AS day, completed_at,
+        to_char(completed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') || ' ' || id AS place
+    FROM celeriac.ended_before(:role,
+        coalesce(CAST(split_part(CAST(:after AS text), ' ', 1) AS timestamptz), 'infinity'),
+        coalesce(CAST(split_part(CAST(:after AS text), ' ', 2) AS bigint), 0), CAST(:looks_at AS integer))
+    ORDER BY completed_at DESC, id DESC LIMIT :looks_at
+)"""
 
-_PLACE_IN_TIME = """(to_char(completed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"') || ' ' || id)"""
 
-
-def _by_id(table: str, part: str, columns: str) -> str:
-    """Return a walk by -id, the order of these indexes. The primary key has another, so Postgres does not choose it:
-    matching rows may be far apart there.
-    """
-    return _OF_ROLES.format(
-        table=table, part=part, columns=columns, place="CAST(id AS text)", before=f"-id > -{AFTER}", order="-id"
-    )
+def _badly(status: str) -> str:
+    """Return a walk by -id, the order of this index: days of history are not read for it."""
+    return f"""
+WITH RECURSIVE names AS (
+    (SELECT role FROM celeriac.ended WHERE status = '{status}' AND role >= coalesce(CAST(:role AS text), '')
+        ORDER BY status, role LIMIT 1)
+    UNION ALL
+    SELECT next.role FROM names, LATERAL (
+        SELECT role FROM celeriac.ended WHERE status = '{status}' AND role > names.role AND CAST(:role AS text) IS NULL
+        ORDER BY status, role LIMIT 1) AS next
+), walk AS MATERIALIZED (
+    SELECT id, day, completed_at, CAST(id AS text) AS place FROM (
+        (SELECT found.* FROM names, LATERAL (
+            SELECT id, day, completed_at FROM celeriac.ended
+            WHERE status = '{status}' AND role = names.role AND -id > -{AFTER} ORDER BY status, role, -id
+            LIMIT :looks_at) AS found
+        WHERE names.role = coalesce(CAST(:role AS text), names.role)
+        ORDER BY -id LIMIT :looks_at)
+        UNION ALL
+        SELECT id, day, completed_at
+        FROM celeriac.badly_unlisted('{status}', :role, {AFTER}, CAST(:looks_at AS integer))
+    ) AS either ORDER BY -id LIMIT :looks_at
+)"""
 
 
 WALKS = {
-    ("pending",): _by_id("tasks", "true", "id"),
+    ("pending",): _PENDING,
     ("claimed", "running"): _HELD,
-    ("failed",): _by_id("history", "status = 'failed' AND status IN ('failed', 'cancelled')", "id, completed_at"),
-    ("cancelled",): _by_id("history", "status = 'cancelled' AND status IN ('failed', 'cancelled')", "id, completed_at"),
-    ("completed",): _OF_ROLES.format(
-        table="history",
-        part="true",
-        columns="id, completed_at",
-        place=_PLACE_IN_TIME,
-        before=_BEFORE_TIME,
-        order="completed_at DESC, id DESC",
-    ),
+    ("failed",): _badly("failed"),
+    ("cancelled",): _badly("cancelled"),
+    ("completed",): _COMPLETED,
     ALL: _ALL_BY_ID,
 }
 
@@ -131,7 +142,7 @@ TOKENS = """, held AS MATERIALIZED (
 )"""
 
 # The same as `celeriac.unfinished`, for one id.
-_UNFINISHED = """
+UNFINISHED_OF_WALK = """
     SELECT t.id, t.task_id, t.role, t.account, t.lock_key, t.unique_key,
         CASE WHEN k.token IS NULL THEN 'pending' WHEN k.worker_id IS NULL THEN 'claimed' ELSE 'running' END AS status,
         CASE WHEN k.token IS NULL THEN coalesce(
@@ -156,17 +167,23 @@ _UNFINISHED = """
         WHERE token = CAST((SELECT tokens FROM held) ->> CAST(t.id AS text) AS uuid) LIMIT 1) AS k ON true
     WHERE t.id = walk.id"""
 
-# Looked up by its time, too, which names its day's partition.
-_FINISHED = f"""
-    SELECT {COLUMNS}, args, kwargs FROM celeriac.finished f
-    WHERE f.id = walk.id AND f.completed_at = walk.completed_at"""
+# INVARIANT: unfinished tasks of the walk are looked up by id, row by row, whatever the planner estimates: OFFSET 0
+# prevents any other join, and filtering first. Finished ones are looked up day by day.
+_WAITING = (
+    f"""SELECT task.*, walk.place FROM walk, LATERAL ({UNFINISHED_OF_WALK} OFFSET 0) AS task WHERE walk.day IS NULL"""
+)
+_OVER = f"""SELECT {COLUMNS}, args, kwargs, {{place}} FROM celeriac.finished_on(
+        ARRAY(SELECT id FROM walk WHERE day IS NOT NULL), ARRAY(SELECT day FROM walk WHERE day IS NOT NULL))"""
+BY_ID, BY_TIME = (
+    "CAST(id AS text) AS place",
+    """to_char(completed_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')
+        || ' ' || id AS place""",
+)
 
-EITHER = f"({_UNFINISHED} AND walk.completed_at IS NULL) UNION ALL ({_FINISHED})"
+EITHER = f"{_WAITING} UNION ALL {_OVER.format(place=BY_ID)}"
 
-# INVARIANT: the walk's tasks are looked up by id, row by row, whatever the planner estimates: OFFSET 0 prevents any
-# other join, and filtering first.
 _PAGE = """
-SELECT {columns}, place FROM (SELECT task.*, walk.place FROM walk, LATERAL ({task} OFFSET 0) AS task) AS page
+SELECT {columns}, place FROM ({task}) AS page
 WHERE {filter}
 ORDER BY {order} LIMIT :most OFFSET :offset
 """
@@ -179,12 +196,12 @@ SELECT coalesce(array_agg(id ORDER BY id DESC), '{}') FROM (
 """
 _END = "SELECT place FROM walk OFFSET :looks_at - 1 LIMIT 1"
 
-_TASK = {("pending",): _UNFINISHED, ("claimed", "running"): _UNFINISHED, ALL: EITHER}
+_TASK = {("pending",): _WAITING, ("claimed", "running"): _WAITING, ALL: EITHER}
 
 
 def _page(part: tuple[str, ...], walk: str, columns: str) -> TextClause:
     order = "page.completed_at DESC, page.id DESC" if part == ("completed",) else "page.id DESC"
-    task = _TASK.get(part, _FINISHED)
+    task = _TASK.get(part) or _OVER.format(place=BY_TIME if part == ("completed",) else BY_ID)
     tokens = TOKENS if part in _TASK else ""
     return text(walk + tokens + _PAGE.format(columns=columns, task=task, filter=FILTER, order=order))
 

@@ -24,7 +24,7 @@ SELECT page.workflow AS id, first.role, first.created_at,
         SELECT FROM celeriac.tasks WHERE workflow BETWEEN page.workflow AND page.workflow LIMIT :counted) AS told
     ) AS unfinished,
     (SELECT count(*) FROM (
-        SELECT FROM celeriac.history WHERE workflow BETWEEN page.workflow AND page.workflow LIMIT :counted) AS told
+        SELECT FROM celeriac.ended WHERE workflow BETWEEN page.workflow AND page.workflow LIMIT :counted) AS told
     ) AS finished
 FROM page, LATERAL (
     SELECT role, created_at FROM celeriac.tasks WHERE workflow BETWEEN page.workflow AND page.workflow

@@ -15,7 +15,7 @@ from sqlalchemy import Connection, Row, text
 
 from celeriac.errors import BadValue, Unknown
 from celeriac.insights.tasks.lists import Filter, Page, looks, refuse
-from celeriac.insights.tasks.pages import AFTER, EITHER, SILENT, TOKENS
+from celeriac.insights.tasks.pages import AFTER, COLUMNS, SILENT, TOKENS, UNFINISHED_OF_WALK
 from celeriac.insights.tasks.tasks import find
 from celeriac.store.states import ALL, CANCELLED, CLAIMED, COMPLETED, FAILED, FINISHED, PENDING, RUNNING, UNFINISHED
 
@@ -36,9 +36,9 @@ WITH parts AS MATERIALIZED (
         min(created_at) AS created, min(started_at) AS started, CAST(NULL AS timestamptz) AS completed
     FROM celeriac.tasks WHERE workflow = :workflow AND NOT {_FALLS_OUT} GROUP BY role, barrier
     UNION ALL
-    SELECT role, barrier, status, count(*), min(id), min(parent_id), min(created_at), min(started_at),
-        max(completed_at)
-    FROM celeriac.history WHERE workflow = :workflow GROUP BY role, barrier, status
+    SELECT role, barrier, status, CAST(sum(n) AS bigint), min(first), min(parent), min(created), min(started),
+        max(completed)
+    FROM celeriac.shape_of(:workflow) GROUP BY role, barrier, status
 ), by_status AS (
     SELECT status, CAST(sum(n) AS bigint) AS n, min(created) AS created, min(started) AS started,
         max(completed) AS completed, array_agg(DISTINCT role) AS roles
@@ -73,8 +73,9 @@ FROM unnest(CAST(:barriers AS uuid[])) AS wanted (barrier), LATERAL (
     (SELECT t.id, t.role, t.barrier AS goal FROM celeriac.tasks t WHERE {_AWAITS.format("t.")} = wanted.barrier
         AND t.headers -> 'canvas' ->> 'awaits' IS NOT NULL AND NOT {_FALLS_OUT} LIMIT 1)
     UNION ALL
-    (SELECT h.id, h.role, h.barrier FROM celeriac.history h WHERE {_AWAITS.format("h.")} = wanted.barrier
-        AND h.headers -> 'canvas' ->> 'awaits' IS NOT NULL LIMIT 1)
+    (SELECT f.id, f.role, f.barrier FROM (
+        SELECT id, day FROM celeriac.ended WHERE awaits = wanted.barrier LIMIT 1
+    ) AS e, LATERAL celeriac.finished_on(ARRAY[e.id], ARRAY[e.day]) AS f LIMIT 1)
     LIMIT 1) AS body
 """)
 
@@ -96,13 +97,13 @@ WHERE workflow = :workflow
 _WALK = f"""
 WITH walk AS MATERIALIZED (
     SELECT * FROM (
-        (SELECT id, CAST(NULL AS timestamptz) AS completed_at, barrier, place, {_AWAITS.format("")} AS awaits,
+        (SELECT id, CAST(NULL AS date) AS day, barrier, place, {_AWAITS.format("")} AS awaits,
                 {_FALLS_OUT} AS falls_out
             FROM celeriac.tasks WHERE workflow BETWEEN :workflow AND :workflow
                 AND (workflow, id) < (:workflow, {AFTER}) ORDER BY workflow DESC, id DESC LIMIT :looks_at)
         UNION ALL
-        (SELECT id, completed_at, barrier, place, {_AWAITS.format("")}, false
-            FROM celeriac.history WHERE workflow BETWEEN :workflow AND :workflow
+        (SELECT id, day, barrier, NULL, awaits, false
+            FROM celeriac.ended WHERE workflow BETWEEN :workflow AND :workflow
                 AND (workflow, id) < (:workflow, {AFTER}) ORDER BY workflow DESC, id DESC LIMIT :looks_at)
     ) AS either ORDER BY id DESC LIMIT :looks_at
 )"""
@@ -111,8 +112,13 @@ PARTS = text(f"""{_WALK}{TOKENS}
 SELECT id, task_id, role, account, status, waits_for, CAST(barrier AS text) AS barrier, place,
     CAST(awaits AS text) AS awaits, parent_id, worker_id, cancel_requested_at, created_at, started_at, completed_at,
     error_message
-FROM (SELECT task.*, walk.barrier, walk.place, walk.awaits
-    FROM walk, LATERAL ({EITHER} OFFSET 0) AS task WHERE NOT walk.falls_out) AS page
+FROM (
+    SELECT task.*, walk.barrier, walk.place, walk.awaits
+    FROM walk, LATERAL ({UNFINISHED_OF_WALK} OFFSET 0) AS task WHERE walk.day IS NULL AND NOT walk.falls_out
+    UNION ALL
+    SELECT {COLUMNS}, args, kwargs, barrier, place, {_AWAITS.format("")} FROM celeriac.finished_on(
+        ARRAY(SELECT id FROM walk WHERE day IS NOT NULL), ARRAY(SELECT day FROM walk WHERE day IS NOT NULL))
+) AS page
 WHERE (CAST(:statuses AS text[]) IS NULL OR status = ANY (CAST(:statuses AS text[])))
     AND (CAST(:role AS text) IS NULL OR role = :role)
     AND (CAST(:barrier AS uuid) IS NULL OR barrier = :barrier)

@@ -17,8 +17,8 @@ from sqlalchemy import Connection, text
 
 #: The scripts, each after those it needs.
 NAMES = (
-    "ids", "history", "hand_over", "barriers", "leases", "release", "rooms", "worker_tasks", "cancel", "arguments",
-    "enqueue", "policies", "audit", "limits", "schedules", "window", "backlog", "rests",
+    "ids", "history", "days", "hand_over", "barriers", "leases", "release", "rooms", "walks", "worker_tasks", "cancel",
+    "arguments", "enqueue", "policies", "audit", "limits", "schedules", "window", "backlog", "rests",
 )  # fmt: skip
 
 #: A statement up to its semicolon; one in a comment, in a text, or between dollars does not end it.

@@ -59,16 +59,23 @@ $$;
 -- are counted, and from the rows before and after. A task waits from when it was due. Of a role that keeps no successes,
 -- whose history tells of the others alone, what its workers have counted by minutes; of one that keeps nothing, their count
 -- of its failures, too. The tasks of a ticket run one by one, and each counts their mean since the first of `newest` could
--- begin; where a worker's slots share a process, each runs by itself since the ticket began.
+-- begin; where a worker's slots share a process, each runs by itself since the ticket began. The planner knows the hour's
+-- times, so that it plans for its days alone.
 CREATE OR REPLACE FUNCTION celeriac.last_hour(for_role text) RETURNS TABLE (
     completed bigint, failed bigint, failed_rate double precision, retry_rate double precision,
     retry_success_rate double precision, run_seconds double precision, wait_seconds double precision
-) LANGUAGE sql STABLE
-SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off AS $$
+) LANGUAGE plpgsql STABLE
+SET jit = off SET enable_seqscan = off SET enable_bitmapscan = off SET plan_cache_mode = force_custom_plan AS $$
+#variable_conflict use_column
+DECLARE
+    hour_ago CONSTANT timestamptz := statement_timestamp() - interval '1 hour';
+    soon CONSTANT timestamptz := statement_timestamp() + interval '1 minute';
+BEGIN
+    RETURN QUERY
 WITH newest AS MATERIALIZED (
     SELECT status, celeriac.was_retried(status, retry_count, tries, max_retries) AS again, id, completed_at, started_at,
         greatest(created_at, scheduled_for) AS due_at, worker_id, worker_pid
-    FROM celeriac.history WHERE role = for_role AND completed_at > statement_timestamp() - interval '1 hour'
+    FROM celeriac.history WHERE role = for_role AND completed_at > hour_ago AND completed_at < soon
     ORDER BY completed_at DESC, id DESC LIMIT 5000
 ), last AS MATERIALIZED (
     SELECT completed_at, id FROM newest WHERE (SELECT count(*) FROM newest) = 5000 ORDER BY completed_at, id LIMIT 1
@@ -79,12 +86,12 @@ WITH newest AS MATERIALIZED (
 ), rest AS (
     SELECT older.* FROM last, whole, LATERAL (
         (SELECT status, celeriac.was_retried(status, retry_count, tries, max_retries) AS again FROM celeriac.history h
-        WHERE role = for_role AND h.completed_at > statement_timestamp() - interval '1 hour'
+        WHERE role = for_role AND h.completed_at > hour_ago AND h.completed_at < soon
             AND h.completed_at < whole.first AND (h.completed_at, h.id) < (last.completed_at, last.id)
         ORDER BY h.completed_at DESC, h.id DESC LIMIT 990000)
         UNION ALL
         (SELECT status, celeriac.was_retried(status, retry_count, tries, max_retries) FROM celeriac.history h
-        WHERE role = for_role AND h.completed_at > statement_timestamp() - interval '1 hour'
+        WHERE role = for_role AND h.completed_at > hour_ago AND h.completed_at < soon
             AND h.completed_at >= whole.upto AND (h.completed_at, h.id) < (last.completed_at, last.id)
         ORDER BY h.completed_at DESC, h.id DESC LIMIT 990000)) AS older
 ), minutes AS (
@@ -151,8 +158,8 @@ CROSS JOIN LATERAL (
     SELECT kept.completed + coalesce(counted.completed, 0) AS completed,
         kept.failed + coalesce(counted.failed, 0) AS failed,
         kept.failed_again + coalesce(counted.failed_again, 0) AS failed_again
-) AS ended
-$$;
+) AS ended;
+END $$;
 
 -- By tens: 0 counts 0 to 9. Of each room the first 20,000.
 CREATE OR REPLACE FUNCTION celeriac.priorities(for_role text) RETURNS jsonb

@@ -51,6 +51,7 @@ BEGIN
     SELECT last_value + CASE WHEN is_called THEN 1 ELSE 0 END INTO next FROM celeriac.tasks_id_seq;
     INSERT INTO celeriac.days_begun (day, first) VALUES (today, greatest(next, latest.first + 1, upto + 1))
     ON CONFLICT (day) DO NOTHING;
+    INSERT INTO celeriac.days (day) VALUES (today) ON CONFLICT DO NOTHING;
 END $$;
 
 -- The days (UTC) that may have finished tasks with these ids. With their owner's rights, as are the next two: logins of
@@ -88,10 +89,11 @@ UNION SELECT u.day FROM celeriac.unlisted u
 ORDER BY 1
 $$;
 
--- Keeps `ended` beside history, whoever writes there. What a login may do to history it may, so it acts with its owner's
--- rights: workers of the release before have none on `ended`.
--- INVARIANT: left out is only what was enqueued and has ended today, whose id and `task_id` tell that, and which nobody
--- looks up by another key. Today is by the clock: no id that is there now is behind the first of a day to come.
+-- Keeps `ended` and `day_changes` beside history, whoever writes there. What a login may do to history it may, so it acts
+-- with its owner's rights: workers of the release before have none on these.
+-- INVARIANT: left out of `ended` is only what was enqueued and has been completed today, whose id and `task_id` tell that,
+-- and which nobody looks up by another key. Today is by the clock: no id that is there now is behind the first of a day to
+-- come. Left out of `day_changes` is only what ended today: today is not closed before this transaction is over.
 CREATE OR REPLACE FUNCTION celeriac.list_ended() RETURNS trigger LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = celeriac, pg_temp
 SET jit = off
@@ -99,24 +101,43 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off S
 DECLARE
     today celeriac.days_begun;
     began timestamptz;
+    late boolean;
 BEGIN
+    SELECT * INTO today FROM celeriac.days_begun ORDER BY day DESC LIMIT 1;
+    IF today.day <> celeriac.today() THEN  -- also where a clock went back over midnight
+        today := NULL;
+    END IF;
+    began := today.day::timestamp AT TIME ZONE 'UTC';
     IF TG_OP <> 'INSERT' THEN
         DELETE FROM celeriac.ended e WHERE e.ctid = ANY (ARRAY(
             SELECT e.ctid FROM gone g, LATERAL (SELECT e.ctid FROM celeriac.ended e WHERE e.id = g.id) AS e));
+        INSERT INTO celeriac.day_changes (day, role, completed, failed, cancelled, members)
+        SELECT CAST(completed_at AT TIME ZONE 'UTC' AS date), role, -count(*) FILTER (WHERE status = 'completed'),
+            -count(*) FILTER (WHERE status = 'failed'), -count(*) FILTER (WHERE status = 'cancelled'),
+            -count(*) FILTER (WHERE status = 'completed' AND barrier IS NOT NULL)
+        FROM gone WHERE (completed_at >= began AND completed_at < began + interval '1 day') IS NOT TRUE GROUP BY 1, 2;
     END IF;
     IF TG_OP <> 'DELETE' THEN
-        SELECT * INTO today FROM celeriac.days_begun ORDER BY day DESC LIMIT 1;
-        IF today.day <> celeriac.today() THEN  -- also where a clock went back over midnight
-            today := NULL;
-        END IF;
-        began := today.day::timestamp AT TIME ZONE 'UTC';
-        INSERT INTO celeriac.ended (id, day, task_id, parent_id, workflow, barrier)
-        SELECT id, CAST(completed_at AT TIME ZONE 'UTC' AS date), task_id, parent_id, workflow, barrier FROM added
+        INSERT INTO celeriac.ended (
+            id, day, task_id, parent_id, workflow, barrier, awaits, status, role, account, completed_at)
+        SELECT id, CAST(completed_at AT TIME ZONE 'UTC' AS date), task_id, parent_id, workflow, barrier,
+            CASE WHEN workflow IS NOT NULL THEN CAST(headers -> 'canvas' ->> 'awaits' AS uuid) END,
+            nullif(status, 'completed'), CASE WHEN status <> 'completed' THEN role END,
+            CASE WHEN status <> 'completed' THEN account END, CASE WHEN status <> 'completed' THEN completed_at END
+        FROM added
         WHERE (id >= today.first AND completed_at >= began AND completed_at < began + interval '1 day'
-            AND celeriac.day_of(task_id) = today.day
+            AND celeriac.day_of(task_id) = today.day AND status = 'completed'
             AND parent_id IS NULL AND workflow IS NULL AND barrier IS NULL) IS NOT TRUE;
-        -- What comes late to a day that is over: its record is made anew.
-        IF EXISTS (SELECT FROM added WHERE completed_at < statement_timestamp() - interval '1 hour') THEN
+        SELECT bool_or((completed_at >= began AND completed_at < began + interval '1 day') IS NOT TRUE) INTO late
+        FROM added;
+        IF late THEN
+            INSERT INTO celeriac.day_changes (day, role, completed, failed, cancelled, members)
+            SELECT CAST(completed_at AT TIME ZONE 'UTC' AS date), role, count(*) FILTER (WHERE status = 'completed'),
+                count(*) FILTER (WHERE status = 'failed'), count(*) FILTER (WHERE status = 'cancelled'),
+                count(*) FILTER (WHERE status = 'completed' AND barrier IS NOT NULL)
+            FROM added WHERE (completed_at >= began AND completed_at < began + interval '1 day') IS NOT TRUE
+            GROUP BY 1, 2;
+            -- What the release before has recorded of these days.
             DELETE FROM celeriac.history_days d WHERE d.day = ANY (ARRAY(
                 SELECT CAST(completed_at AT TIME ZONE 'UTC' AS date) FROM added));
         END IF;
@@ -168,47 +189,6 @@ CREATE OR REPLACE FUNCTION celeriac.history_at(at_barrier uuid) RETURNS SETOF ce
 LANGUAGE sql STABLE AS $$
 SELECT * FROM celeriac.history_by('barrier', ARRAY[CAST(at_barrier AS text)])
 $$;
-
--- The last day (UTC) before this one on which tasks of the role may have ended; null if there is none. With its owner's
--- rights, as is `days_of`.
-CREATE OR REPLACE FUNCTION celeriac.day_before(upto date, of_role text) RETURNS date LANGUAGE plpgsql STABLE
-SECURITY DEFINER SET search_path = celeriac, pg_temp
-SET jit = off
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
-DECLARE
-    found date := upto;
-BEGIN
-    LOOP
-        found := greatest(
-            (SELECT e.day FROM celeriac.ended e WHERE e.day < found ORDER BY e.day DESC LIMIT 1),
-            (SELECT b.day FROM celeriac.days_begun b WHERE b.day < found ORDER BY b.day DESC LIMIT 1),
-            (SELECT u.day FROM celeriac.unlisted u WHERE u.day < found ORDER BY u.day DESC LIMIT 1));
-        EXIT WHEN found IS NULL
-            OR (SELECT of_role = ANY (d.roles) FROM celeriac.history_days d WHERE d.day = found) IS NOT FALSE;
-    END LOOP;
-    RETURN found;
-END $$;
-
--- The tasks of a role that ended last, newest first.
--- INVARIANT: a statement for each day that has some, until there are enough: no other day is planned for, or locked.
-CREATE OR REPLACE FUNCTION celeriac.last_ended(of_role text, most integer) RETURNS SETOF celeriac.history
-LANGUAGE plpgsql STABLE
-SET jit = off
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off
-SET enable_sort = off AS $$
-DECLARE
-    each date := celeriac.day_before('infinity', of_role);
-    wanted integer := most;
-    found integer;
-BEGIN
-    WHILE each IS NOT NULL AND wanted > 0 LOOP
-        RETURN QUERY EXECUTE 'SELECT * FROM celeriac.history WHERE role = $1 AND ' || celeriac.within(each)
-            || ' ORDER BY completed_at DESC, id DESC LIMIT $2' USING of_role, wanted;
-        GET DIAGNOSTICS found = ROW_COUNT;
-        wanted := wanted - found;
-        each := celeriac.day_before(each, of_role);
-    END LOOP;
-END $$;
 
 -- Whose ids are of this range: which role, and when each was enqueued.
 CREATE OR REPLACE FUNCTION celeriac.created_between(after bigint, upto bigint)
@@ -285,6 +265,7 @@ BEGIN
         ' RETURNING *) INSERT INTO celeriac.%I SELECT * FROM moved', first, last, name);
     EXECUTE format('ALTER TABLE celeriac.history ATTACH PARTITION celeriac.%I FOR VALUES FROM (%L) TO (%L)',
         name, first, last);
+    INSERT INTO celeriac.days (day) VALUES (add_history_day.day) ON CONFLICT DO NOTHING;
     RETURN true;
 END $$;
 
@@ -302,6 +283,12 @@ BEGIN
     EXECUTE format('DROP TABLE celeriac.%I', name);
     DELETE FROM celeriac.history_days h WHERE h.day = drop_history_day.day;
     DELETE FROM celeriac.days_begun b WHERE b.day = drop_history_day.day;
+    UPDATE celeriac.role_totals t SET completed = t.completed - d.completed, failed = t.failed - d.failed,
+        cancelled = t.cancelled - d.cancelled
+    FROM celeriac.day_roles d WHERE d.day = drop_history_day.day AND t.role = d.role;
+    DELETE FROM celeriac.day_roles d WHERE d.day = drop_history_day.day;
+    DELETE FROM celeriac.day_changes d WHERE d.day = drop_history_day.day;
+    DELETE FROM celeriac.days d WHERE d.day = drop_history_day.day;
     INSERT INTO celeriac.dropped_days VALUES (drop_history_day.day) ON CONFLICT DO NOTHING;
 END $$;
 

@@ -14,6 +14,7 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
     running, failed, schedule, letter = there.running, there.failed, there.schedule, there.letter
     barriers, keys, task_ids = there.barriers, there.keys, there.task_ids
     until, began = there.until, there.began
+    hour = {"begun": began, "ahead": there.ahead}
     lone = there.ready[0]
     failed_ids = ",".join(map(str, failed))
     line = {"id": 1, "role": "work", "account": "deep", "lock_key": "held", "priority": 0, "most": SELECTED}
@@ -24,7 +25,7 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
     return {
         "insights.figures.OUTBOX_TASKS": [{"most": SELECTED}],
         "insights.counting.BACKLOGS": [{"most": SELECTED}],
-        "insights.figures.RECENT": [{"most": SELECTED}],
+        "insights.figures.RECENT": [hour | {"most": SELECTED}],
         "insights.figures.WAITING": [{"most": SELECTED}],
         "insights.rounds.IN_LINE": [{"longest": 10.0, "runs": 3, "most": SELECTED}],
         "insights.rounds.LAST": [{"role": role, "most": SELECTED, "largest": 65_536} for role in (None, "work")],
@@ -34,14 +35,15 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
         "doctor.deploying.SHAPES": [work | {"half": SELECTED // 2}],
         "doctor.deploying.LINKS": [work | {"half": SELECTED // 2, "links": SELECTED}],
         "insights.burning.SUSPECTS": [
-            {"role": role, "most": SELECTED, "few": 1, "newest": 20, "kinds": ["retry", "failed"]}
+            hour | {"role": role, "most": SELECTED, "few": 1, "newest": 20, "kinds": ["retry", "failed"]}
             for role in (None, "work")
         ],
         "insights.burning.ERRORS": [work | {"most": SELECTED, "kinds": ["retry", "failed"], "read": SELECTED}],
         "insights.burning.MINUTES": [work],
-        "insights.burning.HIT": [{"ids": failed}],
+        "insights.burning.HIT": [hour | {"ids": failed}],
         "insights.failing_accounts.FAILING": [
-            {
+            hour
+            | {
                 "roles": SELECTED,
                 "most": SELECTED,
                 "kinds": ["retry", "failed"],
@@ -53,9 +55,9 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
             },
         ],
         "insights.slower.CANDIDATES": [
-            {"ended": SELECTED, "under_way": SELECTED, "soon": 300, "few": 10, "more": 3, "sampled": 35}
+            hour | {"ended": SELECTED, "under_way": SELECTED, "few": 10, "more": 3, "sampled": 35}
         ],
-        "insights.slower.RUNS": [{"ended": SELECTED, "under_way": SELECTED, "long": 86_400, "roles": ["work"]}],
+        "insights.slower.RUNS": [hour | {"ended": SELECTED, "under_way": SELECTED, "roles": ["work"]}],
         "insights.slower.HISTOGRAM": [work | {"begin": 1_500, "end": 60}],
         "insights.unfit.SHORT": [{"heard": 120, "most": 20}],
         "store.migrate.RUNS_FROM": [{}],
@@ -64,12 +66,12 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
         "insights.watched.LETTERS": [{"most": SELECTED}],
         "insights.watched.TROUBLE": [{"most": SELECTED}],
         "insights.watched.OLDEST": [{"most": SELECTED}],
-        "insights.watched.ROLES": [{"samples": 0, "most": SELECTED, "newest": SELECTED, "roles": SELECTED}],
+        "insights.watched.ROLES": [hour | {"samples": 0, "most": SELECTED, "newest": SELECTED, "roles": SELECTED}],
         "insights.floods.FLOODS": [{"roles": ["work", "nothing"], "newest": SELECTED, "share": 0.8}],
         "insights.blockers.HOLDERS_OF_ROWS": [{"long": 2, "levels": SELECTED, "looked_up": SELECTED}],
         "insights.watched.SKIPPED": [{}],
         "insights.hours.SAMPLES": [{"worker_id": "w", "most": SELECTED}],
-        "insights.hours.DONE": [{"newest": SELECTED}],
+        "insights.hours.DONE": [hour | {"newest": SELECTED}],
         "insights.received.OF_ACCOUNT": [{"account": "q1", "most": SELECTED, "begin": began}],
         "insights.ticket_hours.SAMPLES": [{"most": SELECTED}],
         "insights.ticks.TICKS": [
@@ -90,10 +92,10 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
         "insights.workflows.PARENTS": [{"workflow": "whole", "ids": some} for some in (running, failed)],
         "insights.workflows.PARTS": [parts, parts | {"after": str(failed[9]), "barrier": barriers[2]}],
         "insights.workflows.END": [parts],
-        "insights.account.OF_ROLES": [{"account": "q1", "most": SELECTED, "newest": SELECTED}],
+        "insights.account.OF_ROLES": [hour | {"account": "q1", "most": SELECTED, "newest": SELECTED}],
         "insights.account.FIRST": [{"account": "q1", "most": SELECTED, "told": 10}],
         "insights.accounts.ENDED": [
-            {"account": account, "newest": SELECTED, "accounts": SELECTED} for account in (None, "q1")
+            hour | {"account": account, "newest": SELECTED, "accounts": SELECTED} for account in (None, "q1")
         ],
         **{
             f"insights.minutes.{what}": [work | {"step": 60, "since": began, "until": until, "origin": began}]

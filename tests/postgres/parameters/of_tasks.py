@@ -179,7 +179,12 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
             work | day | {"after": after, "since": since, "batch": SELECTED}
             for after, since in ((None, "now"), (None, "2020-01-01"), ("yesterday", "now"))
         ],
-        "repair.prune.LISTED": [{}],
+        "repair.prune.OPEN": [{}],
+        "repair.prune.PAST": [{"roles": ["work", "archive"], "since": [there.began, there.began], "most": SELECTED}],
+        "repair.prune.WITH_MEMBERS": [{"roles": ["work", "archive"], "most": SELECTED}],
+        "repair.prune.DROPPABLE": [{"days": ["2026-01-01"]}],
+        "repair.days.BEGIN_CLOSING": [{}],
+        "repair.days.FOLD": [{"most": SELECTED}],
         "repair.prune.RESTS": [
             {"after": "00000000-0000-0000-0000-000000000000", "batch": SELECTED, "seconds": seconds}
             for seconds in (0.0, 86_400.0)

@@ -38,7 +38,9 @@ class Selected:
         (self.since, self.until) = connection.exec_driver_sql(
             "SELECT now() - interval '4 min', now() - interval '3 min'"
         ).one()
-        self.began = connection.exec_driver_sql("SELECT now() - interval '1 hour'").scalar_one()
+        (self.began, self.ahead) = connection.exec_driver_sql(
+            "SELECT now() - interval '1 hour', now() + interval '1 minute'"
+        ).one()
 
     def found(self, query: str) -> list[Any]:
         return list(self.connection.exec_driver_sql(query).scalars())
