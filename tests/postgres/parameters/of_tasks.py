@@ -207,7 +207,6 @@ def of_tasks(there: Selected) -> Mapping[str, list[Given]]:
         "repair.prune.LEFT_OF_BULKS": [{"after": None, "batch": SELECTED}],
         "repair.ring.STATE": [{}],
         "repair.review.REVIEW": [{"by": "", "counted": SELECTED, "done": "{}"}],
-        "schedules.tick.HELD": [{"owner": "beat test", "seconds": 2.0}],
         "schedules.tick.IS_UNFINISHED": [{"task_id": "ready-1"}],
         "schedules.tick.ADVANCE": [
             dict.fromkeys(("planned_as", "last_run_at", "last_task_id", "why"))
