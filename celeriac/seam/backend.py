@@ -30,7 +30,7 @@ from celeriac.errors import BadValue, CeleriacError, EnqueueRefused, NotSupporte
 from celeriac.run import coroutines
 from celeriac.run import run as running
 from celeriac.run.outcomes import LONGEST_ERROR, described, storable
-from celeriac.seam import producer, results
+from celeriac.seam import producer, results, waiting
 from celeriac.seam.app import ResultsApp
 from celeriac.seam.poller import PATIENCE, SHORTEST, Poller, Progress
 from celeriac.settle.tombstones import Tombstone
@@ -373,7 +373,7 @@ class RowBackend(BaseBackend):
         on_interval: Callable[[], Any] | None, looks: int | None = None,
     ) -> Iterator[tuple[str, dict[str, Any]]]:  # fmt: skip
         """Yield tasks as they end, polling soon at first and every `interval` seconds in the end. Raises Celery's
-        TimeoutError.
+        TimeoutError; CeleriacError for one that comes only once the caller goes on.
 
         `on_interval` raises errors of parents: it is called once more before a failure is returned.
         """
@@ -389,6 +389,8 @@ class RowBackend(BaseBackend):
             looks = None if looks is None else looks - 1
             if not open_ids or looks == 0:
                 return
+            if not waited:
+                waiting.refuse(self.app, open_ids)
             if on_interval is not None:
                 on_interval()
             waited = time.monotonic() - began

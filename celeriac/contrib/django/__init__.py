@@ -4,7 +4,7 @@ apps           finds the Celeriac app, gives it the address from DATABASES; `mig
 databases      which alias the schema lies in, and its address
 transactions   what is enqueued within `atomic()` belongs to that transaction
 task           `delay_on_commit`, `apply_async_on_commit`
-models, admin  the tasks, to be read
+models, admin  the tasks, to be read; `routers` keeps them out of `dumpdata`
 checks         what `celeriac check` notes, among Django's
 management     `manage.py celeriac …`
 backend        a backend of Django's tasks framework; `framework`, whichever of its packages is there
