@@ -368,6 +368,12 @@ class RowBackend(BaseBackend):
                 on_message(meta)
             yield task_id, meta
 
+    def iter_native(self, result: Any, *args: Any, **options: Any) -> Iterator[Any]:
+        """Yield members as they end. Once all have, what waits for the whole (`GroupResult.then`) is called."""
+        yield from super().iter_native(result, *args, **options)
+        if result.results:
+            result.on_ready()
+
     def _ended(
         self, task_ids: Iterable[str], timeout: float | None, interval: float,
         on_interval: Callable[[], Any] | None, looks: int | None = None,

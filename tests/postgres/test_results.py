@@ -410,3 +410,11 @@ def test_a_handler_does_not_wait_for_what_comes_with_its_outcome(app: Celeriac) 
     parent.delay()
     run_all(app)
     assert ["comes with the outcome of this handler" in said for said in seen] == [True, True]
+
+
+def test_what_waits_for_a_group_is_called_once_it_is_joined(app: Celeriac) -> None:
+    tasks, told = declare(app), []
+    whole = group(tasks["add"].s(1, 2), tasks["add"].s(3, 4)).delay()
+    whole.then(lambda result: told.append(result.id))
+    run_all(app)
+    assert [whole.get(timeout=20), whole.get(timeout=20), told] == [[3, 7], [3, 7], [whole.id]]
