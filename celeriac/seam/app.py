@@ -41,7 +41,7 @@ def no_ambient() -> Ambient | None:
     return None
 
 
-class Later:
+class CallAfterCommit:
     """A call to be made after a commit. `task_ids`: of the tasks that it enqueues."""
 
     def __init__(self, act: Callable[[], Any], task_ids: Collection[str]) -> None:

@@ -72,7 +72,7 @@ class Control(StockControl):
         ambient = self.app.ambient()
         if not ids or ambient is None or ambient.connection is None:
             return {}
-        alone = seen_alone(self.app, ambient.connection, ids)
+        alone = seen_alone(self.app.database, ambient.connection, ids)
         return cancel_all(ambient.connection, sorted(alone), by=self.app.process_name, why="revoked") if alone else {}
 
     def revoke_by_stamped_headers(

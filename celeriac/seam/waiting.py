@@ -9,7 +9,8 @@ from sqlalchemy import text
 
 from celeriac.errors import CeleriacError
 from celeriac.run import run as running
-from celeriac.seam.app import EnqueuerApp, ResultsApp
+from celeriac.seam.app import ResultsApp
+from celeriac.store.connections import Database
 
 UNFINISHED = text("SELECT task_id FROM celeriac.tasks WHERE task_id = ANY (CAST(:task_ids AS text[]))")
 
@@ -24,7 +25,7 @@ def refuse(app: ResultsApp, task_ids: Collection[str]) -> None:
         return
     coming = ambient.brings(task_ids)
     if ambient.connection is not None:
-        coming |= seen_alone(app, ambient.connection, task_ids)
+        coming |= seen_alone(app.database, ambient.connection, task_ids)
     if coming:
         raise CeleriacError(
             f"task {min(coming)} comes with the commit of the transaction that is open here, which would wait for "
@@ -43,10 +44,10 @@ def refuse_in_handler(task_ids: Collection[str]) -> None:
         )
 
 
-def seen_alone(app: ResultsApp | EnqueuerApp, own: Any, task_ids: Collection[str]) -> set[str]:
+def seen_alone(database: Database, own: Any, task_ids: Collection[str]) -> set[str]:
     """Return which of the tasks this transaction alone sees. One that is gone by the end was ended meanwhile."""
     if here := _unfinished(own, task_ids):
-        with app.database.reading() as connection:
+        with database.reading() as connection:
             here -= _unfinished(connection, here)
     return _unfinished(own, here) if here else here
 
