@@ -32,7 +32,7 @@ from celeriac.roles.signature import Signature
 from celeriac.run import coroutines, originals
 from celeriac.run.process import Process
 from celeriac.seam import app_wide, broker, chords, configuration, priorities, producer, serializers
-from celeriac.seam.app import Ambient, Bound
+from celeriac.seam.app import Ambient, Bound, no_ambient
 from celeriac.seam.autoretry import retry_in_sql
 from celeriac.seam.backend import RowBackend
 from celeriac.seam.beside import Beside
@@ -78,7 +78,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
     address: Callable[[], str] | None = None
 
     #: Returns the transaction that a framework has open around a call: the row is inserted in it.
-    ambient: Callable[[], Ambient | None] = staticmethod(lambda: None)
+    ambient: Callable[[], Ambient | None] = staticmethod(no_ambient)
 
     def __init__(
         self, main: str | None = None, *, settings: Settings | None = None, migrations: Path | None = None,

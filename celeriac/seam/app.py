@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Protocol
 
 from sqlalchemy import Connection
@@ -32,6 +32,23 @@ class Ambient(Protocol):
     @property
     def connection(self) -> Any: ...
     def after_commit(self, act: Callable[[], None]) -> None: ...
+    def brings(self, task_ids: Collection[str]) -> set[str]:
+        """Return which of these tasks are enqueued after its commit."""
+
+
+def no_ambient() -> Ambient | None:
+    """Return None: no framework has a transaction open."""
+    return None
+
+
+class CallAfterCommit:
+    """A call to be made after a commit. `task_ids`: of the tasks that it enqueues."""
+
+    def __init__(self, act: Callable[[], Any], task_ids: Collection[str]) -> None:
+        self.act, self.task_ids = act, task_ids
+
+    def __call__(self) -> Any:
+        return self.act()
 
 
 class EnqueuerApp(Protocol):
@@ -57,6 +74,9 @@ class EnqueuerApp(Protocol):
 
 class ResultsApp(Protocol):
     """The app of Celery's result backend, which reads rows and settles a success within the handler's session."""
+
+    @property
+    def ambient(self) -> Callable[[], Ambient | None]: ...
 
     @property
     def database(self) -> Database: ...

@@ -30,7 +30,7 @@ from celeriac.errors import BadValue, CeleriacError, EnqueueRefused, NotSupporte
 from celeriac.run import coroutines
 from celeriac.run import run as running
 from celeriac.run.outcomes import LONGEST_ERROR, described, storable
-from celeriac.seam import producer, results
+from celeriac.seam import producer, results, waiting
 from celeriac.seam.app import ResultsApp
 from celeriac.seam.poller import PATIENCE, SHORTEST, Poller, Progress
 from celeriac.settle.tombstones import Tombstone
@@ -372,11 +372,18 @@ class RowBackend(BaseBackend):
                 on_message(meta)
             yield task_id, meta
 
+    def iter_native(self, result: Any, *args: Any, **options: Any) -> Iterator[Any]:
+        """Yield members as they end. Once all have, what waits for the whole (`GroupResult.then`) is called."""
+        yield from super().iter_native(result, *args, **options)
+        if result.results:
+            result.on_ready()
+
     def _ended(
         self, task_ids: Iterable[str], timeout: float | None, interval: float,
         on_interval: Callable[[], Any] | None, looks: int | None = None,
     ) -> Iterator[tuple[str, dict[str, Any]]]:  # fmt: skip
-        """Yield tasks as they end. Polls often at first, later every `interval` seconds. Raises Celery's TimeoutError.
+        """Yield tasks as they end. Polls often at first, later every `interval` seconds. Raises Celery's TimeoutError;
+        CeleriacError for a task that comes only once the caller goes on.
 
         `on_interval` raises errors of parents, so it is called once more before a failure is yielded.
         """
@@ -392,6 +399,8 @@ class RowBackend(BaseBackend):
             looks = None if looks is None else looks - 1
             if not open_ids or looks == 0:
                 return
+            if not waited:
+                waiting.refuse(self.app, open_ids)
             if on_interval is not None:
                 on_interval()
             waited = time.monotonic() - began

@@ -6,7 +6,7 @@ import asyncio
 import math
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ from sqlalchemy.util import await_only
 
 from celeriac.errors import NoAnswer, NotReady
 from celeriac.run import coroutines
+from celeriac.run import run as running
 from celeriac.run.coroutines import getcurrent
 from celeriac.store.drivers import way_into
 from celeriac.store.forks import after_fork
@@ -28,6 +29,9 @@ THREADS = 8
 
 class Beside:
     """A few threads, started at the first call. `limit`: seconds an enqueue waits for Postgres."""
+
+    #: Awaits a call in the thread where a framework has its transactions for this coroutine.
+    frameworks: Callable[[Callable[[], Any]], Awaitable[Any]] | None = None
 
     def __init__(self, limit: float) -> None:
         self.limit = limit
@@ -60,6 +64,17 @@ class Beside:
         context = coroutines.context_of_thread()
         return await asyncio.get_running_loop().run_in_executor(self._pool(), context.run, act)
 
+    async def call(self, act: Callable[[], T]) -> T:
+        """Run it as `run` does, where a transaction of a framework that is open around this coroutine is found.
+
+        A handler's coroutine runs on a loop of its own, with none around it.
+        """
+        run = running.current()
+        if self.frameworks is None or coroutines.in_greenlets() or (run is not None and run.is_async):
+            return await self.run(act)
+        result: T = await self.frameworks(partial(coroutines.context_of_thread().run, act))
+        return result
+
     def wait(self, act: Callable[[], T]) -> T:
         """Run `act` in this thread; for a greenlet, which would block its event loop, in another thread."""
         is_awaited = getattr(getcurrent(), "__sqlalchemy_greenlet_provider__", False)
@@ -75,7 +90,7 @@ class Beside:
                 kept = {name: said for name, said in options.items() if name not in ("session", "connection")}
                 result: T = await way(partial(_call_in, call, kept))
                 return result
-        return await self.run(partial(self._in_turn, time.monotonic(), partial(call, dict(options))))
+        return await self.call(partial(self._in_turn, time.monotonic(), partial(call, dict(options))))
 
     def _in_turn(self, since: float, act: Callable[[], T]) -> T:
         """Run `act`, unless it waited too long for a thread while Postgres left another call without an answer.

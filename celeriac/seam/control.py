@@ -12,11 +12,13 @@ from celery.utils.functional import maybe_list
 from click import ClickException
 
 from celeriac.errors import BadArguments, BadValue, NotAllowed, NotSupported, Unknown
+from celeriac.operate.cancel import Cancelled, cancel_all
 from celeriac.operate.policies import limits_in_words, set_limits
 from celeriac.operate.revoke import in_words, revoke, stamped
 from celeriac.operate.sealed import SEAL, seal
 from celeriac.seam.app import SeamApp
 from celeriac.seam.no_redis import NeedsRedis
+from celeriac.seam.waiting import seen_alone
 from celeriac.settings import LOOK
 
 #: The type of an argument of Celery's that has no effect: a signal would be for the process, which goes on.
@@ -62,7 +64,16 @@ class Control(StockControl):
         """
         ids = [one for each in maybe_list(task_id) or () for one in _ids_of(each)]
         done = revoke(self.app.database, ids, by=self.app.process_name, terminate=bool(terminate))
+        done |= self._revoke_in_ambient([task_id for task_id in ids if task_id not in done])
         return [{self.app.process_name: {"ok": in_words(done)}}] if reply else None
+
+    def _revoke_in_ambient(self, ids: list[str]) -> Mapping[str, Cancelled]:
+        """Cancel, in the transaction that a framework has open here, those that it alone has."""
+        ambient = self.app.ambient()
+        if not ids or ambient is None or ambient.connection is None:
+            return {}
+        alone = seen_alone(self.app.database, ambient.connection, ids)
+        return cancel_all(ambient.connection, sorted(alone), by=self.app.process_name, why="revoked") if alone else {}
 
     def revoke_by_stamped_headers(
         self, headers: Mapping[str, Any], destination: Ignored = None, terminate: bool = False, signal: Ignored = None,

@@ -25,7 +25,7 @@ from celeriac.errors import EnqueueRefused
 from celeriac.roles.role import Role
 from celeriac.run import run as running
 from celeriac.seam import broker
-from celeriac.seam.app import Ambient, Bound, EnqueuerApp
+from celeriac.seam.app import Ambient, Bound, CallAfterCommit, EnqueuerApp
 from celeriac.store.drivers import statements_on
 from celeriac.store.failures import retry_deadlocks
 from celeriac.store.patience import BRIEF
@@ -151,7 +151,7 @@ class Enqueuer:
 
     def _insert_in_ambient(self, ambient: Ambient, tasks: list[NewTask]) -> list[Receipt | None]:
         if ambient.connection is None:
-            ambient.after_commit(lambda: self._insert_later(tasks))
+            ambient.after_commit(CallAfterCommit(lambda: self._insert_later(tasks), [task.task_id for task in tasks]))
             return [None] * len(tasks)
         receipts = self._insert_in_callers(ambient.connection, tasks)
         keys = {(task.lane, task.lock_key) for task in tasks}

@@ -146,6 +146,9 @@ RELIED_ON: Mapping[str, Relied] = {
     ),
     "celery.backends.base.Backend.supports_native_join": Relied("bool", "groups are awaited task by task"),
     "celery.backends.base.BaseBackend": Relied("class", "no result backend: nothing is settled"),
+    "celery.backends.base.SyncBackendMixin.iter_native": Relied(
+        "(self, result, timeout, interval, no_ack, on_message, on_interval)", "`GroupResult.then` is not called"
+    ),
     "celery.backends.base.SyncBackendMixin.wait_for": Relied(
         "(self, task_id, timeout, interval, no_ack, on_interval)",
         "`get()` polls in its own loop instead of with all others",

@@ -367,7 +367,7 @@ def _kept(
     if canvas:
         kept |= {"eta": eta} if eta else {}
         kept["canvas"] = arguments_of(name, {k: v for k, v in canvas.items() if v is not None}, float("inf"))
-    elif headers.get("parent_id"):
+    elif headers.get("parent_id") or headers.get("root_id") not in (None, headers["id"]):
         kept |= {"root_id": headers["root_id"], "parent_id": headers["parent_id"]}
     return kept
 

@@ -8,8 +8,8 @@ from typing import Any
 from celery.result import AsyncResult, EagerResult, ResultSet
 from celery.states import PROPAGATE_STATES
 
-from celeriac.errors import CeleriacError
-from celeriac.run import run as running
+from celeriac.seam import waiting
+from celeriac.seam.app import no_ambient
 
 
 class RowResult(AsyncResult):
@@ -26,12 +26,10 @@ class RowResult(AsyncResult):
         """
         if self.ignored:
             return None
-        run = running.current()
-        if run is not None and any(task.task_id == self.id for task in run.follow_ups):
-            raise CeleriacError(
-                f"task {self.id} comes with the outcome of this handler, which would wait for ever: return, or enqueue "
-                "it with `using(session=…)` in a transaction that is committed before"
-            )
+        if not self._cache:
+            waiting.refuse_in_handler([self.id])
+            if self.app.ambient is not no_ambient:
+                await self.app.beside.call(lambda: waiting.refuse(self.app, [self.id]))
         meta = self._cache or await self.backend.awaited(self.id, timeout, interval)
         return await self.app.beside.run(lambda: self._end(meta, propagate))
 

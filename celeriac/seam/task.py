@@ -175,7 +175,15 @@ class Task(CeleryTask, Generic[P, R]):
             result = self.app.enqueue(self.name, args or (), kwargs or {}, bound)
             result.ignored = self.ignore_result
             return result
+        if is_call and diverts_calls(self.app.conf) and self.app.conf.task_always_eager:
+            self._refuse_misfit(args or (), kwargs or {})
         return super().apply_async(args, kwargs, **(options_of_call(self.name, options) if options else {}))
+
+    def _refuse_misfit(self, args: Any, kwargs: Any) -> None:
+        """Raise BadArguments for arguments that its handler does not take, as intake does for what becomes a row."""
+        _, signature = self.app.role_declared(self.name)
+        if not signature.lenient:
+            signature.bind(tuple(args), kwargs)
 
     async def aapply_async(self, args: Any = None, kwargs: Any = None, **options: Any) -> Enqueued:
         """Enqueue as `apply_async` does, without blocking the event loop, to which `session` may belong."""

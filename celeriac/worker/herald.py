@@ -1,7 +1,8 @@
-"""The event reporter: sends Celery's events about tasks that ended outside a run.
+"""The event reporter: sends Celery's events about tasks that ended outside a run, and `task_revoked` of those that were
+cancelled.
 
 For an operator's cancel, a lost process or a sweep, SQL has a task event. One worker at a time reads these and sends
-them to the listeners.
+them to the listeners; the signal to this process's own receivers.
 """
 
 from __future__ import annotations
@@ -10,9 +11,13 @@ import logging
 import threading
 from typing import Any
 
+from celery import signals
+from celery.app.task import Context
+
 from celeriac.insights.fleet import ended
 from celeriac.insights.tasks import redaction
 from celeriac.run import journal, shared
+from celeriac.store.encoding import legible
 from celeriac.store.failures import is_gone, log_error
 from celeriac.store.sensitive import Sensitive
 from celeriac.store.states import CANCELLED, FAILED
@@ -52,7 +57,7 @@ class Herald(threading.Thread):
                     log_error(logger, error, "Events of ended tasks could not be sent; it is tried again")
 
     def look(self) -> None:
-        if not shared.telling():
+        if not (shared.telling() or signals.task_revoked.receivers):
             return
         self.app.journal.flush()  # this process's own events, kept while Redis was away
         if not self._is_mine():
@@ -69,11 +74,27 @@ class Herald(threading.Thread):
             rows = ended.since(connection, upto, lag=LAG, most=BATCH)
             secret = redaction.of_roles(connection, {row["role"] for row in rows if row["role"]}) if rows else {}
         for row in rows:
-            if row["task_id"] is not None and journal.tells_of(self.app.tasks, row["role"]):
+            if row["task_id"] is None:
+                continue
+            if shared.telling() and journal.tells_of(self.app.tasks, row["role"]):
                 self.app.journal.write(event_of(row, secret.get(row["role"])))
+            if row["became"] == CANCELLED:
+                self._revoked(row)
         self.app.journal.flush()
         self._set_upto(rows[-1]["id"] if rows else upto)
         return len(rows) == BATCH
+
+    def _revoked(self, row: dict[str, Any]) -> None:
+        """Send the signal, as Celery's worker does when it takes up a task that was revoked."""
+        task = self.app.tasks.get(row["role"])
+        if task is None or not signals.task_revoked.receivers:
+            return
+        request = Context(
+            id=row["task_id"], task=row["role"], args=legible(row["args"]), kwargs=legible(row["kwargs"]),
+            retries=row["retry_count"], headers=(row["headers"] or {}).get("headers"),
+        )  # fmt: skip
+        is_expired = row["kind"] == "expired"
+        signals.task_revoked.send(sender=task, request=request, terminated=False, signum=None, expired=is_expired)
 
     def _is_mine(self) -> bool:
         """Return whether it is this worker's turn; it keeps the turn as long as it polls in time."""

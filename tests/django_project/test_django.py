@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
+from statistics import median
 
 import psutil
 import pytest
@@ -76,8 +77,8 @@ def test_the_projects_suite_passes(environ: dict[str, str], which: str) -> None:
 
 def test_calls_belong_to_the_transaction_around_them_and_djangos_tasks_are_rows(environ: dict[str, str]) -> None:
     """In a database that Django's runner makes: `migrate` brings the engine's schema to it."""
-    said = manage(environ, "test", "shop.tests_of_rows", "post", *PERIODIC)
-    assert f"Ran {40 + 4 * len(PERIODIC)} tests" in said
+    said = manage(environ, "test", "shop.tests_of_rows", "shop.tests_of_transactions", "post", *PERIODIC)
+    assert f"Ran {52 + 4 * len(PERIODIC)} tests" in said
 
 
 def test_what_a_testcase_enqueues_runs_in_its_own_transaction(environ: dict[str, str]) -> None:
@@ -108,16 +109,22 @@ for number in range({requests}):
 def test_exactly_what_was_committed_runs_whoever_is_killed(
     environ: dict[str, str], tmp_path: Path, rows: Rows, requests: int
 ) -> None:
+    """Twice a pool's process is killed, and then a worker with all of its processes, beside another."""
     command = [sys.executable, "-m", "celery", "-A", "project", "worker", "-l", "INFO", "-c", "2", "--without-mingle"]
     with ExitStack() as stack:
-        worker = stack.enter_context(processes.process(command, environ, tmp_path / "worker.log"))
-        until(lambda: " ready." in worker.printed(), "the worker")
+        lost, other = (
+            stack.enter_context(processes.process([*command, "-n", f"{name}@h"], environ, tmp_path / f"{name}.log"))
+            for name in ("lost", "other")
+        )
+        for worker in (lost, other):
+            until(lambda: " ready." in worker.printed(), "the worker")  # noqa: B023
         send = [sys.executable, "-c", SEND.format(requests=requests)]
         sender = stack.enter_context(processes.process(send, environ, tmp_path / "sender.log"))
-        for done in (requests // 15, requests // 4, requests // 2):
+        for done, worker in ((requests // 15, lost), (requests // 4, other)):
             until(ran_at_least(rows, done), f"{done} runs")
-            for child in psutil.Process(worker.pid).children()[:1]:
-                child.kill()
+            psutil.Process(worker.pid).children()[0].kill()
+        until(ran_at_least(rows, requests // 2), "half of the runs")
+        lost.kill()
         until(lambda: sender.process.poll() is not None, "the sender")
         assert sender.process.poll() == 0, sender.printed()
         until(lambda: not rows("SELECT FROM celeriac.tasks"), "all tasks to end", patience=120)
@@ -128,6 +135,17 @@ def test_exactly_what_was_committed_runs_whoever_is_killed(
 
 def ran_at_least(rows: Rows, number: int) -> Callable[[], bool]:
     return lambda: int(str(rows.one("SELECT count(*) FROM shop_ran"))) >= number
+
+
+@pytest.mark.nightly("a measurement")
+@pytest.mark.timeout(900)
+def test_a_task_starts_as_soon_after_its_commit_as_after_a_plain_call() -> None:
+    """`python -m bench.commits`, the median of its rounds: within 1.5 times."""
+    done = processes.finished([sys.executable, "-m", "bench.commits"], dict(os.environ), ROOT, timeout=800)
+    assert done.returncode == 0, done.stderr[-3000:]
+    ratios = [float(line.rpartition(" ")[2]) for line in done.stdout.splitlines() if "after the commit" in line]
+    assert len(ratios) == 3, done.stdout
+    assert median(ratios) <= 1.5, done.stdout
 
 
 #: Two runs of each task, and whose connections they had.

@@ -150,3 +150,11 @@ def test_a_request_says_of_its_message_what_celerys_says(says: Task[..., Any]) -
     assert properties == {
         "correlation_id": result.id, "reply_to": None, "delivery_mode": 2, "priority": 4, "delivery_info": delivered,
     }  # fmt: skip
+
+
+def test_a_call_names_the_root_and_the_parent_of_its_task(says: Task[..., Any]) -> None:
+    """Each by itself, as tracers and senders of other code bases do."""
+    asked = ("root_id", "parent_id")
+    told = [says.apply_async(asked, **said) for said in ({"root_id": "r"}, {"parent_id": "p"}, {}, {"root_id": "r"})]
+    run_all(says.app)
+    assert [one.get(timeout=5) for one in told] == [["r", None], [told[1].id, "p"], [told[2].id, None], ["r", None]]

@@ -132,3 +132,27 @@ def test_a_retry(app: Celeriac, eagerly: Any, tasks: Any) -> None:
         return int(self.request.retries)
 
     assert eagerly(again.s()).get(disable_sync_subtasks=False) == 2
+
+
+@pytest.mark.parametrize("propagates", [False, True])
+def test_a_call_that_does_not_fit_is_a_type_error_where_it_is_made(app: Celeriac, propagates: bool) -> None:
+    """Not a result that failed: by whatever call, bound or not; with `typing=False` it fails as it runs."""
+
+    @app.task(name="bound", bind=True, shared=False)
+    def bound(self: Any, x: int, *, y: int = 0) -> int:
+        return x + y
+
+    @app.task(name="loose", typing=False, shared=False)
+    def loose(x: int) -> int:
+        return x
+
+    app.conf.update(task_always_eager=True, task_eager_propagates=propagates)
+    try:
+        for call in (bound.delay, lambda: bound.apply_async((1, 2)), bound.s(z=1).delay, bound.si().apply_async):
+            with pytest.raises(TypeError):
+                call()
+        assert [bound.delay(1).get(), bound.apply_async((1,), {"y": 2}).get()] == [1, 3]
+        if not propagates:
+            assert loose.delay().state == "FAILURE"
+    finally:
+        app.conf.update(task_always_eager=False, task_eager_propagates=False)

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
+from celery import signals
 
 from celeriac import Celeriac
 from celeriac.enqueue.rows import Receipt
@@ -75,6 +76,40 @@ def test_a_backlog_is_told_batch_by_batch_however_long_it_is(
     rows("SELECT count(*) FROM celeriac.cancel(ARRAY(SELECT id FROM tasks), 'cancel', 'no', 'dba')")
     teller.look()
     assert len(heard) == 1200
+
+
+def test_whoever_cancels_a_task_that_waits_its_signal_is_sent_by_a_worker(
+    app: Celeriac, put: Put, teller: Herald, rows: Rows
+) -> None:
+    """Also while nobody listens to events; receivers are what makes it look."""
+    shared.tell(on=False)
+    sent: list[tuple[Any, ...]] = []
+
+    def revoked(sender: Any, request: Any, terminated: bool, expired: bool, **_: Any) -> None:
+        sent.append((sender.name, request.id, request.args, request.kwargs, terminated, expired))
+
+    @app.task(role="work", prompt=False, shared=False)
+    def shown(n: int = 0) -> None: ...
+
+    app.register_roles()
+    shown.delay(6).revoke()
+    signals.task_revoked.connect(revoked)
+    try:
+        teller.look()  # what was cancelled before somebody listened is not told
+        sent.clear()
+        by_result, by_sql = shown.delay(7), shown.delay(8)
+        by_result.revoke()
+        rows("SELECT count(*) FROM celeriac.cancel(ARRAY[:id], 'cancel', 'no', 'dba')", id=by_sql.row_id)
+        put(unique_key="u", task_id="late")
+        rows("UPDATE worker_tasks SET expires_at = now() WHERE task_id = 'late'")
+        put(unique_key="u")
+        teller.look()
+    finally:
+        signals.task_revoked.disconnect(revoked)
+    assert sent == [
+        ("work", by_result.id, [], {"n": 7}, False, False), ("work", by_sql.id, [], {"n": 8}, False, False),
+        ("work", "late", [], {}, False, True),
+    ]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", ["silent", "mute"])

@@ -10,11 +10,11 @@ from celery import chain, chord, group
 from celery.contrib.abortable import AbortableAsyncResult, AbortableTask
 from celery.exceptions import Ignore, Reject, TaskRevokedError
 from celery.exceptions import TimeoutError as CeleryTimeoutError
-from celery.result import AsyncResult, GroupResult, result_from_tuple
+from celery.result import AsyncResult, GroupResult, allow_join_result, result_from_tuple
 from sqlalchemy import event
 
 from celeriac import Celeriac
-from celeriac.errors import BadValue
+from celeriac.errors import BadValue, CeleriacError
 from celeriac.run.arrive import run_ticket
 from celeriac.seam import backend, results
 from celeriac.seam.result import RowResult
@@ -389,3 +389,32 @@ def test_what_was_told_before_lasts_until_it_starts_whatever_comes_then(app: Cel
     assert result_of(app, waiting.id).state == ("RETRY" if how == "retry" else "PENDING")
     app.backend.store_result(waiting.id, None, "SENT AGAIN")
     assert result_of(app, waiting.id).state == "SENT AGAIN"
+
+
+@pytest.mark.timeout(30)
+def test_a_handler_does_not_wait_for_what_comes_with_its_outcome(app: Celeriac) -> None:
+    seen: list[str] = []
+
+    @app.task(role="parent", shared=False, prompt=False)
+    def parent() -> None:
+        children = group(app.tasks["child"].s(), app.tasks["child"].s())
+        for wait in (app.tasks["child"].delay().get, children.delay().get):
+            with allow_join_result(), pytest.raises(CeleriacError) as refused:
+                wait()
+            seen.append(str(refused.value))
+
+    @app.task(role="child", shared=False, prompt=False)
+    def child() -> None: ...
+
+    app.register_roles()
+    parent.delay()
+    run_all(app)
+    assert ["comes with the outcome of this handler" in said for said in seen] == [True, True]
+
+
+def test_what_waits_for_a_group_is_called_once_it_is_joined(app: Celeriac) -> None:
+    tasks, told = declare(app), []
+    whole = group(tasks["add"].s(1, 2), tasks["add"].s(3, 4)).delay()
+    whole.then(lambda result: told.append(result.id))
+    run_all(app)
+    assert [whole.get(timeout=20), whole.get(timeout=20), told] == [[3, 7], [3, 7], [whole.id]]

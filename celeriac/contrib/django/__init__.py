@@ -4,7 +4,7 @@ apps           joins the Celeriac app to DATABASES; `migrate` also migrates the 
 databases      the alias of the schema's database, and its address
 transactions   tasks enqueued within `atomic()` belong to that transaction
 task           `delay_on_commit`, `apply_async_on_commit`
-models, admin  the tasks, read-only
+models, admin  the tasks, read-only; `routers` keeps them out of `dumpdata`
 checks         the notes of `celeriac check`, among Django's checks
 management     `manage.py celeriac …`
 backend        a backend of Django's tasks framework; `framework` imports the package that has it

@@ -6,14 +6,15 @@ from typing import Any
 
 from django.apps import AppConfig
 from django.core import checks
-from django.db import connections
+from django.db import connections, router
 from django.db.backends.signals import connection_created
 from django.db.models.signals import post_migrate
 
 from celeriac.app import Celeriac
 from celeriac.contrib.django import databases
 from celeriac.contrib.django.checks import notes
-from celeriac.contrib.django.transactions import Ambient
+from celeriac.contrib.django.routers import OnlyRead
+from celeriac.contrib.django.transactions import Ambient, in_djangos_thread
 from celeriac.store.migrate import migrate
 
 #: Addresses of the databases whose schema this process has migrated.
@@ -29,11 +30,13 @@ class CeleriacConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
+        router.routers.insert(0, OnlyRead())
         app = databases.celeriac_app()
         if app is None:
             return
         app.address = databases.address
         app.ambient = Ambient(app.settings.database_url)
+        app.beside.frameworks = in_djangos_thread
         checks.register(notes, "celeriac")
         post_migrate.connect(bring_schema, sender=self)
         connection_created.connect(follow)

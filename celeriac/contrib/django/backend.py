@@ -5,11 +5,13 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from functools import partial, update_wrapper
 from typing import Any
 
 from celery import current_task
 from celery.result import EagerResult
+from django.conf import settings
 from django.core import checks
 from django.core.exceptions import ImproperlyConfigured
 from django.utils import timezone
@@ -239,7 +241,7 @@ def _of_row(task: Any, row: Mapping[str, Any], workers: list[str], alias: str) -
     priority = max(framework.LOWEST, min(framework.HIGHEST, row["priority"]))  # operators may exceed Django's bounds
     changes: dict[str, Any] = {} if priority == task.priority else {"priority": priority}
     changes |= {"queue_name": row["queue"]} if row["queue"] else {}
-    changes |= {"run_after": row["scheduled_for"]} if is_planned else {}
+    changes |= {"run_after": _djangos(row["scheduled_for"])} if is_planned else {}
     result = _result(
         task.using(**changes) if changes else task, row["task_id"], row["args"], row["kwargs"], alias, status,
         started_at=row["started_at"], last_attempted_at=row["started_at"], finished_at=row["completed_at"],
@@ -272,11 +274,18 @@ def _of_eager(made: Any, done: EagerResult) -> Any:
 def _result(task: Any, task_id: str, args: Any, kwargs: Any, alias: str, status: Any, **fields: Any) -> Any:
     """Build Django's result. `enqueued_at` is the time in the task's id, so that all readers show the same."""
     usual: dict[str, Any] = dict.fromkeys(("started_at", "last_attempted_at", "finished_at"))
-    usual |= {"errors": [], "worker_ids": []}
+    usual |= {"errors": [], "worker_ids": []} | {name: _djangos(value) for name, value in fields.items()}
     return framework.TaskResult(
-        task=task, id=task_id, status=status, enqueued_at=began(task_id), args=list(args or ()),
-        kwargs=dict(kwargs or {}), backend=alias, **usual | fields,
+        task=task, id=task_id, status=status, enqueued_at=_djangos(began(task_id)), args=list(args or ()),
+        kwargs=dict(kwargs or {}), backend=alias, **usual,
     )  # fmt: skip
+
+
+def _djangos(value: Any) -> Any:
+    """A time as Django has it: naive, in the project's zone, where USE_TZ is off. Any other value is returned as is."""
+    if settings.USE_TZ or not isinstance(value, datetime) or timezone.is_naive(value):
+        return value
+    return timezone.make_naive(value, timezone.get_default_timezone())
 
 
 def _with(result: Any, **fields: Any) -> Any:

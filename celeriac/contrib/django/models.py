@@ -12,9 +12,20 @@ from celeriac.errors import IllegalMove
 _ONLY_READ = "a task's row is the engine's: cancel, retry and edit by `manage.py celeriac`, the API or the dashboard"
 
 
+def _refuse(*_: Any, **__: Any) -> Any:
+    """Refuse: raises IllegalMove."""
+    raise IllegalMove(_ONLY_READ)
+
+
+class _Rows(models.QuerySet):
+    bulk_create = bulk_update = update = delete = _refuse
+
+
 class _Tasks(models.Manager):
+    bulk_create = bulk_update = update = _refuse
+
     def get_queryset(self) -> Any:
-        return super().get_queryset().using(usual_alias())
+        return _Rows(self.model, using=usual_alias())
 
 
 class Task(models.Model):
@@ -53,10 +64,4 @@ class Task(models.Model):
     def __str__(self) -> str:
         return f"{self.task_name} {self.task_id}"
 
-    def save(self, *_: Any, **__: Any) -> None:
-        """Raise IllegalMove: the rows are the engine's."""
-        raise IllegalMove(_ONLY_READ)
-
-    def delete(self, *_: Any, **__: Any) -> Any:
-        """Raise IllegalMove: the rows are the engine's."""
-        raise IllegalMove(_ONLY_READ)
+    save = delete = _refuse

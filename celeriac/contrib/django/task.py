@@ -13,6 +13,7 @@ from celery.contrib.django.task import DjangoTask as CelerysDjangoTask
 from django.db import close_old_connections, transaction
 
 from celeriac.run.coroutines import in_greenlets
+from celeriac.seam.app import CallAfterCommit
 from celeriac.seam.task import Task
 from celeriac.store.ids import fresh_id
 
@@ -64,5 +65,7 @@ class DjangoTask(CelerysDjangoTask, Task[..., Any]):
     def apply_async_on_commit(self, args: Any = None, kwargs: Any = None, **options: Any) -> Any:
         """Enqueue after the commit; after a rollback, not at all. The returned result has the task's id already."""
         task_id = options.pop("task_id", None) or fresh_id()
-        transaction.on_commit(partial(self.apply_async, args, kwargs, task_id=task_id, **options))
+        transaction.on_commit(
+            CallAfterCommit(partial(self.apply_async, args, kwargs, task_id=task_id, **options), [task_id])
+        )
         return self.AsyncResult(task_id)

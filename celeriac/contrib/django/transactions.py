@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from asgiref.sync import sync_to_async
 from django.conf import settings
 from django.db import connections, transaction
 from django.db.backends.postgresql.psycopg_any import is_psycopg3
@@ -58,8 +59,17 @@ class Atomic:
         self.connection = DjangoStatements(alias) if has_schema else None
 
     def after_commit(self, act: Callable[[], None]) -> None:
-        """Run `act` after the commit of the outermost block; never if that or the current savepoint is rolled back."""
-        transaction.on_commit(act, using=self.alias)
+        """Run `act` after the commit of the outermost block; never if that or the current savepoint is rolled back.
+
+        Without autocommit Django takes no such call: there the workers' own poll finds the rows.
+        """
+        if connections[self.alias].in_atomic_block:
+            transaction.on_commit(act, using=self.alias)
+
+    def brings(self, task_ids: Collection[str]) -> set[str]:
+        """Return which of these tasks are enqueued after its commit."""
+        calls = [call for _, call, *_ in connections[self.alias].run_on_commit]
+        return {task_id for call in calls for task_id in getattr(call, "task_ids", ())}.intersection(task_ids)
 
 
 class Ambient:
@@ -83,12 +93,23 @@ class Ambient:
     def __call__(self) -> Atomic | None:
         around = self._around
         opened = [one.alias for one in _in_atomic_blocks() if len(one.atomic_blocks) > around.get(one.alias, 0)]
-        if not opened or not getattr(settings, "CELERIAC_ATOMIC", True):
+        manual = [one.alias for one in connections.all(initialized_only=True) if _is_manual(one)]
+        if not (opened or manual) or not getattr(settings, "CELERIAC_ATOMIC", True):
             return None
         with_schema = alias_of(self.database_url)
-        if with_schema is not None and with_schema in opened:
+        if with_schema is not None and with_schema in (*opened, *manual):
             return Atomic(with_schema, has_schema=True)
-        return Atomic(opened[0], has_schema=False)
+        return Atomic(opened[0], has_schema=False) if opened else None
+
+
+async def in_djangos_thread(act: Callable[[], Any]) -> Any:
+    """Run it where Django's ORM runs for this coroutine: an `atomic()` around that is open there."""
+    return await sync_to_async(act, thread_sensitive=True)()
+
+
+def _is_manual(one: Any) -> bool:
+    """Whether what is written on this connection waits for `transaction.commit()`: autocommit is off."""
+    return one.connection is not None and not one.autocommit and not one.in_atomic_block
 
 
 def _in_atomic_blocks() -> list[Any]:

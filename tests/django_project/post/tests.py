@@ -81,6 +81,22 @@ class Enqueue(TestCase):
             cursor.execute("UPDATE celeriac.worker_tasks SET priority = 5000")
         self.assertEqual(tasks.letter.get_result(result.id).task.priority, 100)
 
+    @override_settings(USE_TZ=False, TIME_ZONE="America/New_York")
+    def test_times_are_naive_where_those_of_the_project_are(self):
+        """In and out of the transaction, and as a task that runs is told."""
+        at = timezone.now() - timedelta(seconds=1)
+        told = []
+        signals.task_finished.connect(receiver := lambda task_result, **_: told.append(task_result))
+        self.addCleanup(signals.task_finished.disconnect, receiver)
+        sent = tasks.answer.using(run_after=at).enqueue()
+        self.assertEqual(tasks.answer.get_result(sent.id).task.run_after, at)
+        self.assertEqual(drain(), {"completed": 1})
+        for result in (tasks.answer.get_result(sent.id), *told):
+            times = [result.enqueued_at, result.started_at, result.finished_at]
+            self.assertEqual([time.tzinfo for time in times], [None] * 3)
+            self.assertLess(max(times) - min(times), timedelta(minutes=1))
+            self.assertLess(abs(timezone.now() - times[0]), timedelta(minutes=1))
+
     @override_settings(USE_TZ=False)
     def test_a_time_without_a_zone_is_one_of_djangos_zone(self):
         tasks.nothing.using(run_after=datetime(2100, 1, 1, 12)).enqueue()

@@ -4,8 +4,9 @@ from django.db import connection, transaction
 from shop.models import Order, Ran
 
 
-@shared_task
+@shared_task(stale_after=5)
 def charge(number: int) -> int:
+    """What a worker had that is silent for so long (seconds) is another's; Celery keeps the option as an attribute."""
     Ran.objects.create(number=number)
     Order.objects.filter(number=number).update(is_paid=True)
     return number
