@@ -158,6 +158,10 @@ def test_counts_and_lists_are_those_of_the_rows_whatever_midnights_pass(
         assert differences(connection) == []
 
 
+#: As if nobody in another database of the server had written meanwhile.
+NOBODY_ELSE = "UPDATE days SET closing = '3' WHERE closing IS NOT NULL"
+
+
 def closed(rows: Rows) -> int:
     return int(rows("SELECT count(*) FROM days WHERE is_closed")[0][0])
 
@@ -172,6 +176,7 @@ def test_a_day_is_not_closed_before_all_who_wrote_there_are_over(database: Datab
         here.tell()
         assert closed(rows) == 0
         slow.commit()
+    rows(NOBODY_ELSE)
     here.tell()
     assert closed(rows) == 1
     with database.transaction() as connection:
@@ -193,7 +198,7 @@ def test_what_is_written_while_a_day_is_closed_is_told_once(database: Database, 
         with database.transaction() as connection:
             assert differences(connection) == []
         # It began after the midnight, but before whoever closes: as if it had not been there when closing began.
-        rows("UPDATE days SET closing = '3' WHERE day < celeriac.today()")
+        rows("UPDATE days SET closing = '3' WHERE NOT is_closed AND day < celeriac.today()")
         here.tell()
         with database.transaction() as connection:
             assert differences(connection) == []

@@ -121,7 +121,8 @@ UPDATE celeriac.days d SET closing = pg_current_xact_id()
 WHERE NOT d.is_closed AND d.closing IS NULL AND d.day < celeriac.today()
 $$;
 
--- Adds changes, at most so many, to what is told of their days. Those of a day that is not closed go with its closing.
+-- Adds changes, at most so many, to what is told of their days. Those of a day that is not closed go with its
+-- closing; those of today stay, as it is read itself.
 CREATE OR REPLACE FUNCTION celeriac.fold_days(most integer) RETURNS bigint LANGUAGE plpgsql
 SECURITY DEFINER SET search_path = celeriac, pg_temp
 SET jit = off
@@ -137,7 +138,8 @@ BEGIN
     WITH told AS (
         DELETE FROM celeriac.day_changes c WHERE c.ctid = ANY (ARRAY(
             SELECT c.ctid FROM celeriac.day_changes c
-            WHERE (SELECT d.is_closed FROM celeriac.days d WHERE d.day = c.day) IS NOT FALSE
+            WHERE c.day < celeriac.today()
+                AND (SELECT d.is_closed FROM celeriac.days d WHERE d.day = c.day) IS NOT FALSE
             ORDER BY c.day LIMIT most))
         RETURNING c.*
     ), sums AS MATERIALIZED (

@@ -265,7 +265,10 @@ BEGIN
         ' RETURNING *) INSERT INTO celeriac.%I SELECT * FROM moved', first, last, name);
     EXECUTE format('ALTER TABLE celeriac.history ATTACH PARTITION celeriac.%I FOR VALUES FROM (%L) TO (%L)',
         name, first, last);
-    INSERT INTO celeriac.days (day) VALUES (add_history_day.day) ON CONFLICT DO NOTHING;
+    -- What ended on a day without a partition is told already, as all that is written to it.
+    INSERT INTO celeriac.days (day, is_closed)
+    SELECT add_history_day.day, EXISTS (SELECT FROM celeriac.day_roles r WHERE r.day = add_history_day.day)
+    ON CONFLICT DO NOTHING;
     RETURN true;
 END $$;
 

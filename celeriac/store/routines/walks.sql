@@ -54,7 +54,7 @@ BEGIN
 END $$;
 
 -- The finished tasks with ids below this one, and their days, the greatest ids first. An id tells the day on which its
--- task was enqueued, and `ended` has those that ended on another.
+-- task was enqueued, and `ended` has those that ended on another, among others.
 CREATE OR REPLACE FUNCTION celeriac.ended_below(before bigint, most integer)
 RETURNS TABLE (id bigint, day date) LANGUAGE plpgsql STABLE
 SET jit = off SET plan_cache_mode = force_custom_plan
@@ -97,9 +97,9 @@ BEGIN
         END LOOP;
         RETURN QUERY SELECT either.id, either.day FROM (
             SELECT i.id, i.day FROM unnest(ids, days) AS i (id, day)
-            UNION ALL
+            UNION
             (SELECT e.id, e.day FROM celeriac.ended e WHERE e.id >= enqueued.first AND e.id < upto
-                AND e.day <> ALL (visited) ORDER BY e.id DESC LIMIT wanted)) AS either
+                ORDER BY e.id DESC LIMIT wanted)) AS either
         ORDER BY either.id DESC LIMIT wanted;
         GET DIAGNOSTICS n = ROW_COUNT;
         wanted := wanted - n;
