@@ -426,6 +426,8 @@ class Flights:
             self.down -= len(flights)
         if not flights:
             return
+        for flight in flights:
+            flight.run.seal()
         for ticket in {f.ticket for f in flights}:
             self._tell(ticket, [f for f in flights if f.ticket is ticket])
         self.filler.throughput.add(sum(f.began > 0 for f in flights), time.monotonic())

@@ -84,7 +84,7 @@ class Enqueuer:
         """Insert in the caller's transaction if there is one, else in one of its own, and send wake-ups.
 
         Within a handler (and without a transaction of the caller) the rows wait for the handler's outcome; once that is
-        written they are inserted at once. Raises NotReady.
+        being written they are inserted at once. Raises NotReady.
         """
         try:
             if bound is not None:
@@ -97,8 +97,7 @@ class Enqueuer:
             raise
 
     def _insert_outside(self, tasks: list[NewTask]) -> list[Receipt | None]:
-        if (run := running.current()) is not None and not run.settled:
-            run.follow_ups.extend(tasks)
+        if (run := running.current()) is not None and not run.settled and run.bring(tasks):
             return [None] * len(tasks)
         one = tasks[0] if len(tasks) == 1 else None
         if one is not None and is_ready(one):  # the usual case, in the quickest way
