@@ -19,9 +19,10 @@ from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, TypeVar, cast
 
 from celery._state import _task_stack
+from celery.exceptions import SoftTimeLimitExceeded
 from sqlalchemy.exc import DBAPIError
 
-from celeriac.errors import ConfigurationError, LeaseLost
+from celeriac.errors import ConfigurationError, LeaseLost, TaskCancelled
 from celeriac.run import run as running
 from celeriac.run.outside import GreenletExit, greenlet, is_dropped
 from celeriac.run.outside import getcurrent as getcurrent
@@ -176,6 +177,14 @@ def context_of_thread() -> Context:
 # -- how a coroutine is stopped ----------------------------------------------------------------------------------------
 
 
+#: Reasons to stop a coroutine, from the weakest; any other is stronger. A weaker one does not replace a stronger one.
+REASONS: tuple[type[BaseException], ...] = (SoftTimeLimitExceeded, TaskCancelled)
+
+
+def _strength(error: BaseException) -> int:
+    return next((n for n, kind in enumerate(REASONS) if isinstance(error, kind)), len(REASONS))
+
+
 class Awaited:
     """A handler's coroutine under way. Any thread may stop it."""
 
@@ -186,6 +195,8 @@ class Awaited:
 
     def stop(self, run: Run, error: BaseException) -> bool:
         """Cancel the coroutine; return whether it still runs after an earlier cancel for the same reason."""
+        if run.stopping is not None and _strength(error) < _strength(run.stopping):
+            error = run.stopping
         again = type(run.stopping) is type(error)
         if again and time.monotonic() - self.asked < AGAIN:
             return False
@@ -224,6 +235,19 @@ class _Kept:
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.loop = Context().run(asyncio.new_event_loop)
+        self.named: set[tuple[str, str]] = set()
+
+    def name_left(self, run: Run) -> None:
+        """Log once which asyncio tasks handlers of the role leave running: on this loop they hardly go on."""
+        for left in asyncio.all_tasks(self.loop):
+            code = getattr(left.get_coro(), "__qualname__", left.get_name())
+            if (run.role.name, code) not in self.named:
+                self.named.add((run.role.name, code))
+                logger.warning(
+                    "Task %s of %s has left an asyncio task running (%s): here it goes on only while another coroutine "
+                    "runs; let the handler await it, or serve the role with -P asyncio",
+                    run.task.id, run.role.name, code,
+                )  # fmt: skip
 
     def __del__(self) -> None:
         if self.pid == os.getpid() and not self.loop.is_closed():
@@ -237,18 +261,19 @@ _of_thread = threading.local()
 _parents: list[_Kept] = []
 
 
-def _loop() -> asyncio.AbstractEventLoop:
+def _kept() -> _Kept:
     kept: _Kept | None = getattr(_of_thread, "kept", None)
     if kept is not None and kept.pid != os.getpid():
         _parents.append(kept)
         kept = None
     if kept is None or kept.loop.is_closed():
         kept = _of_thread.kept = _Kept()
-    return kept.loop
+    return kept
 
 
 def _here(awaitable: Awaitable[Any], run: Run | None) -> Any:
-    loop = _loop()
+    kept = _kept()
+    loop = kept.loop
     task = loop.create_task(as_coroutine(awaitable))
     if run is not None:
         run.awaited = Awaited(loop, task)
@@ -262,16 +287,24 @@ def _here(awaitable: Awaitable[Any], run: Run | None) -> Any:
     finally:
         if run is not None:
             run.awaited = None
+            kept.name_left(run)
 
 
 def _end(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
     """Wait for the coroutine's end after an exception in the loop itself, such as a signal's; then the thread goes
-    on.
+    on. If another exception cuts the wait short, the coroutine is dropped with its loop: it would go on within the next
+    handlers.
     """
-    if not task.done():
-        task.cancel()
+    if task.done():
+        return
+    task.cancel()
+    try:
         with suppress(asyncio.CancelledError, Exception):
             loop.run_until_complete(task)
+    finally:
+        if not task.done():
+            _of_thread.kept = None
+            logger.warning("A coroutine that ignores its cancel is dropped with the loop of its process: %r", task)
 
 
 def _in_thread(awaitable: Awaitable[Any], run: Run | None) -> Any:

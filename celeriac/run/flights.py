@@ -2,7 +2,7 @@
 
 No slot has a connection of its own. One thread fills free slots, by passes whose whole ticket begins here and by
 tickets from Redis; another settles what has landed, many tasks in a statement. In an asyncio pool the loop has its own
-thread, and another watches the coroutines.
+thread, and others watch the coroutines.
 """
 
 from __future__ import annotations
@@ -100,7 +100,10 @@ class Flights:
             self.watch = FlightWatch(self)
             self.threads += [
                 self.loop_thread,
-                threading.Thread(target=self.watch.run, name="celeriac-flights", daemon=True),
+                *(
+                    threading.Thread(target=self.watch.for_ever, args=(look,), name="celeriac-flights", daemon=True)
+                    for look in (self.watch.limit, self.watch.heed)
+                ),
                 threading.Thread(target=self.watch.watch_loop, name="celeriac-loop-watch", daemon=True),
             ]
 

@@ -111,8 +111,9 @@ class Run:
         return self.logged
 
     def restart_limit(self) -> None:
-        """Count the time limit from now."""
+        """Count the time limit from now; it interrupts the handler again."""
         self.limited_since = time.monotonic()
+        self.stopped = False
         if self.on_limit is not None:
             self.on_limit(self)
 
