@@ -25,7 +25,7 @@ from sqlalchemy.exc import DBAPIError
 
 from celeriac.roles import registry
 from celeriac.roles.role import Role
-from celeriac.run import coroutines, shared
+from celeriac.run import coroutines, shared, stacks
 from celeriac.run.app import RunApp
 from celeriac.run.execute import Direct
 from celeriac.run.filler import PIECE, Filler
@@ -117,8 +117,8 @@ class Flights:
     def start(self) -> None:
         if self.on_loop:
             for task in self.app.tasks.values():
-                coroutines.tell_apart(task.request_stack)
-            coroutines.tell_apart(_task_stack)
+                stacks.tell_apart(task.request_stack)
+            stacks.tell_apart(_task_stack)
         for thread in self.threads:
             thread.start()
 
@@ -234,7 +234,7 @@ class Flights:
         try:
             self._begin(flight)
             run.awaited = coroutines.Awaited(self.loop, flight.task)  # type: ignore[arg-type]
-            coroutines.begin_apart(run)
+            stacks.begin_apart(run)
             holder.set(run)
             await self.greenlets.spawn(partial(self._execute, flight, run))
         except BaseException as error:
@@ -264,7 +264,7 @@ class Flights:
             place = places.take()
             place.current = (flight.ticket, flight.run)
             try:
-                self._execute(flight, coroutines.owner_here())
+                self._execute(flight, stacks.owner_here())
             finally:
                 places.give_back(place)
         except BaseException as error:
@@ -291,15 +291,15 @@ class Flights:
             ticket.execute(self.app, run, None)
             return
         task, context = ticket.task, Context.__new__(Context)  # the request brings what `__init__` sets
-        coroutines.begin_stack(_task_stack, owner, task)
-        coroutines.begin_stack(task.request_stack, owner, context)
+        stacks.begin_stack(_task_stack, owner, task)
+        stacks.begin_stack(task.request_stack, owner, context)
         try:
             together = ticket.reporter is not None and ticket.reporter.together
             direct = Direct(task, context, self.app.backend, ticket.requests, ticket.keeps, ticket.logs, together)
             ticket.execute(self.app, run, direct)
         finally:
-            coroutines.end_stack(task.request_stack, owner)
-            coroutines.end_stack(_task_stack, owner)
+            stacks.end_stack(task.request_stack, owner)
+            stacks.end_stack(_task_stack, owner)
 
     def land(self, flights: Iterable[Flight]) -> None:
         with self.lock:

@@ -15,7 +15,7 @@ from sqlalchemy.orm import scoped_session
 from sqlalchemy.util import await_only
 
 from celeriac.errors import NoAnswer, NotReady
-from celeriac.run import coroutines
+from celeriac.run import stacks
 from celeriac.run.coroutines import getcurrent
 from celeriac.store.drivers import way_into
 from celeriac.store.forks import after_fork
@@ -57,7 +57,7 @@ class Beside:
 
         If cancelled before it begins it does not run; once begun it runs to its end.
         """
-        context = coroutines.context_of_thread()
+        context = stacks.context_of_thread()
         return await asyncio.get_running_loop().run_in_executor(self._pool(), context.run, act)
 
     def wait(self, act: Callable[[], T]) -> T:

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import event, text
 
 from celeriac import Celeriac, Task
-from celeriac.run import settler
+from celeriac.settle.write import settle as write
 from tests.postgres.test_flights import flying
 from tests.postgres.workflows import run_all, run_once
 from tests.processes import Rows, until
@@ -32,7 +32,6 @@ class Meanwhile:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, act: Any, *, late: bool) -> None:
         self.context: Context | None = None
         self.act = act
-        write = settler.settle
 
         def settle(*args: Any, **options: Any) -> Any:
             if late:
@@ -42,7 +41,7 @@ class Meanwhile:
             self._once()
             return write(*args, **options)
 
-        monkeypatch.setattr(settler, "settle", settle)
+        monkeypatch.setattr("celeriac.run.settler.settle", settle)
 
     def _once(self) -> None:
         context, self.context = self.context, None
