@@ -185,7 +185,10 @@ class FlightWatch:
     def watch_loop(self) -> None:
         while not self.flights.over.wait(ASK_EVERY):
             answered, asked = threading.Event(), time.monotonic()
-            self.flights.loop.call_soon_threadsafe(answered.set)
+            try:
+                self.flights.loop.call_soon_threadsafe(answered.set)
+            except RuntimeError:  # the pool has stopped meanwhile, and its loop is closed
+                return
             patience = BLOCKED
             while not answered.wait(patience) and not self.flights.over.is_set():
                 self.lag = time.monotonic() - asked
