@@ -31,7 +31,7 @@ from celeriac.roles.rules import TICKET
 from celeriac.roles.signature import Signature
 from celeriac.run import coroutines, originals
 from celeriac.run.process import Process
-from celeriac.seam import app_wide, broker, chords, configuration, priorities, producer, serializers
+from celeriac.seam import app_wide, broker, chords, configuration, hooks, priorities, producer, serializers
 from celeriac.seam.app import Ambient, Bound, no_ambient
 from celeriac.seam.autoretry import retry_in_sql
 from celeriac.seam.backend import RowBackend
@@ -217,6 +217,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
             *configuration.unused(self.conf, self.settings),
             *configuration.beside(scheduler),
             *configuration.unused_by_tasks(self.tasks.values()),
+            *hooks.dropped(self),
             *priorities.unsaid(self, calls=calls),
             *(() if calls else serializers.others(self)),
         ]
@@ -247,6 +248,9 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
             return super()._task_from_fun(fun, name=name, base=base, bind=bind, **options)
         usual = self.gen_task_name(fun.__name__, fun.__module__)
         coroutines.refuse_generators(name or usual, fun)
+        made: list[Any] = []
+        if options.get("pydantic"):  # Celery makes JSON of the model that a function returns, not a coroutine
+            fun = coroutines.called(fun, lambda: made[0])
         if "role_options" not in options:  # declared by Celery's own `@shared_task`, or without any
             declared = {"name": name, "bind": bind} | options
             made_of = symbol_by_name(base or self.task_cls)
@@ -255,6 +259,7 @@ class Celeriac(TaskDecorator, Process, Steering, Celery):
             self._tasks.roles[usual] = name or usual
         known = (name or usual) in self._tasks
         task = super()._task_from_fun(fun, name=name, base=with_rows(base or self.Task), bind=bind, **options)
+        made.append(task)
         if not known:
             retry_in_sql(task)
             self._tasks.rename(task.role)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import inspect
 import re
 import string
 from collections.abc import Callable, Iterator, Mapping
@@ -42,7 +43,7 @@ def is_key(value: Any) -> bool:
     if isinstance(value, Hashed):
         return value.key is not None and is_key(value.key)
     if value is None or callable(value):
-        return True
+        return not inspect.iscoroutinefunction(value)
     try:
         names = names_in(value)
         return bool(names) and all(map(str.isidentifier, names))

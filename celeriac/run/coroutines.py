@@ -10,23 +10,26 @@ import sys
 import threading
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from contextvars import Context, ContextVar, copy_context
+from contextvars import Context, copy_context
 from dataclasses import dataclass
 from functools import partial, wraps
 from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, TypeVar, cast
 
 from celery._state import _task_stack
+from celery.exceptions import SoftTimeLimitExceeded
 from sqlalchemy.exc import DBAPIError
 
-from celeriac.errors import ConfigurationError, LeaseLost
+from celeriac.errors import ConfigurationError, LeaseLost, TaskCancelled
 from celeriac.run import run as running
+from celeriac.run import stacks
 from celeriac.run.outside import GreenletExit, greenlet, is_dropped
 from celeriac.run.outside import getcurrent as getcurrent
 from celeriac.run.run import Run
 from celeriac.store.failures import is_gone, retry_while_away
+from celeriac.store.forks import after_fork
 
 T = TypeVar("T")
 
@@ -34,6 +37,9 @@ logger = logging.getLogger(__name__)
 
 #: Seconds after a cancellation until a coroutine that still runs is cancelled again.
 AGAIN = 5.0
+
+#: How many threads of a process call Postgres for its coroutines.
+THREADS = 8
 
 #: Types of results that only stand for work which the handler has not done yet.
 UNFINISHED = (CoroutineType, GeneratorType, AsyncGeneratorType, asyncio.Future)
@@ -67,18 +73,25 @@ def is_coroutine(task: Any) -> bool:
 
 def adapt(task: Any) -> None:
     """Make calls of an `async def` handler's task return what the handler returns, in any thread."""
-    handler = task.run
-    if not inspect.iscoroutinefunction(inspect.unwrap(handler)):
+    run = called(task.run, lambda: task)
+    if run is task.run:
         return
+    run.is_coroutine = True  # type: ignore[attr-defined]
+    task.run = run
+    stacks.tell_apart(task.request_stack)
+    stacks.tell_apart(_task_stack)
+
+
+def called(handler: Callable[..., Any], task: Callable[[], Any]) -> Callable[..., Any]:
+    """Return a function in place of an `async def` handler, which returns what that does; any other as it is."""
+    if not inspect.iscoroutinefunction(inspect.unwrap(handler)):
+        return handler
 
     @wraps(handler)
     def run(*args: Any, **kwargs: Any) -> Any:
-        return _result_of(task, handler(*args, **kwargs))
+        return _result_of(task(), handler(*args, **kwargs))
 
-    run.is_coroutine = True  # type: ignore[attr-defined]
-    task.run = run
-    tell_apart(task.request_stack)
-    tell_apart(_task_stack)
+    return run
 
 
 def _result_of(task: Any, awaitable: Any) -> Any:
@@ -92,11 +105,17 @@ def _result_of(task: Any, awaitable: Any) -> Any:
         run = None  # another task's handler calls this one
     if run is not None:
         run.is_async = True
+    is_awaited = not in_flight() and loop_runs_here() and task.request.called_directly
+    return awaitable if is_awaited else result_of(awaitable, run)
+
+
+def result_of(awaitable: Awaitable[Any], run: Run | None) -> Any:
+    """Run the awaitable to its end and return its result, wherever this is called. What stops the run cancels it."""
     if in_flight():
         return _await_here(awaitable, run)
-    if not loop_runs_here():
-        return _in_native_thread(awaitable, run) if in_greenlets() else _here(awaitable, run)
-    return awaitable if task.request.called_directly else _in_thread(awaitable, run)
+    if loop_runs_here():
+        return _in_thread(awaitable, run)
+    return _in_native_thread(awaitable, run) if in_greenlets() else _here(awaitable, run)
 
 
 def is_of(task: Any, role: str) -> bool:
@@ -116,64 +135,15 @@ def loop_runs_here() -> bool:
     return asyncio._get_running_loop() is not None
 
 
-# -- Celery's stacks ---------------------------------------------------------------------------------------------------
-
-#: The owner of the entries of Celery's stacks (`self.request`, `current_task`) in this context; None: its thread.
-_whose: ContextVar[Any] = ContextVar("celeriac stacks", default=None)
-
-
-def tell_apart(stack: Any) -> None:
-    """Make the stack's entries belong to the context's owner if there is one, else to a thread or greenlet."""
-    usual = getattr(stack, "__ident_func__", None)
-    if usual is not None and not hasattr(usual, "usual"):
-
-        def whose() -> Any:
-            owner = _whose.get()
-            return usual() if owner is None else owner
-
-        whose.usual = usual  # type: ignore[attr-defined]
-        stack.__ident_func__ = whose
-
-
-def begin_apart(owner: object) -> None:
-    """Give Celery's stacks in this asyncio task to this owner."""
-    _whose.set(owner)
-
-
-def owner_here() -> object:
-    """Return the owner of the entries of Celery's stacks here: this context's, or this thread or greenlet."""
-    whose = getattr(_task_stack, "__ident_func__", None)  # Celery's fast stacks have none
-    return whose() if whose else None
-
-
-def begin_stack(stack: Any, owner: object, entry: Any) -> None:
-    """Push onto a stack that is empty for this owner; `push` would first look for the owner's entries, which costs
-    more.
-    """
-    local = getattr(stack, "_local", None)
-    if local is None:  # Celery's fast stacks
-        stack.push(entry)
-    else:
-        local.__storage__[owner] = {"stack": [entry]}
-
-
-def end_stack(stack: Any, owner: object) -> None:
-    """Drop the owner's entries."""
-    local = getattr(stack, "_local", None)
-    if local is None:
-        stack.pop()
-    else:
-        local.__storage__.pop(owner, None)
-
-
-def context_of_thread() -> Context:
-    """Return a copy of this context, for another thread, that sees the same entries."""
-    context = copy_context()
-    context.run(_whose.set, _task_stack.__ident_func__())
-    return context
-
-
 # -- how a coroutine is stopped ----------------------------------------------------------------------------------------
+
+
+#: Reasons to stop a coroutine, from the weakest; any other is stronger. A weaker one does not replace a stronger one.
+REASONS: tuple[type[BaseException], ...] = (SoftTimeLimitExceeded, TaskCancelled)
+
+
+def _strength(error: BaseException) -> int:
+    return next((n for n, kind in enumerate(REASONS) if isinstance(error, kind)), len(REASONS))
 
 
 class Awaited:
@@ -186,6 +156,8 @@ class Awaited:
 
     def stop(self, run: Run, error: BaseException) -> bool:
         """Cancel the coroutine; return whether it still runs after an earlier cancel for the same reason."""
+        if run.stopping is not None and _strength(error) < _strength(run.stopping):
+            error = run.stopping
         again = type(run.stopping) is type(error)
         if again and time.monotonic() - self.asked < AGAIN:
             return False
@@ -224,6 +196,19 @@ class _Kept:
     def __init__(self) -> None:
         self.pid = os.getpid()
         self.loop = Context().run(asyncio.new_event_loop)
+        self.named: set[tuple[str, str]] = set()
+
+    def name_left(self, run: Run) -> None:
+        """Log once which asyncio tasks handlers of the role leave running: on this loop they hardly go on."""
+        for left in asyncio.all_tasks(self.loop):
+            code = getattr(left.get_coro(), "__qualname__", left.get_name())
+            if (run.role.name, code) not in self.named:
+                self.named.add((run.role.name, code))
+                logger.warning(
+                    "Task %s of %s has left an asyncio task running (%s): here it goes on only while another coroutine "
+                    "runs; let the handler await it, or serve the role with -P asyncio",
+                    run.task.id, run.role.name, code,
+                )  # fmt: skip
 
     def __del__(self) -> None:
         if self.pid == os.getpid() and not self.loop.is_closed():
@@ -237,18 +222,19 @@ _of_thread = threading.local()
 _parents: list[_Kept] = []
 
 
-def _loop() -> asyncio.AbstractEventLoop:
+def _kept() -> _Kept:
     kept: _Kept | None = getattr(_of_thread, "kept", None)
     if kept is not None and kept.pid != os.getpid():
         _parents.append(kept)
         kept = None
     if kept is None or kept.loop.is_closed():
         kept = _of_thread.kept = _Kept()
-    return kept.loop
+    return kept
 
 
 def _here(awaitable: Awaitable[Any], run: Run | None) -> Any:
-    loop = _loop()
+    kept = _kept()
+    loop = kept.loop
     task = loop.create_task(as_coroutine(awaitable))
     if run is not None:
         run.awaited = Awaited(loop, task)
@@ -262,21 +248,29 @@ def _here(awaitable: Awaitable[Any], run: Run | None) -> Any:
     finally:
         if run is not None:
             run.awaited = None
+            kept.name_left(run)
 
 
 def _end(loop: asyncio.AbstractEventLoop, task: asyncio.Task[Any]) -> None:
     """Wait for the coroutine's end after an exception in the loop itself, such as a signal's; then the thread goes
-    on.
+    on. If another exception cuts the wait short, the coroutine is dropped with its loop: it would go on within the next
+    handlers.
     """
-    if not task.done():
-        task.cancel()
+    if task.done():
+        return
+    task.cancel()
+    try:
         with suppress(asyncio.CancelledError, Exception):
             loop.run_until_complete(task)
+    finally:
+        if not task.done():
+            _of_thread.kept = None
+            logger.warning("A coroutine that ignores its cancel is dropped with the loop of its process: %r", task)
 
 
 def _in_thread(awaitable: Awaitable[Any], run: Run | None) -> Any:
     ended: Future[Any] = Future()
-    context = context_of_thread()
+    context = stacks.context_of_thread()
 
     def act() -> None:
         try:
@@ -376,7 +370,7 @@ def aside(act: Callable[[], T]) -> T:
     """
     if not in_flight():
         return act()
-    return _uncancelled(asyncio.get_running_loop().run_in_executor(None, copy_context().run, act))
+    return _uncancelled(in_thread(act))
 
 
 def patiently(act: Callable[[], T], what: str) -> T:
@@ -402,14 +396,33 @@ def finish(coroutine: Coroutine[Any, Any, T], begun_on: asyncio.AbstractEventLoo
         return _uncancelled(asyncio.get_running_loop().create_task(coroutine))
     if begun_on is not None and begun_on.is_running() and begun_on is not asyncio._get_running_loop():
         return asyncio.run_coroutine_threadsafe(coroutine, begun_on).result()
-    if loop_runs_here():
-        return cast(T, _in_thread(coroutine, None))
-    return cast(T, _in_native_thread(coroutine, None) if in_greenlets() else _here(coroutine, None))
+    return cast(T, result_of(coroutine, None))
 
 
 def in_thread(act: Callable[[], T]) -> asyncio.Future[T]:
-    """Call `act` in another thread and return an awaitable, for a handler."""
-    return asyncio.get_running_loop().run_in_executor(None, copy_context().run, act)
+    """Call `act` in another thread and return an awaitable. The threads are the engine's own: handlers may have taken
+    all of their loop's (`asyncio.to_thread`), or shut its executor.
+    """
+    return asyncio.get_running_loop().run_in_executor(_threads.executor(), copy_context().run, act)
+
+
+class _Threads:
+    """The engine's own threads of a process, made when they are first needed."""
+
+    def __init__(self) -> None:
+        self._forget()
+        after_fork(self._forget)
+
+    def _forget(self) -> None:
+        self._executor: ThreadPoolExecutor | None = None
+
+    def executor(self) -> ThreadPoolExecutor:
+        if self._executor is None:  # two threads may each make one, which does no harm
+            self._executor = ThreadPoolExecutor(THREADS, "celeriac-aside")
+        return self._executor
+
+
+_threads = _Threads()
 
 
 def line_of(ident: int | None) -> str:
@@ -433,7 +446,7 @@ def _in_native_thread(awaitable: Awaitable[Any], run: Run | None) -> Any:
     """Run the awaitable in a native thread. An exception in the greenlet that waits cancels the coroutine."""
     from gevent import get_hub
 
-    context = context_of_thread()
+    context = stacks.context_of_thread()
     waiting = get_hub().threadpool.spawn(_caught, partial(context.run, _here, awaitable, run))
     try:
         result, error = waiting.get()

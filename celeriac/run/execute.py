@@ -314,7 +314,7 @@ def _spread(app: HandlerApp, run: Run, task_id: str, status: str, error: str | N
     kind = TaskRevokedError if status == row_states.CANCELLED else CeleriacError
 
     def spread() -> None:
-        run.follow_ups.clear()
+        run.follow_ups = []
         run.tombstones.clear()
         app.backend.spread(run, context, kind(error), call_errbacks=status == row_states.FAILED)
 

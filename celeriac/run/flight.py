@@ -128,36 +128,42 @@ BLOCKED, ASK_EVERY = 0.2, 0.05
 
 
 class FlightWatch:
-    """Watches the coroutines under way, and their loop."""
+    """Watches the coroutines under way, and their loop. `limit` does not wait for Postgres, so that time limits and
+    leases are kept while it does not answer.
+    """
 
     def __init__(self, flights: InFlight) -> None:
         self.flights = flights
         self.lag = 0.0
 
-    def run(self) -> None:
+    def for_ever(self, look: Callable[[], None]) -> None:
         while not self.flights.over.wait(LOOK_EVERY):
             try:
-                self.look()
+                look()
             except Exception as error:
                 log_error(logger, error, "The watch could not look; it looks again in %g s", LOOK_EVERY)
 
-    def look(self) -> None:
-        now = time.monotonic()
-        with self.flights.lock:
-            flights = list(self.flights.flights.values())
-        for flight in flights:
+    def limit(self) -> None:
+        """Stop coroutines at their time limit or without a lease, again and again if they go on."""
+        for flight in self._flights():
+            run = flight.run
             if flight.task is not None and flight.task.done() and not flight.is_down:
                 self.flights.loop.call_soon_threadsafe(self.flights.pick_up, flight)
-        under_way = [f for f in flights if f.run.awaited is not None]
-        for flight in under_way:
-            run = flight.run
-            if flight.ticket.lease_ends_soon():
+            elif run.awaited is None:
+                continue
+            elif flight.ticket.lease_ends_soon():
                 self._stop(flight, LeaseLost(f"nobody renewed the lease of task {run.task.id}"))
-            elif (left := run.left) is not None and left <= 0 and not run.stopped:
-                run.stopped = self._stop(flight, SoftTimeLimitExceeded(run.timeout))
-        self._heed([f for f in under_way if now - f.began > LOOK_EVERY])
+            elif (left := run.left) is not None and left <= 0:
+                self._stop(flight, SoftTimeLimitExceeded(run.timeout))
 
-    def _heed(self, flights: Sequence[Flight]) -> None:
+    def _flights(self) -> list[Flight]:
+        with self.flights.lock:
+            return list(self.flights.flights.values())
+
+    def heed(self) -> None:
+        """Stop coroutines whose tasks were cancelled, or are another worker's, as Postgres has it."""
+        now = time.monotonic()
+        flights = [f for f in self._flights() if f.run.awaited is not None and now - f.began > LOOK_EVERY]
         if not flights:
             return
         with self.flights.app.database.statement() as connection:
@@ -169,19 +175,20 @@ class FlightWatch:
             elif cancelled:
                 self._stop(flight, TaskCancelled(f"task {task.id} was cancelled"))
 
-    def _stop(self, flight: Flight, error: BaseException) -> bool:
+    def _stop(self, flight: Flight, error: BaseException) -> None:
         awaited = flight.run.awaited
-        if awaited is None or flight.run.outcome is not None:
-            return False
-        awaited.stop(flight.run, error)
-        return True
+        if awaited is not None and flight.run.outcome is None:
+            awaited.stop(flight.run, error)
 
     # -- a loop that is blocked ------------------------------------------------------------------------------------
 
     def watch_loop(self) -> None:
         while not self.flights.over.wait(ASK_EVERY):
             answered, asked = threading.Event(), time.monotonic()
-            self.flights.loop.call_soon_threadsafe(answered.set)
+            try:
+                self.flights.loop.call_soon_threadsafe(answered.set)
+            except RuntimeError:  # the pool has stopped meanwhile, and its loop is closed
+                return
             patience = BLOCKED
             while not answered.wait(patience) and not self.flights.over.is_set():
                 self.lag = time.monotonic() - asked

@@ -2,7 +2,7 @@
 
 No slot has a connection of its own. One thread fills free slots, by passes whose whole ticket begins here and by
 tickets from Redis; another settles what has landed, many tasks in a statement. In an asyncio pool the loop has its own
-thread, and another watches the coroutines.
+thread, and others watch the coroutines.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from sqlalchemy.exc import DBAPIError
 
 from celeriac.roles import registry
 from celeriac.roles.role import Role
-from celeriac.run import coroutines, shared
+from celeriac.run import coroutines, shared, stacks
 from celeriac.run.app import RunApp
 from celeriac.run.execute import Direct
 from celeriac.run.filler import PIECE, Filler
@@ -100,7 +100,10 @@ class Flights:
             self.watch = FlightWatch(self)
             self.threads += [
                 self.loop_thread,
-                threading.Thread(target=self.watch.run, name="celeriac-flights", daemon=True),
+                *(
+                    threading.Thread(target=self.watch.for_ever, args=(look,), name="celeriac-flights", daemon=True)
+                    for look in (self.watch.limit, self.watch.heed)
+                ),
                 threading.Thread(target=self.watch.watch_loop, name="celeriac-loop-watch", daemon=True),
             ]
 
@@ -114,8 +117,8 @@ class Flights:
     def start(self) -> None:
         if self.on_loop:
             for task in self.app.tasks.values():
-                coroutines.tell_apart(task.request_stack)
-            coroutines.tell_apart(_task_stack)
+                stacks.tell_apart(task.request_stack)
+            stacks.tell_apart(_task_stack)
         for thread in self.threads:
             thread.start()
 
@@ -231,7 +234,7 @@ class Flights:
         try:
             self._begin(flight)
             run.awaited = coroutines.Awaited(self.loop, flight.task)  # type: ignore[arg-type]
-            coroutines.begin_apart(run)
+            stacks.begin_apart(run)
             holder.set(run)
             await self.greenlets.spawn(partial(self._execute, flight, run))
         except BaseException as error:
@@ -261,7 +264,7 @@ class Flights:
             place = places.take()
             place.current = (flight.ticket, flight.run)
             try:
-                self._execute(flight, coroutines.owner_here())
+                self._execute(flight, stacks.owner_here())
             finally:
                 places.give_back(place)
         except BaseException as error:
@@ -288,15 +291,15 @@ class Flights:
             ticket.execute(self.app, run, None)
             return
         task, context = ticket.task, Context.__new__(Context)  # the request brings what `__init__` sets
-        coroutines.begin_stack(_task_stack, owner, task)
-        coroutines.begin_stack(task.request_stack, owner, context)
+        stacks.begin_stack(_task_stack, owner, task)
+        stacks.begin_stack(task.request_stack, owner, context)
         try:
             together = ticket.reporter is not None and ticket.reporter.together
             direct = Direct(task, context, self.app.backend, ticket.requests, ticket.keeps, ticket.logs, together)
             ticket.execute(self.app, run, direct)
         finally:
-            coroutines.end_stack(task.request_stack, owner)
-            coroutines.end_stack(_task_stack, owner)
+            stacks.end_stack(task.request_stack, owner)
+            stacks.end_stack(_task_stack, owner)
 
     def land(self, flights: Iterable[Flight]) -> None:
         with self.lock:
@@ -426,6 +429,8 @@ class Flights:
             self.down -= len(flights)
         if not flights:
             return
+        for flight in flights:
+            flight.run.seal()
         for ticket in {f.ticket for f in flights}:
             self._tell(ticket, [f for f in flights if f.ticket is ticket])
         self.filler.throughput.add(sum(f.began > 0 for f in flights), time.monotonic())

@@ -60,6 +60,8 @@ class Run:
     lock is gone. `on_loop`: its handler shares the loop of an asyncio pool; `is_async`: its handler is an `async def`
     one.
 
+    `follow_ups`: tasks that come with its outcome; a tuple once that is being written, as no more can come with it.
+
     It ends once, by one of `succeed` to `lose`. An attempt that comes to nothing takes with it what it has enqueued and
     what it has written through its session; what its hooks enqueue afterwards belongs to its outcome.
     """
@@ -95,7 +97,7 @@ class Run:
         self.task = task
         self.role = role
         self.database = database
-        self.follow_ups: list[NewTask] = []
+        self.follow_ups: list[NewTask] | tuple[NewTask, ...] = []
         self.tombstones: list[Tombstone] = []
         self.began = self.limited_since = time.monotonic()
         self.generation = forks.generation
@@ -109,8 +111,9 @@ class Run:
         return self.logged
 
     def restart_limit(self) -> None:
-        """Count the time limit from now."""
+        """Count the time limit from now; it interrupts the handler again."""
         self.limited_since = time.monotonic()
+        self.stopped = False
         if self.on_limit is not None:
             self.on_limit(self)
 
@@ -334,9 +337,29 @@ class Run:
         """Drop its success, which the handler's own writes kept from being committed; it then ends in another way."""
         self.outcome = None
 
+    def bring(self, tasks: list[NewTask]) -> bool:
+        """Let these tasks come with its outcome; return False if that is being written, so that they would be lost.
+
+        An asyncio task or a thread that a handler has left behind enqueues while another thread writes the outcome. No
+        lock is taken: a signal's handler may enqueue, too.
+        """
+        waiting = self.follow_ups
+        if isinstance(waiting, tuple):
+            return False
+        waiting.extend(tasks)
+        return waiting is self.follow_ups or any(task is tasks[0] for task in self.follow_ups)
+
+    def seal(self) -> None:
+        """Let nothing more come with its outcome."""
+        self.follow_ups = tuple(self.follow_ups)
+
+    def unseal(self) -> None:
+        """Let tasks come with its outcome again, which has not been written."""
+        self.follow_ups = list(self.follow_ups)
+
     def take_back(self) -> None:
         """Drop the tasks it has enqueued and the writes of its session."""
-        self.follow_ups.clear()
+        self.follow_ups = []
         self.tombstones.clear()
         self.drop_session()
 

@@ -130,6 +130,7 @@ class Settler:
         for run in runs:
             again = again or run.said
             run.said = True
+            run.follow_ups = tuple(run.follow_ups)  # as `seal` does
             plain += run.outcome is not None and run.outcome.is_plain
             has_more = has_more or bool(run.follow_ups or run.tombstones or run.outcome is None)
             has_more = has_more or run.outcome.status == LOST  # type: ignore[union-attr]
@@ -175,6 +176,7 @@ class Settler:
         try:
             written, keys = session.within(lambda: self._commit_with(run, session))
         except _HeldUp:
+            run.unseal()
             run.opened, run.late_session = None, session
             return
         except _WroteNothing:
@@ -201,6 +203,7 @@ class Settler:
         session.flush()
         session.refuse_ended()
         session.is_settling = True
+        run.seal()
         written, keys = self._write_in(session.connection(), run)
         session.commit() if written.mine else session.rollback()
         return written, keys

@@ -75,16 +75,22 @@ class RunWatch:
             return
         held, run = current
         if run.outcome is None and held.lease_ends_soon():
-            place.stop(run, LeaseLost(f"nobody renewed the lease of task {run.task.id}"))
-            return
+            return  # `_limit` stops it
         held.give_up_waiting()
         if run.outcome is None and (error := _reason_to_stop(run)) is not None:
             place.stop(run, error)
 
     def _limit(self, place: Place) -> None:
-        """Interrupt the handler once at the soft limit; at the hard one the parent stops this process."""
-        if place.current is not None and _limit_reached(run := place.current[1]):
-            run.stopped = place.stop(run, SoftTimeLimitExceeded(run.timeout))
+        """Stop what has no lease, and interrupt the handler at the soft limit: once, but a coroutine until it ends. At
+        the hard limit the parent stops this process. Nothing here waits for Postgres.
+        """
+        if (current := place.current) is None:
+            return
+        held, run = current
+        if run.outcome is None and time.monotonic() - run.began > LOOK_EVERY and held.lease_ends_soon():
+            place.stop(run, LeaseLost(f"nobody renewed the lease of task {run.task.id}"))
+        elif _limit_reached(run):
+            run.stopped = place.stop(run, SoftTimeLimitExceeded(run.timeout)) and run.awaited is None
 
     def make_room(self) -> None:
         """End a pool's idle process that ran tasks before, if such are to be replaced or this one was asked to end. It

@@ -11,6 +11,7 @@ from celeriac.errors import Permanent
 from celeriac.roles.attributes import said_by
 from celeriac.run import coroutines
 from celeriac.run.children import contained
+from celeriac.seam import hooks
 from celeriac.seam.task import Task
 
 
@@ -18,6 +19,7 @@ def retry_in_sql(task: Task[..., Any]) -> None:
     """Turn errors that the role retries into `retry()` with its backoff; the settle writes `scheduled_for`."""
     task.run = task.__dict__.pop("_orig_run", task.run)  # Celery's wrapper, by the class's options
     coroutines.adapt(task)
+    hooks.adapt(task)
     run = task.run
     task.run = contained(_retrying(task, run) if task.role.retry_for else run)
 

@@ -15,7 +15,7 @@ from sqlalchemy.orm import scoped_session
 from sqlalchemy.util import await_only
 
 from celeriac.errors import NoAnswer, NotReady
-from celeriac.run import coroutines
+from celeriac.run import coroutines, stacks
 from celeriac.run import run as running
 from celeriac.run.coroutines import getcurrent
 from celeriac.store.drivers import way_into
@@ -61,7 +61,7 @@ class Beside:
 
         If cancelled before it begins, `act` does not run; once begun, it runs to its end.
         """
-        context = coroutines.context_of_thread()
+        context = stacks.context_of_thread()
         return await asyncio.get_running_loop().run_in_executor(self._pool(), context.run, act)
 
     async def call(self, act: Callable[[], T]) -> T:
@@ -72,7 +72,7 @@ class Beside:
         run = running.current()
         if self.frameworks is None or coroutines.in_greenlets() or (run is not None and run.is_async):
             return await self.run(act)
-        result: T = await self.frameworks(partial(coroutines.context_of_thread().run, act))
+        result: T = await self.frameworks(partial(stacks.context_of_thread().run, act))
         return result
 
     def wait(self, act: Callable[[], T]) -> T:

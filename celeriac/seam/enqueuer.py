@@ -83,8 +83,8 @@ class Enqueuer:
     def _insert_when_ready(self, tasks: list[NewTask], bound: Bound | None) -> list[Receipt | None]:
         """Insert the tasks in the caller's transaction if there is one, else in their own, and send wake-ups.
 
-        In a handler, without a caller's transaction, the rows are kept until the handler's outcome is written; after
-        that they are inserted at once. Raises NotReady.
+        In a handler, without a caller's transaction, the rows are kept until the handler's outcome is written; once
+        that is being written they are inserted at once. Raises NotReady.
         """
         try:
             if bound is not None:
@@ -97,8 +97,7 @@ class Enqueuer:
             raise
 
     def _insert_outside(self, tasks: list[NewTask]) -> list[Receipt | None]:
-        if (run := running.current()) is not None and not run.settled:
-            run.follow_ups.extend(tasks)
+        if (run := running.current()) is not None and not run.settled and run.bring(tasks):
             return [None] * len(tasks)
         one = tasks[0] if len(tasks) == 1 else None
         if one is not None and is_ready(one):  # the most frequent case: the shortest way

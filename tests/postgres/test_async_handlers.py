@@ -14,8 +14,9 @@ from celery import chain, signals
 from celeriac import Celeriac
 from celeriac.errors import LeaseLost, TaskCancelled
 from celeriac.run.coroutines import Awaited
+from tests.postgres.test_flights import flying
 from tests.postgres.workflows import run_all, run_once
-from tests.processes import Rows
+from tests.processes import Rows, until
 
 ENDED = "SELECT status, error_message FROM worker_tasks"
 
@@ -198,3 +199,27 @@ def test_a_coroutine_that_cancels_itself_is_retried_where_its_role_says_so(app: 
     own.delay()
     run_all(app)
     assert rows(ENDED) == [("pending", "CancelledError: its own")]
+
+
+@pytest.mark.parametrize("way", ["taken", "shut"])
+def test_threads_that_handlers_have_taken_or_shut_are_not_the_engines(app: Celeriac, rows: Rows, way: str) -> None:
+    go_on = threading.Event()
+
+    @app.task(role="work", shared=False, bind=True, timeout=30)
+    async def work(self: Any) -> None:
+        loop = asyncio.get_running_loop()
+        taken = [loop.run_in_executor(None, go_on.wait, 20) for _ in range(64 if way == "taken" else 0)]
+        if way == "shut":
+            await loop.shutdown_default_executor()
+        try:
+            await asyncio.wait_for(self.progress("on the way"), 10)
+            self.log.info("a line")
+        finally:
+            go_on.set()
+            await asyncio.gather(*taken)
+
+    app.register_roles()
+    work.delay()
+    with flying(app):
+        until(lambda: rows.one("SELECT count(*) FROM history") == 1, "it to end")
+    assert rows("SELECT status, progress FROM history") == [("completed", "on the way")]

@@ -240,7 +240,12 @@ def test_a_cancel_and_a_lost_lease_end_a_coroutine(app: Celeriac, rows: Rows) ->
         until(lambda: rows("SELECT FROM worker_tasks WHERE status = 'running'"), "it to begin")
         app.cancel(one.id)
         until(lambda: rows("SELECT FROM worker_tasks WHERE status = 'cancelled'"), "it to be cancelled")
-    assert because == ["cancelled"]
+        work.delay()
+        until(lambda: rows("SELECT FROM worker_tasks WHERE status = 'running'"), "another to begin")
+        rows("UPDATE celeriac.tickets SET token = gen_random_uuid(), worker_id = 'another'")
+        until(lambda: len(because) == 2, "it to be stopped")
+        rows("DELETE FROM worker_tasks WHERE status = 'running'")
+    assert because == ["cancelled", "lease lost"]
 
 
 def test_a_lone_task_begins_without_a_pass(app: Celeriac, rows: Rows, ran: list[str]) -> None:
@@ -369,6 +374,7 @@ def test_what_waits_for_a_slot_in_vain_is_handed_back(
         monkeypatch.setattr(Filler, "_ahead", lambda _: 0)
         monkeypatch.setattr("celeriac.run.flights.PATIENCE", 0.0)
         until(lambda: pending(rows) == N - flights.limit, "them to be handed back")
+        monkeypatch.setattr("celeriac.run.flights.PATIENCE", 1.0)
         gate.open(flights)
         until(completed(rows, N), "all to end")
     assert gate.began == N
@@ -392,6 +398,7 @@ def test_what_waits_for_a_thread_in_vain_is_handed_back(
         monkeypatch.setattr(Filler, "_ahead", lambda _: 0)
         monkeypatch.setattr("celeriac.run.flights.PATIENCE", 0.0)
         until(lambda: pending(rows) == N - flights.limit, "them to be handed back")
+        monkeypatch.setattr("celeriac.run.flights.PATIENCE", 1.0)
         go_on.set()
         until(completed(rows, N), "all to end")
     assert rows.one("SELECT max(losses) FROM worker_tasks") == 0

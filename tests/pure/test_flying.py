@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import threading
 import weakref
 from contextvars import ContextVar
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from celeriac.run.coroutines import GreenletPool, _await_here, in_flight
 from celeriac.run.filler import OF_LATE, Throughput
+from celeriac.run.flight import FlightWatch
 from celeriac.run.outside import GreenletExit, is_from_outside
 
 whose: ContextVar[int] = ContextVar("whose", default=0)
@@ -128,3 +131,11 @@ def test_what_a_loop_drops_means_more_than_its_task() -> None:
         spawned.throw(GeneratorExit)
     assert told == [True]
     assert not is_from_outside(GeneratorExit())
+
+
+def test_the_watch_of_a_loop_that_is_closed_ends() -> None:
+    """The pool may stop between two of its looks."""
+    loop = asyncio.new_event_loop()
+    loop.close()
+    flights: Any = SimpleNamespace(loop=loop, over=threading.Event())
+    FlightWatch(flights).watch_loop()
