@@ -22,12 +22,13 @@ from celeriac.insights.fairness.locks import Lock, stuck
 from celeriac.insights.fleet import condition, left_ready, unfit, watched
 from celeriac.insights.fleet.slower import TIMES, slower
 from celeriac.insights.fleet.slowness import no_room, slowness
+from celeriac.insights.fleet.writes import slow_commits
 from celeriac.insights.tasks.counting import Count
 from celeriac.insights.why.blockers import in_the_way
 from celeriac.insights.why.spans import span
 from celeriac.store.failures import log_error
 from celeriac.store.messages import marked
-from celeriac.store.migrate import standing_of
+from celeriac.store.migrate import read_only, standing_of
 from celeriac.store.plans import lookups
 from celeriac.store.role_names import is_built_in
 from celeriac.store.shell import argument, word
@@ -60,6 +61,13 @@ def _schema(app: Celeriac, connection: Connection) -> Iterable[Measured]:
     lacks = f"lacks {', '.join(sorted(standing.lacks))}, which this code has"
     yield Measured("schema_behind", "the schema", len(standing.lacks), sentence=lacks)
     yield Measured("schema_ahead", "the schema", float(bool(standing.newer)), sentence=standing.newer)
+
+
+def _writes(_: Celeriac, connection: Connection) -> Iterable[Measured]:
+    if (why := read_only(connection)) is not None:
+        yield Measured("read_only", "Postgres", 1.0, None, why.sentence, why.cure)
+    if (slow := slow_commits(connection)) is not None:
+        yield Measured("commit_waits", "Postgres", slow.seconds, None, slow.sentence, slow.cure)
 
 
 def _connections(_: Celeriac, connection: Connection) -> Iterable[Measured]:
@@ -339,6 +347,7 @@ KEYS = 20
 #: The functions that read each group of measures; those that need no table of the engine come first.
 GROUPS: Mapping[Group, Sequence[str]] = {
     _locks: ("table_locked", "lock_held"),
+    _writes: ("read_only", "commit_waits"),
     _schema: ("schema_behind", "schema_ahead"),
     _room: ("no_room",),
     _connections: ("connections_used",),
@@ -369,7 +378,9 @@ def unseen(connection: Connection) -> tuple[Collection[str], str]:
 
 
 #: What is read first, as it needs no table of the engine and is quick however slow Postgres is.
-EARLY = frozenset(name for group in (_locks, _schema, _room, _connections, _slowness, _redis) for name in GROUPS[group])
+EARLY = frozenset(
+    name for group in (_locks, _writes, _schema, _room, _connections, _slowness, _redis) for name in GROUPS[group]
+)
 
 #: How long (milliseconds) a statement may take where the whole check has an end: meanwhile nobody else checks.
 PATIENCE_MS = 30_000

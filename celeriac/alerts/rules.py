@@ -212,6 +212,18 @@ RULES = (
         promql="max(celeriac_disk_full) > $threshold",
     ),
     Rule(
+        name="read_only", of="Postgres", measure="read_only", threshold=0, severity="page",
+        says="takes no writes: nothing can run",
+        cure="name its primary in DATABASE_URL, or turn default_transaction_read_only off",
+        promql="max(celeriac_postgres_read_only) > $threshold",
+    ),
+    Rule(
+        name="slow_commits", of="Postgres", measure="commit_waits", threshold=2, severity="page", lasts=15,
+        says="commits wait for {value:.0f} s, more than {threshold:g} s: for a standby, or for the disk",
+        cure="bring the standby back, or see who else writes to that disk",
+        promql="max(celeriac_commit_wait_seconds) > $threshold",
+    ),
+    Rule(
         name="schema_behind", of="Postgres", measure="schema_behind", threshold=0, severity="page", lasts=60,
         says="lacks {value:.0f} revisions of this code: its workers do not start",
         cure="run `celeriac migrate`",

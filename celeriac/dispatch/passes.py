@@ -22,7 +22,7 @@ from celeriac.settle import release
 from celeriac.settle.outcome import Started
 from celeriac.store.connections import Database
 from celeriac.store.patience import recurring
-from celeriac.store.plans import in_order, with_next
+from celeriac.store.plans import NOT_FLUSHED, in_order, with_next
 
 logger = logging.getLogger(__name__)
 
@@ -36,12 +36,6 @@ PASSES = 4
 #: How long (seconds) a pass waits for the role's lock if the role is dispatched by beat alone, and between attempts.
 WAIT = 1.0
 WAIT_STEP = 0.02
-
-
-# A pass does not wait for its commit to be flushed. A crash of Postgres may undo it: its tasks are ready again, its
-# tickets start nothing, and a prompt role's next poll runs another pass. A start is flushed, with everything before it,
-# so no running task is lost.
-NOT_FLUSHED = "SET LOCAL synchronous_commit = off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +241,9 @@ class Dispatcher:
             held[0] = Held(own.token, held[0].tasks, own.holder)
         claim.hold(connection, role.lane, held)
         if own is None and role.prompt:
+            # A crash of Postgres may undo the pass: its tasks are ready again, its tickets start nothing, and a prompt
+            # role's next poll runs another one. A start is flushed, with everything before it, so no running task is
+            # lost.
             with_next(connection, NOT_FLUSHED)
         tickets = [Ticket(role.lane, role.queue, ticket.ids, ticket.token) for ticket in held]
         return Pass(tickets, started=own.read(connection, held[0]) if own else (), accounts=len(claimed))

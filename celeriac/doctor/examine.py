@@ -48,6 +48,7 @@ _SCHEMA = _POSTGRES | {"revision"}
 
 CHECKS = (
     SystemCheck("postgres", machinery.postgres, frozenset(), MACHINERY),
+    SystemCheck("writes", machinery.writes, _POSTGRES, MACHINERY, ("read_only", "slow_commits")),
     SystemCheck("redis", machinery.redis, frozenset(), MACHINERY, ("redis_away", "redis_full", "slow_redis")),
     SystemCheck("revision", machinery.revision, _POSTGRES, MACHINERY, ("schema_behind", "schema_ahead")),
     SystemCheck("schema", machinery.schema, _SCHEMA, MACHINERY),

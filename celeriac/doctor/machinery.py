@@ -11,6 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from celeriac import insights
 from celeriac.app import Celeriac
 from celeriac.doctor.findings import LATE, Seen, Trouble, age, error_text, named
+from celeriac.errors import ConfigurationError
 from celeriac.insights.fleet import condition
 from celeriac.insights.fleet.condition import FEW_DEAD
 from celeriac.settle import release
@@ -18,7 +19,7 @@ from celeriac.store.connections import Database
 from celeriac.store.drift import MIGRATE, drift
 from celeriac.store.failures import is_full
 from celeriac.store.messages import marked
-from celeriac.store.migrate import LEFT, unapplied
+from celeriac.store.migrate import LEFT, refuse_old_postgres, standing_of
 from celeriac.store.states import GONE
 
 #: The age (seconds) from which an unstarted ticket has to be in Redis, unless a worker has taken it.
@@ -40,9 +41,17 @@ def postgres(app: Celeriac) -> Seen:
     return Seen("answers")
 
 
+def writes(_: Celeriac) -> Seen:
+    return Seen("Postgres takes them, and commits end")
+
+
 def revision(app: Celeriac) -> Seen:
     with app.database.statement() as connection:
-        missing = unapplied(connection, app.migrations)
+        refuse_old_postgres(connection)
+        standing = standing_of(connection, app.migrations)
+    if standing.newer:
+        raise ConfigurationError(standing.newer)
+    missing = standing.lacks
     lacks = [Trouble(f"the database lacks {named(missing)}", f"run `{MIGRATE}`")] if missing else []
     return Seen("the database is at the code's", lacks)
 

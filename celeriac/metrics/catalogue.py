@@ -119,6 +119,8 @@ METRICS = (
     Metric("table_locked_seconds", "For how long somebody has locked whole tables of the engine; 0 of nobody"),
     Metric("schema_behind", "Revisions of the scraped server's code that the database lacks"),
     Metric("schema_ahead", "1 where a later release has migrated the database, which the scraped server does not know"),
+    Metric("postgres_read_only", "1 where Postgres takes no writes from the scraped server's login"),
+    Metric("commit_wait_seconds", "For how long a commit waits for a standby or the disk; 0 of none"),
     Metric("disk_full", "1 where Postgres finds no room for a temporary file"),
     Metric("postgres_crowd_ratio", "How many times as long as it needs a statement takes, where one runs for long"),
     Metric("workers_short_of_memory", "Workers that take nothing, as their memory stays short"),

@@ -141,6 +141,13 @@ CASES = {
         "Redis: has 96% of its `maxmemory` in use, more than 95.0%: it takes no more tickets",
     ),
     "disk_full": Case({"disk_full": 1}, {"disk_full": 0}, {}, "Postgres: its disk is full: nothing can be written"),
+    "read_only": Case(
+        {"postgres_read_only": 1}, {"postgres_read_only": 0}, {}, "Postgres: takes no writes: nothing can run"
+    ),
+    "slow_commits": Case(
+        {"commit_wait_seconds": 3}, {"commit_wait_seconds": 2}, {},
+        "Postgres: commits wait for 3 s, more than 2 s: for a standby, or for the disk",
+    ),
     "schema_behind": Case(
         {"schema_behind": 1}, {"schema_behind": 0}, {},
         "Postgres: lacks 1 revisions of this code: its workers do not start",

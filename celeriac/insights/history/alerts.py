@@ -39,7 +39,7 @@ MOST = 1_000
 #: The engine's rules by damage, the worst first: those about what stops everything, what stops one kind of work, what
 #: delays it, and what somebody should check.
 DAMAGE = (
-    "disk_full", "connections_full", "locked_table", "schema_behind", "schema_ahead",
+    "read_only", "disk_full", "connections_full", "slow_commits", "locked_table", "schema_behind", "schema_ahead",
     "beat_silent", "no_worker", "fails_now", "held_lock", "redis_away", "redis_full", "slow_postgres", "slow_redis",
     "idle_while_ready",
     "missed_schedule", "unfair",
