@@ -23,6 +23,7 @@ from celeriac.insights.fleet import condition, left_ready, unfit, watched
 from celeriac.insights.fleet.slower import TIMES, slower
 from celeriac.insights.fleet.slowness import no_room, slowness
 from celeriac.insights.fleet.writes import slow_commits
+from celeriac.insights.history.sweeps import undone
 from celeriac.insights.tasks.counting import Count
 from celeriac.insights.why.blockers import in_the_way
 from celeriac.insights.why.spans import span
@@ -186,6 +187,14 @@ def _schedules(app: Celeriac, connection: Connection) -> Iterable[Measured]:
 def _skips(_: Celeriac, connection: Connection) -> Iterable[Measured]:
     """Measure apart from the other figures of schedules: this one reads tasks, which a lock may hide."""
     return [_skipped(row) for row in watched.skipping_schedules(connection)]
+
+
+def _sweeps(_: Celeriac, connection: Connection) -> Iterable[Measured]:
+    for one in undone(connection):
+        if one.enabled:
+            sentence = f"fails: {marked(one.error or '')}; meanwhile {one.cost}"
+            cure = f"mend what it says; `celeriac sweep {word(one.target)}` runs it at once"
+            yield Measured("sweep_fails", one.name, 1.0, None, sentence, cure)
 
 
 def _late(app: Celeriac, row: Row[Any]) -> Measured:
@@ -360,6 +369,7 @@ GROUPS: Mapping[Group, Sequence[str]] = {
     _oldest: ("oldest_ready", "left_ready"),
     _schedules: ("late", "beat_silence"),
     _skips: ("skipped",),
+    _sweeps: ("sweep_fails",),
     _workers: ("heartbeat_age", "drain_overdue"),
     _unfit: ("memory_short", "release_behind", "clock_apart"),
     _trouble: ("lost_tickets", "late_finishes"),

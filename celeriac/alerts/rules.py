@@ -121,6 +121,12 @@ RULES = (
         promql="max(celeriac_beat_tick_age_seconds) > $threshold",
     ),
     Rule(
+        name="failing_sweep", of="a sweep", measure="sweep_fails", threshold=0, lasts=60,
+        says="fails, and what it repairs stays as it is",
+        cure="`celeriac schedules show {argument}` has its error",
+        promql="max by (schedule) (celeriac_sweep_fails) > $threshold",
+    ),
+    Rule(
         name="no_worker", of="a role", measure="unserved", threshold=0, severity="page", lasts=300,
         says="{value:.0f} tasks could start, and no worker takes them",
         cure="start a worker of its queue",

@@ -80,7 +80,7 @@ def overview(app: Celeriac) -> dict[str, Any]:
     with app.database.reading() as connection:
         connection.exec_driver_sql("SELECT 'celeriac.tasks'::regclass")  # an empty database has nothing to show
         judged = judge(connection, app)
-    now = {"wrong": judged.wrong, "unread": judged.unread, "redis": redis, "hidden": {}}
+    now: dict[str, Any] = {"wrong": judged.wrong, "unread": judged.unread, "redis": redis, "hidden": {}}
     is_of_others = any(one.name in OF_THE_SCHEMA for one in judged.wrong)
     for name, read in FIGURES.items():
         try:
@@ -100,7 +100,9 @@ LOCKED = "somebody's open transaction has locked what they read"
 FIGURES: Mapping[str, Callable[[Connection], Any]] = {
     "tasks": insights.counts,
     "roles": partial(insights.depth, cap=insights.CAP),
-    "workers": lambda connection: [w for w in insights.workers(connection) if w["heartbeat_age"] < GONE],
+    "workers": lambda connection: [
+        w for w in insights.workers(connection) if w["status"] != "stopped" and w["heartbeat_age"] < GONE
+    ],
     "late": lambda connection: [s for s in insights.schedules(connection) if s["late_seconds"] > LATE],
     "paused_accounts": insights.paused_accounts,
     "alerts": alerts.firing,

@@ -69,6 +69,7 @@ CHECKS = (
     ),
     SystemCheck("lock keys", work.keys, _SCHEMA, PROCESSING, ("stuck_key",)),
     SystemCheck("beat", machinery.beat, _SCHEMA, SCHEDULED, ("beat_silent", "missed_schedule")),
+    SystemCheck("sweeps", work.sweeps, _SCHEMA, SCHEDULED, ("failing_sweep",)),
     SystemCheck("tickets", machinery.tickets, _SCHEMA, PROCESSING, ("lost_tickets", "late_finish")),
     SystemCheck("pauses", work.pauses, _SCHEMA, PROCESSING),
     SystemCheck(

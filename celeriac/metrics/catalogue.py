@@ -109,6 +109,7 @@ METRICS = (
     Metric("workers_idle", "How many of these slots have nothing to do", ROLE),
     Metric("schedule_lateness_seconds", "For how long a schedule that is switched on has been due", ("schedule",)),
     Metric("schedule_skips_total", "Instants left out: missed, or while the last task was unfinished", ("schedule",)),
+    Metric("sweep_fails", "1 where a sweep's last runs have failed", ("schedule",)),
     Metric("beats", "Beats that have ticked within a minute"),
     Metric("beat_tick_age_seconds", "Since the last tick of any beat; 0 where no schedule needs one"),
     Metric("alerts_firing", "Subjects for which an alert fires", ("alert",)),

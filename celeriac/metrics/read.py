@@ -20,6 +20,7 @@ from celeriac.insights.fleet import condition, figures, left_ready, unfit, watch
 from celeriac.insights.fleet.slower import slower
 from celeriac.insights.fleet.slowness import no_room, slowness
 from celeriac.insights.fleet.writes import slow_commits
+from celeriac.insights.history.sweeps import undone
 from celeriac.insights.tasks import counting
 from celeriac.insights.why.blockers import in_the_way
 from celeriac.metrics.catalogue import BY_NAME, COUNTED, OUTCOMES, STATES, TABLES
@@ -231,6 +232,9 @@ def _schedules(scrape: Scrape, samples: Samples) -> None:
     for row in figures.schedules(scrape.connection, SCHEDULES_TOLD):
         samples.put("schedule_lateness_seconds", row.late, row.name)
         samples.put("schedule_skips_total", row.skips, row.name)
+    for one in undone(scrape.connection):
+        if one.enabled:
+            samples.put("sweep_fails", 1, one.name)
     samples.put("beats", figures.live_beats(scrape.connection))
     samples.put("beat_tick_age_seconds", watched.beat_silence(scrape.connection))
 

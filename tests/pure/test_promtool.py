@@ -141,6 +141,10 @@ CASES = {
         "Redis: has 96% of its `maxmemory` in use, more than 95.0%: it takes no more tickets",
     ),
     "disk_full": Case({"disk_full": 1}, {"disk_full": 0}, {}, "Postgres: its disk is full: nothing can be written"),
+    "failing_sweep": Case(
+        {'sweep_fails{schedule="nightly"}': 1}, {'sweep_fails{schedule="nightly"}': 0}, NIGHTLY,
+        "nightly: fails, and what it repairs stays as it is",
+    ),
     "read_only": Case(
         {"postgres_read_only": 1}, {"postgres_read_only": 0}, {}, "Postgres: takes no writes: nothing can run"
     ),
