@@ -19,7 +19,7 @@ from celeriac.insights.failures.burning import burning
 from celeriac.insights.failures.failing_accounts import failing_accounts
 from celeriac.insights.fairness import floods, rounds
 from celeriac.insights.fairness.locks import Lock, stuck
-from celeriac.insights.fleet import condition, left_ready, unfit, watched
+from celeriac.insights.fleet import condition, figures, left_ready, unfit, watched
 from celeriac.insights.fleet.slower import TIMES, slower
 from celeriac.insights.fleet.slowness import no_room, slowness
 from celeriac.insights.fleet.writes import slow_commits
@@ -345,6 +345,16 @@ def _postgres(app: Celeriac, connection: Connection) -> Iterable[Measured]:
     return [Measured("transaction_age", "Postgres", age, None, sentence, old[0].cure if old else None)]
 
 
+def _outbox(_: Celeriac, connection: Connection) -> Iterable[Measured]:
+    if (met := figures.in_outbox(connection, COUNTED + 1)) is not None:
+        sentence = (
+            f"{_counted(met.n, COUNTED + 1)} accepted tasks wait to be inserted, the oldest, row {met.id} of "
+            f"celeriac.intake with a task of {met.role}, for {span(met.seconds)}"
+        )
+        cure = f"a worker inserts them: the log of one has why it cannot (`The task in row {met.id}`)"
+        yield Measured("outbox_age", "the outbox", met.seconds, None, sentence, cure, met.n)
+
+
 def _letters(_: Celeriac, connection: Connection) -> Iterable[Measured]:
     with lookups(connection):
         return [Measured("letters", "plain Celery", watched.letters(connection))]
@@ -376,6 +386,7 @@ GROUPS: Mapping[Group, Sequence[str]] = {
     _fairness: ("fairness_lag",),
     _postgres: ("transaction_age",),
     _keys: ("key_stuck",),
+    _outbox: ("outbox_age",),
     _letters: ("letters",),
 }
 

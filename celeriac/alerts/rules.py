@@ -121,7 +121,7 @@ RULES = (
         promql="max(celeriac_beat_tick_age_seconds) > $threshold",
     ),
     Rule(
-        name="failing_sweep", of="a sweep", measure="sweep_fails", threshold=0, lasts=60,
+        name="failing_sweep", of="a schedule", measure="sweep_fails", threshold=0, lasts=60,
         says="fails, and what it repairs stays as it is",
         cure="`celeriac schedules show {argument}` has its error",
         promql="max by (schedule) (celeriac_sweep_fails) > $threshold",
@@ -279,6 +279,12 @@ RULES = (
         name="held_snapshot", of="Postgres", measure="transaction_age", threshold="alert_transaction", lasts=60,
         says="a transaction is open for {value:.0f} s, more than {threshold:g} s: nothing that is dead can be vacuumed",
         promql="max(celeriac_oldest_transaction_seconds) > $threshold",
+    ),
+    Rule(
+        name="stuck_outbox", of="the outbox", measure="outbox_age", threshold=60,
+        says="an accepted task has waited for {value:.0f} s to be inserted, more than {threshold:g} s",
+        cure="see that a worker runs: it inserts them, and its log says why it cannot",
+        promql="max(celeriac_outbox_oldest_seconds) > $threshold",
     ),
     Rule(
         name="dead_letters", of="plain Celery", measure="letters", threshold="alert_dead_letters",

@@ -79,6 +79,7 @@ CHECKS = (
     SystemCheck("retries", work.retries, _SCHEMA, RETRYING),
     SystemCheck("schedules", work.schedules, _SCHEMA, SCHEDULED, ("skipped_instants",)),
     SystemCheck("priorities", work.priorities, _SCHEMA, PRIORITY),
+    SystemCheck("outbox", work.outbox, _SCHEMA, PROCESSING, ("stuck_outbox",)),
     SystemCheck("dead letters", work.letters, _SCHEMA, PROCESSING, ("dead_letters",)),
     SystemCheck("embedded servers", embedded.look, _POSTGRES, MACHINERY, wait=embedded.wait),
 )  # fmt: skip

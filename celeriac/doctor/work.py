@@ -53,6 +53,10 @@ def keys(_: Celeriac) -> Seen:
     return Seen("each that is waited for moves")
 
 
+def outbox(_: Celeriac) -> Seen:
+    return Seen("what was accepted is inserted")
+
+
 def letters(_: Celeriac) -> Seen:
     return Seen("every message became a task")
 

@@ -115,6 +115,7 @@ METRICS = (
     Metric("alerts_firing", "Subjects for which an alert fires", ("alert",)),
     Metric("dead_letters", "Messages that became no task, counted to 1,001"),
     Metric("outbox_tasks", "Tasks that are accepted and not yet inserted, counted to 1,000"),
+    Metric("outbox_oldest_seconds", "For how long the oldest of them waits"),
     Metric("oldest_transaction_seconds", "Age of the oldest transaction that keeps what is dead from being vacuumed"),
     Metric("lock_held_seconds", "For how long somebody holds rows that the engine needs; 0 of nobody"),
     Metric("table_locked_seconds", "For how long somebody has locked whole tables of the engine; 0 of nobody"),

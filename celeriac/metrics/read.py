@@ -241,7 +241,9 @@ def _schedules(scrape: Scrape, samples: Samples) -> None:
 
 def _intake(scrape: Scrape, samples: Samples) -> None:
     samples.put("dead_letters", watched.letters(scrape.connection))
-    samples.put("outbox_tasks", figures.in_outbox(scrape.connection, OUTBOX))
+    outbox = figures.in_outbox(scrape.connection, OUTBOX)
+    samples.put("outbox_tasks", 0 if outbox is None else outbox.n)
+    samples.put("outbox_oldest_seconds", 0.0 if outbox is None else outbox.seconds)
     samples.put("tasks_estimated", figures.tasks_estimated(scrape.connection))
 
 

@@ -22,7 +22,7 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
     parts = dict.fromkeys(("statuses", "waits_for", "silent", "role", "barrier", "after"))
     parts |= {"workflow": "whole", "most": SELECTED, "looks_at": SELECTED}
     return {
-        "insights.figures.OUTBOX_TASKS": [{"most": SELECTED}],
+        "insights.figures.OUTBOX": [{"most": SELECTED}],
         "insights.counting.BACKLOGS": [{"most": SELECTED}],
         "insights.figures.RECENT": [{"most": SELECTED}],
         "insights.figures.WAITING": [{"most": SELECTED}],
