@@ -123,7 +123,7 @@ RULES = (
     Rule(
         name="failing_sweep", of="a schedule", measure="sweep_fails", threshold=0, lasts=60,
         says="fails, and what it repairs stays as it is",
-        cure="`celeriac schedules show {argument}` has its error",
+        cure="`celeriac doctor` has its error, which is to be mended",
         promql="max by (schedule) (celeriac_sweep_fails) > $threshold",
     ),
     Rule(
