@@ -27,6 +27,7 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from sqlalchemy import text
 
+from celeriac.alerts.record import unflushed
 from celeriac.alerts.rules import runbook
 from celeriac.settings import Settings
 from celeriac.store.connections import Database
@@ -132,7 +133,7 @@ def _send_all(database: Database, settings: Settings, channel: str) -> None:
 
 def _send_next(database: Database, settings: Settings, channel: str) -> bool | None:
     """Send the next message and return whether it was taken; None if none is to be sent now."""
-    with database.statement() as connection:
+    with unflushed(database) as connection:
         asked = {"channel": channel, "rest": REST, "doublings": DOUBLINGS}
         row = connection.execute(TAKE, asked).one_or_none()
     if row is None:
@@ -145,13 +146,13 @@ def _send_next(database: Database, settings: Settings, channel: str) -> bool | N
         level = logging.WARNING if expected else logging.ERROR
         logger.log(level, "The %s did not take alert %s (try %d): %s", channel, row.message["name"], row.tries, error)
         return False
-    with database.statement() as connection:
+    with unflushed(database) as connection:
         connection.execute(DONE, {"id": row.id})
     return True
 
 
 def _give_up(database: Database) -> None:
-    with database.statement() as connection:
+    with unflushed(database) as connection:
         for row in connection.execute(GIVE_UP):
             logger.error("The %s was not told of alert %s: %s, for a day", row.channel, row.name, row.subject)
 

@@ -19,15 +19,17 @@ from celeriac.insights.failures.burning import burning
 from celeriac.insights.failures.failing_accounts import failing_accounts
 from celeriac.insights.fairness import floods, rounds
 from celeriac.insights.fairness.locks import Lock, stuck
-from celeriac.insights.fleet import condition, left_ready, unfit, watched
+from celeriac.insights.fleet import condition, figures, left_ready, unfit, watched
 from celeriac.insights.fleet.slower import TIMES, slower
 from celeriac.insights.fleet.slowness import no_room, slowness
+from celeriac.insights.fleet.writes import slow_commits
+from celeriac.insights.history.sweeps import undone
 from celeriac.insights.tasks.counting import Count
 from celeriac.insights.why.blockers import in_the_way
 from celeriac.insights.why.spans import span
 from celeriac.store.failures import is_locked, log_error
 from celeriac.store.messages import marked
-from celeriac.store.migrate import standing_of
+from celeriac.store.migrate import read_only, standing_of
 from celeriac.store.patience import HURRIED, lock_timeout
 from celeriac.store.plans import lookups
 from celeriac.store.role_names import is_built_in
@@ -61,6 +63,13 @@ def _schema(app: Celeriac, connection: Connection) -> Iterable[Measured]:
     lacks = f"lacks {', '.join(sorted(standing.lacks))}, which this code has"
     yield Measured("schema_behind", "the schema", len(standing.lacks), sentence=lacks)
     yield Measured("schema_ahead", "the schema", float(bool(standing.newer)), sentence=standing.newer)
+
+
+def _writes(_: Celeriac, connection: Connection) -> Iterable[Measured]:
+    if (why := read_only(connection)) is not None:
+        yield Measured("read_only", "Postgres", 1.0, None, why.sentence, why.cure)
+    if (slow := slow_commits(connection)) is not None:
+        yield Measured("commit_waits", "Postgres", slow.seconds, None, slow.sentence, slow.cure)
 
 
 def _connections(_: Celeriac, connection: Connection) -> Iterable[Measured]:
@@ -169,12 +178,24 @@ def _schedules(app: Celeriac, connection: Connection) -> Iterable[Measured]:
     run = f"run `celery -A {app.main or 'tasks'} beat`"
     late = watched.late_schedules(connection)
     yield from (_late(app, row) for row in late)
-    yield from (_skipped(row) for row in watched.skipping_schedules(connection))
     if (silence := watched.beat_silence(connection)) is not None:
         waiting = sum(not row.quarantined for row in late)
         wait = f"; {waiting:,} schedules wait for one" if waiting else ""
         sentence = f"none has ticked for {span(silence)}{wait}"
         yield Measured("beat_silence", "beat", silence, None, sentence, run)
+
+
+def _skips(_: Celeriac, connection: Connection) -> Iterable[Measured]:
+    """Measure apart from the other figures of schedules: this one reads tasks, which a lock may hide."""
+    return [_skipped(row) for row in watched.skipping_schedules(connection)]
+
+
+def _sweeps(_: Celeriac, connection: Connection) -> Iterable[Measured]:
+    for one in undone(connection):
+        if one.enabled:
+            sentence = f"fails: {marked(one.error or '')}; meanwhile {one.cost}"
+            cure = f"mend what it says; `celeriac sweep {word(one.target)}` runs it at once"
+            yield Measured("sweep_fails", one.name, 1.0, None, sentence, cure)
 
 
 def _late(app: Celeriac, row: Row[Any]) -> Measured:
@@ -325,6 +346,16 @@ def _postgres(app: Celeriac, connection: Connection) -> Iterable[Measured]:
     return [Measured("transaction_age", "Postgres", age, None, sentence, old[0].cure if old else None)]
 
 
+def _outbox(_: Celeriac, connection: Connection) -> Iterable[Measured]:
+    if (met := figures.in_outbox(connection, COUNTED + 1)) is not None:
+        sentence = (
+            f"{_counted(met.n, COUNTED + 1)} accepted tasks wait to be inserted, the oldest, row {met.id} of "
+            f"celeriac.intake with a task of {met.role}, for {span(met.seconds)}"
+        )
+        cure = f"a worker inserts them: the log of one has why it cannot (`The task in row {met.id}`)"
+        yield Measured("outbox_age", "the outbox", met.seconds, None, sentence, cure, met.n)
+
+
 def _letters(_: Celeriac, connection: Connection) -> Iterable[Measured]:
     with lookups(connection):
         return [Measured("letters", "plain Celery", watched.letters(connection))]
@@ -336,6 +367,7 @@ KEYS = 20
 #: The functions that read each group of measures; those that need no table of the engine come first.
 GROUPS: Mapping[Group, Sequence[str]] = {
     _locks: ("table_locked", "lock_held"),
+    _writes: ("read_only", "commit_waits"),
     _schema: ("schema_behind", "schema_ahead"),
     _room: ("no_room",),
     _connections: ("connections_used",),
@@ -346,13 +378,16 @@ GROUPS: Mapping[Group, Sequence[str]] = {
     _accounts: ("account_failing",),
     _slower: ("slower",),
     _oldest: ("oldest_ready", "left_ready"),
-    _schedules: ("late", "skipped", "beat_silence"),
+    _schedules: ("late", "beat_silence"),
+    _skips: ("skipped",),
+    _sweeps: ("sweep_fails",),
     _workers: ("heartbeat_age", "drain_overdue"),
     _unfit: ("memory_short", "release_behind", "clock_apart"),
     _trouble: ("lost_tickets", "late_finishes"),
     _fairness: ("fairness_lag",),
     _postgres: ("transaction_age",),
     _keys: ("key_stuck",),
+    _outbox: ("outbox_age",),
     _letters: ("letters",),
 }
 
@@ -365,7 +400,9 @@ def unseen(connection: Connection) -> tuple[Collection[str], str]:
 
 
 #: Rules that are read first: they need no table of the engine and are quick even if Postgres is slow.
-EARLY = frozenset(name for group in (_locks, _schema, _room, _connections, _slowness, _redis) for name in GROUPS[group])
+EARLY = frozenset(
+    name for group in (_locks, _writes, _schema, _room, _connections, _slowness, _redis) for name in GROUPS[group]
+)
 
 #: Maximum milliseconds of a statement if the whole check has a time limit: meanwhile no other process checks.
 PATIENCE_MS = 30_000

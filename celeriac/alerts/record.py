@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 
 from sqlalchemy import Connection, text
 
 from celeriac.alerts.rules import Above
+from celeriac.store.connections import Database
+from celeriac.store.plans import NOT_FLUSHED, with_next
 
 # The lock of a check, of which one runs at a time; a process that finds it locked leaves the check to the other.
 LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('celeriac alerts', 0))")
@@ -77,6 +80,16 @@ SELECT channel, CAST(:message AS jsonb) FROM unnest(CAST(:channels AS text[])) A
 """)
 
 UNSILENCE = text("DELETE FROM celeriac.alert_silences WHERE until < statement_timestamp() - interval '1 day'")
+
+
+@contextmanager
+def unflushed(database: Database) -> Iterator[Connection]:
+    """Open a transaction that is committed even where commits wait, which may be what the alert is about. If Postgres
+    crashes then, the next check writes the same again, and sends it a second time.
+    """
+    with database.transaction() as connection:
+        with_next(connection, NOT_FLUSHED)
+        yield connection
 
 
 @dataclass(frozen=True, slots=True)

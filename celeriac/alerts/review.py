@@ -127,7 +127,7 @@ def _problem(settings: Settings, rule: Rule) -> str | None:
 def review(app: Celeriac) -> int:
     """Run the check: values above their threshold fire, are logged, and are sent once at the beginning and the end."""
     rules = rules_there_are(app)
-    with app.database.statement() as connection:
+    with record.unflushed(app.database) as connection:
         connection.execute(LOOKED, {"names": list(rules)})
     return look(app, rules)
 
@@ -135,7 +135,7 @@ def review(app: Celeriac) -> int:
 def review_if_late(app: Celeriac) -> int:
     """Run the check if the last one is too long ago. If several processes try, one of them runs it."""
     late = LATE * app.settings.sweep_interval
-    with app.database.statement() as connection:
+    with record.unflushed(app.database) as connection:
         due = {
             name: some
             for name, some in rules_there_are(app).items()
@@ -163,7 +163,7 @@ def look(app: Celeriac, by_turn: Mapping[str, Sequence[Rule]]) -> int:
             continue
         changed += done[0]
         unread |= {*done[1]}
-    with app.database.statement() as connection:
+    with record.unflushed(app.database) as connection:
         for name, of_turn in by_turn.items():
             names = [rule.name for rule in of_turn if rule.name in unread]
             connection.execute(ENDED, {"name": name, "unread": names})
@@ -182,7 +182,7 @@ def _look_at(app: Celeriac, rules: Sequence[Rule], ends: float) -> tuple[int, li
     None if another process checks just now.
     """
     channels = deliver.channels(app.settings)
-    with app.database.transaction() as connection:
+    with record.unflushed(app.database) as connection:
         if not connection.execute(record.LOCK).scalar_one():
             return None
         judgement = judge(connection, app, rules, ends=ends)

@@ -121,6 +121,12 @@ RULES = (
         promql="max(celeriac_beat_tick_age_seconds) > $threshold",
     ),
     Rule(
+        name="failing_sweep", of="a schedule", measure="sweep_fails", threshold=0, lasts=60,
+        says="fails, and what it repairs stays as it is",
+        cure="`celeriac doctor` has its error, which is to be mended",
+        promql="max by (schedule) (celeriac_sweep_fails) > $threshold",
+    ),
+    Rule(
         name="no_worker", of="a role", measure="unserved", threshold=0, severity="page", lasts=300,
         says="{value:.0f} tasks could start, and no worker takes them",
         cure="start a worker of its queue",
@@ -212,6 +218,18 @@ RULES = (
         promql="max(celeriac_disk_full) > $threshold",
     ),
     Rule(
+        name="read_only", of="Postgres", measure="read_only", threshold=0, severity="page",
+        says="takes no writes: nothing can run",
+        cure="name its primary in DATABASE_URL, or turn default_transaction_read_only off",
+        promql="max(celeriac_postgres_read_only) > $threshold",
+    ),
+    Rule(
+        name="slow_commits", of="Postgres", measure="commit_waits", threshold=2, severity="page", lasts=15,
+        says="commits wait for {value:.0f} s, more than {threshold:g} s: for a standby, or for the disk",
+        cure="bring the standby back, or see who else writes to that disk",
+        promql="max(celeriac_commit_wait_seconds) > $threshold",
+    ),
+    Rule(
         name="schema_behind", of="Postgres", measure="schema_behind", threshold=0, severity="page", lasts=60,
         says="lacks {value:.0f} revisions of this code: its workers do not start",
         cure="run `celeriac migrate`",
@@ -261,6 +279,12 @@ RULES = (
         name="held_snapshot", of="Postgres", measure="transaction_age", threshold="alert_transaction", lasts=60,
         says="a transaction is open for {value:.0f} s, more than {threshold:g} s: nothing that is dead can be vacuumed",
         promql="max(celeriac_oldest_transaction_seconds) > $threshold",
+    ),
+    Rule(
+        name="stuck_outbox", of="the outbox", measure="outbox_age", threshold=60,
+        says="an accepted task has waited for {value:.0f} s to be inserted, more than {threshold:g} s",
+        cure="see that a worker runs: it inserts them, and its log says why it cannot",
+        promql="max(celeriac_outbox_oldest_seconds) > $threshold",
     ),
     Rule(
         name="dead_letters", of="plain Celery", measure="letters", threshold="alert_dead_letters",

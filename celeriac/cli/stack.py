@@ -15,6 +15,7 @@ from celeriac.cli.group import PROBLEM, Command, FindApp, Seconds
 from celeriac.errors import ConfigurationError
 from celeriac.repair import SWEEPS
 from celeriac.repair import sweep as run_sweep
+from celeriac.schedules.written import succeeded
 from celeriac.store import grants
 from celeriac.store.migrate import migrate as migrate_database
 from celeriac.store.migrate import refuse_single_statements
@@ -83,6 +84,8 @@ def sweep(find: FindApp, /, sweeps: tuple[str, ...], everything: bool) -> None:
     done = {}
     for name in names:
         done[name] = run_sweep(app, name)
+        with app.database.transaction() as connection:
+            succeeded(connection, name)
         if not output.as_json():
             output.say(f"{name}: {done[name]}")
     if output.as_json():

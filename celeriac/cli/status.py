@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import click
@@ -12,8 +13,8 @@ from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 
 from celeriac import insights
-from celeriac.alerts.judgement import PATIENCE, Judgement, judge
-from celeriac.alerts.rules import LOCKS, NAMES, OF_THE_SCHEMA
+from celeriac.alerts.judgement import PATIENCE, judge
+from celeriac.alerts.rules import NAMES, OF_THE_SCHEMA
 from celeriac.app import Celeriac
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp, Seconds
@@ -21,7 +22,7 @@ from celeriac.errors import ConfigurationError
 from celeriac.insights.fleet import condition
 from celeriac.insights.history import alerts
 from celeriac.store.failures import is_locked
-from celeriac.store.patience import DEFAULT, patient
+from celeriac.store.patience import HURRIED, patient
 from celeriac.store.states import GONE
 
 #: A schedule that is this late (seconds) is shown: beat polls once a second.
@@ -69,68 +70,72 @@ def _look(app: Celeriac) -> None:
 
 
 def overview(app: Celeriac) -> dict[str, Any]:
-    """Read everything once, a statement each; `redis`: a key of `REDIS`. What is wrong comes first: if somebody has
-    locked the tables of the other figures, or the schema is not this code's, there is nothing else, and `hidden` says
-    why.
+    """Read everything once; `redis`: a key of `REDIS`. What is wrong comes first. Figures that cannot be read behind
+    somebody's lock, or in a schema that is not this code's, are left out: `hidden` has their names and why.
     """
     try:
         redis = ("answers" if app.publisher.answers() else "away") if app.settings.has_redis else "none"
     except ConfigurationError:
         redis = "away"
-    judged = _judged(app)
-    now = {"wrong": judged.wrong, "unread": judged.unread, "redis": redis}
-    is_held = any(one.name in LOCKS for one in judged.wrong)
-    try:
-        with patient(PATIENCE if is_held else DEFAULT), app.database.reading() as connection:
-            return now | {"hidden": ""} | _figures(connection)
-    except DBAPIError as error:
-        if is_locked(error):
-            judged = judged if is_held else _judged(app)  # a lock is named once it has been held for a while
-            now |= {"wrong": judged.wrong, "unread": judged.unread}
-            return now | {"hidden": "somebody's open transaction has locked what it reads"}
-        if any(one.name in OF_THE_SCHEMA for one in judged.wrong):
-            return now | {"hidden": "the schema is not this code's"}
-        raise
-
-
-def _judged(app: Celeriac) -> Judgement:
     with app.database.reading() as connection:
         connection.exec_driver_sql("SELECT 'celeriac.tasks'::regclass")  # an empty database has nothing to show
-        return judge(connection, app)
+        judged = judge(connection, app)
+    now: dict[str, Any] = {"wrong": judged.wrong, "unread": judged.unread, "redis": redis, "hidden": {}}
+    is_of_others = any(one.name in OF_THE_SCHEMA for one in judged.wrong)
+    limit = PATIENCE
+    for name, read in FIGURES.items():
+        try:
+            with patient(limit), app.database.reading() as connection:
+                now[name] = read(connection)
+        except DBAPIError as error:
+            if not is_of_others and not is_locked(error):
+                raise
+            now["hidden"][name] = "the schema is not this code's" if is_of_others else LOCKED
+            limit = HURRIED
+    return now
 
 
-def _figures(connection: Connection) -> dict[str, Any]:
-    return {
-        "tasks": insights.counts(connection),
-        "roles": insights.depth(connection, cap=insights.CAP),
-        "workers": [w for w in insights.workers(connection) if w["heartbeat_age"] < GONE],
-        "late": [s for s in insights.schedules(connection) if s["late_seconds"] > LATE],
-        "paused_accounts": insights.paused_accounts(connection),
-        "alerts": alerts.firing(connection),
-        "beats": condition.beats(connection),
-    }
+#: Why a figure is left out that somebody's lock hides.
+LOCKED = "somebody's open transaction has locked what they read"
+
+#: The figures below what is wrong, each of which is read by itself.
+FIGURES: Mapping[str, Callable[[Connection], Any]] = {
+    "tasks": insights.counts,
+    "roles": partial(insights.depth, cap=insights.CAP),
+    "workers": lambda connection: [
+        w for w in insights.workers(connection) if w["status"] != "stopped" and w["heartbeat_age"] < GONE
+    ],
+    "late": lambda connection: [s for s in insights.schedules(connection) if s["late_seconds"] > LATE],
+    "paused_accounts": insights.paused_accounts,
+    "alerts": alerts.firing,
+    "beats": condition.beats,
+}
 
 
 def _lines(now: dict[str, Any]) -> Iterator[str]:
     yield from _wrong(now)
-    if now["hidden"]:
-        yield f"unknown   all else: {now['hidden']}"
-        return
-    yield "  ".join(f"{status} {output.count(count)}" for status, count in now["tasks"].items())
-    yield ""
-    yield from output.table([_role(depth) for depth in now["roles"]], _COLUMNS)
-    yield ""
-    yield _at_work(now["workers"])
-    if oldest := max((role for role in now["roles"] if role.oldest_ready_seconds), key=_oldest, default=None):
+    for why in dict.fromkeys(now["hidden"].values()):
+        names = [name for name, its in now["hidden"].items() if its == why]
+        yield f"unknown   {', '.join(names)}: {why}"
+    if "tasks" in now:
+        yield "  ".join(f"{status} {output.count(count)}" for status, count in now["tasks"].items())
+        yield ""
+    roles = now.get("roles", ())
+    if "roles" in now:
+        yield from output.table([_role(depth) for depth in roles], _COLUMNS)
+        yield ""
+    if "workers" in now:
+        yield _at_work(now["workers"])
+    if oldest := max((role for role in roles if role.oldest_ready_seconds), key=_oldest, default=None):
         yield f"oldest    due for {output.age(oldest.oldest_ready_seconds)}, of {oldest.role}"
     yield f"redis     {REDIS[now['redis']]}"
-    for beat in now["beats"][:2]:
+    for beat in now.get("beats", ())[:2]:
         yield f"beat      {beat['beat_id']} ticked {output.age(max(0.0, beat['age']))} ago"
-    if not now["beats"]:
+    if now.get("beats") == []:
         yield "beat      none ticks"
-    for late in now["late"]:
+    for late in now.get("late", ()):
         yield f"late      {late['name']}: {output.age(late['late_seconds'])}"
-    for account in now["paused_accounts"]:
+    for account in now.get("paused_accounts", ()):
         yield f"paused    account {account}"
 
 

@@ -44,7 +44,7 @@ UNSEEN = 2 * LATE
 
 #: The page on which an alert of this kind is cured: that of its subject, or one for all.
 CURES = {
-    **dict.fromkeys(("missed_schedule", "skipped_instants"), ("schedules", True)),
+    **dict.fromkeys(("missed_schedule", "skipped_instants", "failing_sweep"), ("schedules", True)),
     **dict.fromkeys(
         (
             "queue_depth", "flood", "fails_now", "slow_role", "failed_rate", "long_running", "no_worker",

@@ -22,7 +22,7 @@ from celeriac.settle import release
 from celeriac.settle.outcome import Started
 from celeriac.store.connections import Database
 from celeriac.store.patience import recurring
-from celeriac.store.plans import in_order, with_next
+from celeriac.store.plans import NOT_FLUSHED, in_order, with_next
 
 logger = logging.getLogger(__name__)
 
@@ -37,12 +37,6 @@ PASSES = 4
 #: Seconds that a pass waits for the role's lock if beat alone dispatches the role, and seconds between two attempts.
 WAIT = 1.0
 WAIT_STEP = 0.02
-
-
-# A pass does not wait for its commit to be flushed. A crash of Postgres may undo it: its tasks are ready again, its
-# tickets start nothing, and a prompt role's next poll runs another pass. A start is flushed, with everything before it,
-# so no running task is lost.
-NOT_FLUSHED = "SET LOCAL synchronous_commit = off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +243,9 @@ class Dispatcher:
             held[0] = Held(own.token, held[0].tasks, own.holder)
         claim.hold(connection, role.lane, held)
         if own is None and role.prompt:
+            # A crash of Postgres may undo the pass: its tasks are ready again, its tickets start nothing, and a prompt
+            # role's next poll runs another one. A start is flushed, with everything before it, so no running task is
+            # lost.
             with_next(connection, NOT_FLUSHED)
         tickets = [Ticket(role.lane, role.queue, ticket.ids, ticket.token) for ticket in held]
         return Pass(tickets, started=own.read(connection, held[0]) if own else (), accounts=len(claimed))

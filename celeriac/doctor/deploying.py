@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
@@ -11,9 +11,11 @@ from sqlalchemy import Connection, text
 
 from celeriac.app import Celeriac
 from celeriac.canvas.rests import ENTRY
-from celeriac.errors import BadArguments
+from celeriac.errors import BadArguments, ConfigurationError, EnqueueRefused
 from celeriac.roles.bounds import outside
 from celeriac.roles.declare import Declared, Roles
+from celeriac.schedules.arguments import task_of
+from celeriac.schedules.decide import PlannedJob
 from celeriac.store.role_names import is_built_in
 from celeriac.store.shell import argument, word
 
@@ -105,8 +107,7 @@ GROUP BY task, positional, names, queue, priority, is_loose ORDER BY n DESC, fir
 
 # Schedules of the beat config are left out: they are the code's own, which checks them itself.
 SCHEDULES = text("""
-SELECT name, target, ARRAY(SELECT jsonb_object_keys(kwargs) ORDER BY 1) AS names FROM celeriac.scheduled_jobs
-WHERE kind = 'task' AND enabled AND declared IS NULL ORDER BY name
+SELECT * FROM celeriac.scheduled_jobs WHERE kind = 'task' AND enabled AND declared IS NULL ORDER BY name
 """)
 
 # The queues that a role's newest tasks name themselves, with counts.
@@ -115,6 +116,8 @@ SELECT queue, count(*) AS n, min(id) AS first FROM (
     SELECT id, queue FROM celeriac.tasks WHERE role = :role ORDER BY -id LIMIT :most) AS newest
 WHERE queue IS NOT NULL GROUP BY queue ORDER BY queue
 """)
+
+PARAMETERS = text("SELECT role, parameters FROM celeriac.roles ORDER BY role")
 
 SERVED = text("""
 SELECT EXISTS (SELECT FROM celeriac.workers WHERE status = 'active' AND queues ? :queue
@@ -151,7 +154,8 @@ class Examined:
 @dataclass(frozen=True, slots=True)
 class _Release:
     """The code to be deployed. `others`: roles of other applications. `queues`: those that its workers will serve.
-    `usual_queue`: the queue that Celery's router gives to calls that name none.
+    `usual_queue`: the queue that Celery's router gives to calls that name none. `limit`: most bytes of arguments.
+    `parameters`: those of each role in the running release.
     """
 
     roles: Roles
@@ -159,6 +163,8 @@ class _Release:
     others: Collection[str]
     queues: Collection[str]
     usual_queue: str
+    limit: float
+    parameters: Mapping[str, Any]
 
 
 def against_database(app: Celeriac, others: Collection[str] = (), queues: Collection[str] = ()) -> Examined:
@@ -167,9 +173,13 @@ def against_database(app: Celeriac, others: Collection[str] = (), queues: Collec
     Writes nothing. `others`: roles that another application on this database declares. `queues`: those that the new
     workers will serve; by default those that a live worker serves.
     """
-    new, examined = _Release(app.roles, app.main or "tasks", others, queues, app.conf.task_default_queue), Examined()
+    examined = Examined()
     with app.database.reading() as connection:
         connection.exec_driver_sql(READ_ONLY)
+        new = _Release(
+            app.roles, app.main or "tasks", others, queues, app.conf.task_default_queue,
+            app.settings.max_argument_bytes, {row.role: row.parameters for row in connection.execute(PARAMETERS)},
+        )  # fmt: skip
         for row in connection.execute(WAITING, {"most": MOST + 1}).all():
             if row.role not in others:
                 examined.misfits += _of_role(new, connection, row)
@@ -201,7 +211,7 @@ def _not_all(row: Any) -> Iterator[str]:
 def _of_role(new: _Release, connection: Connection, row: Any) -> Iterator[Misfit]:
     declared = new.roles.get(row.role)
     if declared is not None and not is_built_in(row.role):
-        yield from _arguments(connection, declared, row)
+        yield from _arguments(new, connection, declared, row)
         yield from _options(new, connection, declared, row)
     elif not is_built_in(row.role):
         yield _gone(new, row)
@@ -227,9 +237,9 @@ def _gone(new: _Release, row: Any) -> Misfit:
     )  # fmt: skip
 
 
-def _arguments(connection: Connection, declared: Declared, row: Any) -> Iterator[Misfit]:
+def _arguments(new: _Release, connection: Connection, declared: Declared, row: Any) -> Iterator[Misfit]:
     for shape in connection.execute(SHAPES, {"role": row.role, "half": MOST // 2}):
-        if problem := _does_not_fit(declared, shape):
+        if problem := _does_not_fit(new, declared, shape, row.role):
             yield _misfit(
                 row, "arguments",
                 f"{_many(shape.n, row)} of role {row.role!r} would fail, task {shape.first} for one: {problem}",
@@ -317,7 +327,7 @@ def _link(new: _Release, row: Any, link: Any) -> Iterator[Misfit]:
 def _refused(new: _Release, declared: Declared, link: Any) -> str | None:
     """Return why the call of a link would be refused; None if it would not be."""
     role = declared.role
-    if problem := _does_not_fit(declared, link):
+    if problem := _does_not_fit(new, declared, link, link.task):
         return problem
     if link.queue not in (None, role.queue, new.usual_queue, *role.queues):
         return f"{role.name}: its queue is {role.queue!r}, not {link.queue!r}"
@@ -329,7 +339,8 @@ def _refused(new: _Release, declared: Declared, link: Any) -> str | None:
 
 
 def _schedules(new: _Release, connection: Connection) -> Iterator[Misfit]:
-    for job in connection.execute(SCHEDULES):
+    for row in connection.execute(SCHEDULES).mappings():
+        job = PlannedJob(*(row[name] for name in PlannedJob.__slots__))
         if job.target in new.others or is_built_in(job.target):
             continue
         declared = new.roles.get(job.target)
@@ -338,19 +349,33 @@ def _schedules(new: _Release, connection: Connection) -> Iterator[Misfit]:
                 "schedule gone", job.name, f"the schedule {job.name!r} enqueues {job.target!r}, which is gone",
                 f"change it, or `celeriac schedules toggle {argument(job.name)} off`",
             )  # fmt: skip
-        elif problem := _does_not_fit(declared, job, positional=0):
+        elif problem := _is_refused(new, declared, job):
             yield Misfit(
                 "schedule refused", job.name, f"the schedule {job.name!r} would be refused: {problem}",
-                "change its arguments",
+                f"accept what was right before, or change it: `celeriac schedules edit {argument(job.name)}`",
             )  # fmt: skip
 
 
-def _does_not_fit(declared: Declared, shape: Any, positional: int | None = None) -> str | None:
-    args = (None,) * (shape.positional if positional is None else positional)
+def _is_refused(new: _Release, declared: Declared, job: PlannedJob) -> str | None:
+    """Return why the task of an instant would be refused, which beat builds in the same way; None if it would not."""
     try:
-        declared.signature.bind(args, dict.fromkeys(shape.names))
+        task_of(lambda _: (declared.role, declared.signature), new.limit, job, "a check")
+    except (EnqueueRefused, ConfigurationError) as error:
+        return str(error).removesuffix("; nothing was enqueued")
+    return None
+
+
+def _does_not_fit(new: _Release, declared: Declared, shape: Any, role: str) -> str | None:
+    """Return why a stored call fits no more: it cannot be bound, or what it passes by place would get another name."""
+    try:
+        declared.signature.bind((None,) * shape.positional, dict.fromkeys(shape.names))
     except BadArguments as error:
         return str(error).removesuffix("; nothing was enqueued")
+    names, former = declared.signature.names, new.parameters.get(role) or ()
+    for place, parameter in enumerate(former[: shape.positional]):
+        name = parameter["name"]
+        if name in names and names.index(name) != place:
+            return f"{declared.role.name}: its argument {place + 1} was {name!r}, and would be {names[place]!r} now"
     return None
 
 

@@ -18,7 +18,7 @@ from celeriac.doctor.findings import Seen, Trouble, error_text
 from celeriac.errors import ConfigurationError
 from celeriac.insights.history.alerts import damage
 from celeriac.store.failures import is_locked
-from celeriac.store.patience import patient
+from celeriac.store.patience import HURRIED, patient
 
 #: The subjects of the checks: the basis of everything, then the four questions of the crawl jobs' document.
 MACHINERY = "what all rests on"
@@ -45,10 +45,10 @@ class SystemCheck:
 
 _POSTGRES = frozenset({"postgres"})
 _SCHEMA = _POSTGRES | {"revision"}
-_TABLES = _SCHEMA | {"locks"}
 
 CHECKS = (
     SystemCheck("postgres", machinery.postgres, frozenset(), MACHINERY),
+    SystemCheck("writes", machinery.writes, _POSTGRES, MACHINERY, ("read_only", "slow_commits")),
     SystemCheck("redis", machinery.redis, frozenset(), MACHINERY, ("redis_away", "redis_full", "slow_redis")),
     SystemCheck("revision", machinery.revision, _POSTGRES, MACHINERY, ("schema_behind", "schema_ahead")),
     SystemCheck("schema", machinery.schema, _SCHEMA, MACHINERY),
@@ -60,25 +60,27 @@ CHECKS = (
     SystemCheck("connections", machinery.connections, _POSTGRES, MACHINERY, ("connections_full",)),
     SystemCheck("clock", machinery.clock, _POSTGRES, MACHINERY),
     SystemCheck(
-        "workers", machinery.workers, _TABLES, PROCESSING,
+        "workers", machinery.workers, _SCHEMA, PROCESSING,
         ("dead_worker", "short_of_memory", "drains_on", "clocks_apart", "old_worker"),
     ),
     SystemCheck(
-        "roles", machinery.roles, _TABLES, PROCESSING,
+        "roles", machinery.roles, _SCHEMA, PROCESSING,
         ("no_worker", "idle_while_ready", "unfair", "flood", "long_wait"),
     ),
-    SystemCheck("lock keys", work.keys, _TABLES, PROCESSING, ("stuck_key",)),
-    SystemCheck("beat", machinery.beat, _TABLES, SCHEDULED, ("beat_silent", "missed_schedule")),
-    SystemCheck("tickets", machinery.tickets, _TABLES, PROCESSING, ("lost_tickets", "late_finish")),
-    SystemCheck("pauses", work.pauses, _TABLES, PROCESSING),
+    SystemCheck("lock keys", work.keys, _SCHEMA, PROCESSING, ("stuck_key",)),
+    SystemCheck("beat", machinery.beat, _SCHEMA, SCHEDULED, ("beat_silent", "missed_schedule")),
+    SystemCheck("sweeps", work.sweeps, _SCHEMA, SCHEDULED, ("failing_sweep",)),
+    SystemCheck("tickets", machinery.tickets, _SCHEMA, PROCESSING, ("lost_tickets", "late_finish")),
+    SystemCheck("pauses", work.pauses, _SCHEMA, PROCESSING),
     SystemCheck(
-        "outcomes", work.outcomes, _TABLES, PROCESSING,
+        "outcomes", work.outcomes, _SCHEMA, PROCESSING,
         ("fails_now", "account_fails", "slow_role", "failed_rate", "long_running"),
     ),
-    SystemCheck("retries", work.retries, _TABLES, RETRYING),
-    SystemCheck("schedules", work.schedules, _TABLES, SCHEDULED, ("skipped_instants",)),
-    SystemCheck("priorities", work.priorities, _TABLES, PRIORITY),
-    SystemCheck("dead letters", work.letters, _TABLES, PROCESSING, ("dead_letters",)),
+    SystemCheck("retries", work.retries, _SCHEMA, RETRYING),
+    SystemCheck("schedules", work.schedules, _SCHEMA, SCHEDULED, ("skipped_instants",)),
+    SystemCheck("priorities", work.priorities, _SCHEMA, PRIORITY),
+    SystemCheck("outbox", work.outbox, _SCHEMA, PROCESSING, ("stuck_outbox",)),
+    SystemCheck("dead letters", work.letters, _SCHEMA, PROCESSING, ("dead_letters",)),
     SystemCheck("embedded servers", embedded.look, _POSTGRES, MACHINERY, wait=embedded.wait),
 )  # fmt: skip
 
@@ -100,12 +102,8 @@ def examine(app: Celeriac, patience: float = 0.0) -> list[Finding]:
     `patience`: how long (seconds) a check may wait for the network; without it, a check shows what is known already.
     A lock is waited for only briefly, so that whoever holds it is named at once.
     """
-    with patient(PATIENCE):
-        return _examine(app, patience)
-
-
-def _examine(app: Celeriac, patience: float) -> list[Finding]:
     failed: set[str] = set()
+    limit = PATIENCE
     ranked: list[tuple[int, Finding]] = []
     judged: Judgement | None = None
     for check in CHECKS:
@@ -114,17 +112,21 @@ def _examine(app: Celeriac, patience: float) -> list[Finding]:
         if check.rules and judged is None:
             judged = _judged(app)
         above = [one for one in judged.wrong if one.name in check.rules and matters(one)] if judged else []
+        unread = [rule for rule in check.rules if judged is None or rule in judged.unread]
         if check.wait is not None and patience:
             check.wait(app.stack_in_use, patience)
-        seen = Seen("") if above and check.name in _ASK_THE_SAME else _seen(app, check)
-        if (seen.troubles and not seen.is_locked) or any(one.name in _STOP_THE_REST for one in above):
+        seen = Seen("") if above and check.name in _ASK_THE_SAME else _seen(app, check, limit)
+        limit = HURRIED if seen is _LOCKED else limit
+        if _is_locked_out(judged, seen, unread) and not above:
+            continue
+        if (seen.troubles and seen is not _LOCKED) or any(one.name in OF_THE_SCHEMA for one in above):
             failed.add(check.name)
         wrong = [_of_rule(check, one) for one in above]
-        own = -1 if check.name in _FIRST and not seen.is_locked else _OWN
-        unread = [rule for rule in check.rules if judged is None or rule in judged.unread]
+        own = -1 if check.name in _FIRST else _OWN
         if unread and not wrong and seen.text:
             why = f"not known: {', '.join(unread)} could not be read"
-            wrong = [(_OWN, Finding(check.name, False, why, "see whether this login may read it", check.about))]
+            cure = "ask again; if it stays so, see whether this login may read it"
+            wrong = [(_OWN, Finding(check.name, False, why, cure, check.about))]
         wrong += [(own, Finding(check.name, False, one.text, one.cure, check.about)) for one in seen.troubles]
         well = seen.text
         if well and judged is not None and {*check.rules} & {*judged.unseen}:
@@ -137,9 +139,17 @@ def _examine(app: Celeriac, patience: float) -> list[Finding]:
 #: what is well, last.
 _FIRST, _OWN, _WELL = frozenset({"postgres", "revision", "schema"}), 150, 1_000
 
-#: Findings after which further checks would wait for the same fault, and those that hide all others.
+#: Findings after which the same check would wait for the same fault.
 _ASK_THE_SAME = frozenset({"redis", "revision"})
-_STOP_THE_REST = OF_THE_SCHEMA | {"locked_table"}
+
+#: The result of a check that met somebody's lock.
+_LOCKED = Seen("", [Trouble("not known: somebody has just locked what it reads", "ask again in some seconds")])
+
+
+def _is_locked_out(judged: Judgement | None, seen: Seen, unread: list[str]) -> bool:
+    """Return whether a lock that is named already keeps the check, or its rules, from what they read."""
+    is_named = judged is not None and any(one.name == "locked_table" for one in judged.wrong)
+    return is_named and (seen is _LOCKED or bool(unread))
 
 
 def _of_rule(check: SystemCheck, one: Above) -> tuple[int, Finding]:
@@ -156,17 +166,17 @@ def _judged(app: Celeriac) -> Judgement | None:
         return None
 
 
-def _seen(app: Celeriac, check: SystemCheck) -> Seen:
+def _seen(app: Celeriac, check: SystemCheck, limit: float) -> Seen:
     try:
-        return check.look(app)
+        with patient(limit):
+            return check.look(app)
     except ConfigurationError as error:
         return Seen("", [Trouble(str(error), "mend the setting; `celeriac check` tells when it is right")])
     except SQLAlchemyError as error:
+        if is_locked(error):
+            return _LOCKED
         if isinstance(getattr(error, "orig", None), InsufficientPrivilege):
             return Seen(f"not known to this login: {error_text(error)}")
-        if is_locked(error):
-            who = Trouble(f"not known: {error_text(error)}", "end the transaction that `locks` names, and ask again")
-            return Seen("", [who], is_locked=True)
         took_too_long = isinstance(getattr(error, "orig", None), QueryCanceledError)
         cure = "ask again once Postgres is less busy" if took_too_long else "see whether this login may read it"
         return Seen("", [Trouble(f"could not be asked: {error_text(error)}", cure)])

@@ -11,6 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 from celeriac import insights
 from celeriac.app import Celeriac
 from celeriac.doctor.findings import LATE, Seen, Trouble, age, error_text, named
+from celeriac.errors import ConfigurationError
 from celeriac.insights.fleet import condition
 from celeriac.insights.fleet.condition import FEW_DEAD
 from celeriac.settle import release
@@ -18,7 +19,7 @@ from celeriac.store.connections import Database
 from celeriac.store.drift import MIGRATE, drift
 from celeriac.store.failures import is_full
 from celeriac.store.messages import marked
-from celeriac.store.migrate import LEFT, refuse_read_only, unapplied
+from celeriac.store.migrate import LEFT, refuse_old_postgres, refuse_single_statements, standing_of
 from celeriac.store.states import GONE
 
 #: The age (seconds) from which an unstarted ticket has to be in Redis, unless a worker has taken it.
@@ -31,7 +32,8 @@ SKEW = 5.0
 def postgres(app: Celeriac) -> Seen:
     try:
         with app.database.statement() as connection:
-            refuse_read_only(connection)
+            condition.now(connection)
+            refuse_single_statements(connection)
     except SQLAlchemyError as error:
         if is_full(error):
             full = "end what is idle, put PgBouncer between, run fewer processes, or raise max_connections"
@@ -40,9 +42,17 @@ def postgres(app: Celeriac) -> Seen:
     return Seen("answers")
 
 
+def writes(_: Celeriac) -> Seen:
+    return Seen("Postgres takes them, and commits end")
+
+
 def revision(app: Celeriac) -> Seen:
     with app.database.statement() as connection:
-        missing = unapplied(connection, app.migrations)
+        refuse_old_postgres(connection)
+        standing = standing_of(connection, app.migrations)
+    if standing.newer:
+        raise ConfigurationError(standing.newer)
+    missing = standing.lacks
     lacks = [Trouble(f"the database lacks {named(missing)}", f"run `{MIGRATE}`")] if missing else []
     return Seen("the database is at the code's", lacks)
 

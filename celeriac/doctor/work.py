@@ -9,6 +9,7 @@ from celeriac import insights
 from celeriac.app import Celeriac
 from celeriac.doctor.findings import LATE, Seen, Trouble, age, counted, named
 from celeriac.insights.fleet import condition
+from celeriac.insights.history.sweeps import undone
 from celeriac.schedules.listed import entries
 from celeriac.schedules.timetable import Timetable
 from celeriac.settings import Settings
@@ -17,14 +18,22 @@ from celeriac.store.shell import argument
 
 
 def pauses(app: Celeriac) -> Seen:
-    """Check for paused roles that have work."""
+    """Check for paused roles and accounts that have work."""
     with app.database.reading() as connection:
+        accounts = condition.shut_accounts(connection)
         paused = condition.paused(connection)
         depths = [depth for role in paused for depth in insights.depth(connection, role)]
     waiting = [depth for depth in depths if depth.pending.n + depth.claimed > 0]
     return Seen(
-        "no role is paused that has work",
+        "no role and no account is paused that has work",
         [
+            Trouble(
+                f"account {one.account} {one.how}, and {counted(one.waiting, 0)} of its tasks wait",
+                f"run `{one.cure}`, if it is not meant any more",
+            )
+            for one in accounts
+        ]
+        + [
             Trouble(
                 f"{depth.role} is paused, and {counted(depth.pending, depth.claimed)} of its tasks wait",
                 f"run `celeriac roles resume {argument(held)}`, if it is not meant any more",
@@ -42,6 +51,10 @@ def outcomes(_: Celeriac) -> Seen:
 
 def keys(_: Celeriac) -> Seen:
     return Seen("each that is waited for moves")
+
+
+def outbox(_: Celeriac) -> Seen:
+    return Seen("what was accepted is inserted")
 
 
 def letters(_: Celeriac) -> Seen:
@@ -101,25 +114,30 @@ def _left_out(app: Celeriac, jobs: list[dict[str, Any]]) -> Iterator[Trouble]:
             )
 
 
+def sweeps(app: Celeriac) -> Seen:
+    """Check that no sweep is switched off; those that fail are a rule's."""
+    with app.database.reading() as connection:
+        off = [one for one in undone(connection) if not one.enabled]
+    return Seen(
+        "each is on, and none fails",
+        [
+            Trouble(
+                f"{one.name} is switched off: {one.cost}", f"run `celeriac schedules toggle {argument(one.name)} on`"
+            )
+            for one in off
+        ],
+    )
+
+
 def priorities(app: Celeriac) -> Seen:
-    """Report how many tasks wait at which priority, and check that long waits gain priority."""
+    """Report how many tasks wait at which priority."""
     with app.database.statement() as connection:
         queued = insights.priorities_of(connection)
     with app.database.reading() as connection:
         aging = [job for job in insights.schedules(connection) if (job["kind"], job["target"]) == ("sweep", "aging")]
     waiting = [f"{role} {_histogram(tens)}" for role, tens in queued.items() if tens]
     sentence = "; ".join(waiting) or "nothing waits"
-    off = [
-        Trouble(
-            "the sweep aging is switched off: what waits at a low priority may wait for ever",
-            f"run `celeriac schedules toggle {argument(job['name'])} on`",
-        )
-        for job in aging
-        if not job["enabled"]
-    ]
-    return Seen(
-        f"{sentence}; of an account, the highest go first, and the oldest of them{_aged(aging, app.settings)}", off
-    )
+    return Seen(f"{sentence}; of an account, the highest go first, and the oldest of them{_aged(aging, app.settings)}")
 
 
 def _histogram(priorities: Mapping[int, int]) -> str:

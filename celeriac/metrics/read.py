@@ -19,10 +19,12 @@ from celeriac.insights.fairness.locks import stuck
 from celeriac.insights.fleet import condition, figures, left_ready, unfit, watched
 from celeriac.insights.fleet.slower import slower
 from celeriac.insights.fleet.slowness import no_room, slowness
+from celeriac.insights.fleet.writes import slow_commits
+from celeriac.insights.history.sweeps import undone
 from celeriac.insights.tasks import counting
 from celeriac.insights.why.blockers import in_the_way
 from celeriac.metrics.catalogue import BY_NAME, COUNTED, OUTCOMES, STATES, TABLES
-from celeriac.store.migrate import standing_of
+from celeriac.store.migrate import read_only, standing_of
 from celeriac.store.role_names import is_built_in
 
 logger = logging.getLogger(__name__)
@@ -230,13 +232,18 @@ def _schedules(scrape: Scrape, samples: Samples) -> None:
     for row in figures.schedules(scrape.connection, SCHEDULES_TOLD):
         samples.put("schedule_lateness_seconds", row.late, row.name)
         samples.put("schedule_skips_total", row.skips, row.name)
+    for one in undone(scrape.connection):
+        if one.enabled:
+            samples.put("sweep_fails", 1, one.name)
     samples.put("beats", figures.live_beats(scrape.connection))
     samples.put("beat_tick_age_seconds", watched.beat_silence(scrape.connection))
 
 
 def _intake(scrape: Scrape, samples: Samples) -> None:
     samples.put("dead_letters", watched.letters(scrape.connection))
-    samples.put("outbox_tasks", figures.in_outbox(scrape.connection, OUTBOX))
+    outbox = figures.in_outbox(scrape.connection, OUTBOX)
+    samples.put("outbox_tasks", 0 if outbox is None else outbox.n)
+    samples.put("outbox_oldest_seconds", 0.0 if outbox is None else outbox.seconds)
     samples.put("tasks_estimated", figures.tasks_estimated(scrape.connection))
 
 
@@ -256,6 +263,9 @@ def _postgres(scrape: Scrape, samples: Samples) -> None:
     if slow is not None or condition.unseen(connection) is None:
         samples.put("postgres_crowd_ratio", 0.0 if slow is None else slow.crowd)
     samples.put("disk_full", no_room(connection) is not None)
+    samples.put("postgres_read_only", read_only(connection) is not None)
+    commits = slow_commits(connection)
+    samples.put("commit_wait_seconds", 0.0 if commits is None else commits.seconds)
     dead = figures.dead_ratios(connection, TABLES)
     for table in TABLES:
         samples.put("table_dead_ratio", dead.get(table, 0.0), table)

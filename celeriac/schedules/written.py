@@ -91,6 +91,11 @@ DELETE = text("DELETE FROM celeriac.scheduled_jobs WHERE id = :id")
 
 KEEP_REPORT = text("UPDATE celeriac.scheduled_jobs SET last_report = CAST(:report AS jsonb) WHERE name = :name")
 
+SUCCEEDED = text("""
+UPDATE celeriac.scheduled_jobs SET last_report = last_report - 'error'
+WHERE kind = 'sweep' AND target = :sweep AND jsonb_typeof(last_report -> 'error') = 'string'
+""")
+
 RAN = text("""
 INSERT INTO celeriac.sweep_runs AS r (name, hour, runs, failed, done, seconds, longest, error)
 VALUES (:name, date_trunc('hour', clock_timestamp()), 1, :failed, :done, :seconds, :seconds, :error)
@@ -253,6 +258,11 @@ def shown(row: Mapping[str, Any]) -> dict[str, Any]:
 def keep_report(connection: Connection, name: str, report: Mapping[str, Any]) -> None:
     """Record the report of a schedule's last pass or sweep."""
     connection.execute(KEEP_REPORT, {"name": name, "report": json.dumps(dict(report))})
+
+
+def succeeded(connection: Connection, sweep: str) -> None:
+    """Record that a sweep has succeeded by hand: it fails no more."""
+    connection.execute(SUCCEEDED, {"sweep": sweep})
 
 
 def ran(connection: Connection, name: str, report: Mapping[str, Any]) -> None:

@@ -205,7 +205,7 @@ def refuse_old_postgres(connection: Connection) -> None:
 
 
 WRITES = text("""
-SELECT current_setting('transaction_read_only')::boolean AS is_read_only, pg_is_in_recovery() AS is_standby,
+SELECT current_setting('default_transaction_read_only')::boolean AS is_read_only, pg_is_in_recovery() AS is_standby,
     quote_ident(current_database()) AS database, quote_ident(session_user) AS login,
     (SELECT source FROM pg_settings WHERE name = 'default_transaction_read_only') AS source
 """)
@@ -218,17 +218,34 @@ RESET = {
 }
 
 
-def refuse_read_only(connection: Connection) -> None:
+@dataclass(frozen=True, slots=True)
+class ReadOnly:
+    """Why the database takes no writes, and what lets it."""
+
+    sentence: str
+    cure: str
+
+
+def read_only(connection: Connection) -> ReadOnly | None:
+    """Return why the database takes no writes from this login; None if it does."""
     row = connection.execute(WRITES).one()
     if row.is_standby:
-        raise ConfigurationError(
-            "DATABASE_URL names a standby, which takes no writes: name its primary, or all of them with "
-            "target_session_attrs=read-write"
+        return ReadOnly(
+            "DATABASE_URL names a standby, which takes no writes",
+            "name its primary, or all of them with target_session_attrs=read-write",
         )
-    if row.is_read_only:
-        reset = RESET.get(row.source, "").format(database=row.database, login=row.login)
-        cure = f"`BEGIN READ WRITE; {reset}; COMMIT`" if reset else "turn it off where that is set"
-        raise ConfigurationError(f"default_transaction_read_only is on by the {row.source}, so nothing can run: {cure}")
+    if not row.is_read_only:
+        return None
+    reset = RESET.get(row.source, "").format(database=row.database, login=row.login)
+    return ReadOnly(
+        f"default_transaction_read_only is on by the {row.source}, so nothing can run",
+        f"`BEGIN READ WRITE; {reset}; COMMIT`" if reset else "turn it off where that is set",
+    )
+
+
+def refuse_read_only(connection: Connection) -> None:
+    if (why := read_only(connection)) is not None:
+        raise ConfigurationError(f"{why.sentence}: {why.cure}")
 
 
 def refuse_single_statements(connection: Connection) -> None:

@@ -64,6 +64,10 @@ def in_order(connection: Connection) -> None:
     with_next(connection, IN_ORDER)
 
 
+#: The commit does not wait for its flush, nor for a standby. A crash of Postgres may undo the transaction.
+NOT_FLUSHED = "SET LOCAL synchronous_commit = off"
+
+
 def with_next(connection: Connection, settings: str) -> None:
     """Send settings of this transaction with its next statement, in one round trip."""
     connection.info[UNSAID] = f"{connection.info.get(UNSAID, '')}{settings}; "

@@ -98,6 +98,10 @@ FACTS = {
         "SELECT FROM celeriac.beats HAVING coalesce(max(last_tick_at) < now() - interval '3 seconds', true)",
         "none has to tick for CELERIAC_ALERT_BEAT_MS",
     ),
+    "failing_sweep": (
+        "SELECT FROM celeriac.sweep_runs WHERE failed > 1",
+        "it has to fail twice",
+    ),
     "short_of_memory": (
         "SELECT FROM celeriac.workers WHERE resources -> 'is_short_of_memory' = 'true'",
         "its task has to grow, and its back-off to be over",

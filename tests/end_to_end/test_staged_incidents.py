@@ -145,6 +145,21 @@ def test_no_beat(staged: Staged) -> None:
     staged.is_over("beat_silent")
 
 
+REFUSES = """
+CREATE FUNCTION public.refuses() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RAISE 'no minute today'; END $$;
+CREATE TRIGGER refuses BEFORE UPDATE ON celeriac.minutes_until EXECUTE FUNCTION public.refuses()
+"""
+
+
+def test_a_sweep_that_fails(staged: Staged) -> None:
+    staged.rows(REFUSES)
+    try:
+        staged.names("failing_sweep", "sweep minutes", "no minute today", "charts, totals and comparisons ")
+    finally:
+        staged.rows("DROP FUNCTION public.refuses CASCADE")
+    staged.cured("failing_sweep")
+
+
 def test_redis_is_full(staged: Staged) -> None:
     with Redis.from_url(staged.valkey.url) as client:
         client.config_set("maxmemory", 1)

@@ -131,7 +131,7 @@ def test_a_look_that_came_about_is_known_with_what_it_could_not_read(
     assert look.unread == []
     monkeypatch.setattr(watched, "LATE", text("SELECT no_such_column"))
     sweep(app, "alerts")
-    assert told()[0].unread == ["missed_schedule", "skipped_instants", "beat_silent"]
+    assert told()[0].unread == ["missed_schedule", "beat_silent"]
 
 
 def test_what_is_quick_to_read_is_told_though_the_rest_takes_too_long(

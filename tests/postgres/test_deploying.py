@@ -33,7 +33,7 @@ OLD: dict[str, tuple[str, dict[str, Any]]] = {
     "stays": ("x", {}), "webhook": ("url, body=None", {}), "narrower": ("x, y=0", {}), "wider": ("x", {}),
     "moves": ("", {}), "off": ("", {}), "locked": ("a, b", {"lock_by": "a"}), "last": ("r, n=1", {}),
     "unlocked": ("a", {}), "urgent": ("r", {}), "routed": ("r", {}), "total": ("rs, n=1", {}), "alarm": ("task_id", {}),
-    "each": ("x", {}), "single": ("a, b", {"unique_by": "a"}),
+    "each": ("x", {}), "single": ("a, b", {"unique_by": "a"}), "pair": ("result, n, m=0", {}),
 }  # fmt: skip
 
 NEW: dict[str, tuple[str, dict[str, Any]]] = {
@@ -42,6 +42,7 @@ NEW: dict[str, tuple[str, dict[str, Any]]] = {
     "locked": ("a, b", {"lock_by": "b"}), "last": ("r", {}),
     "unlocked": ("a", {"lock_by": "a"}), "urgent": ("r", {"priority_range": (0, 9)}), "routed": ("r", {}),
     "total": ("results, n=1", {}), "each": ("x", {}), "single": ("a, b", {"unique_by": "b"}),
+    "pair": ("n, result, m=0", {}),
 }  # fmt: skip
 
 
@@ -139,6 +140,34 @@ def test_each_kind_of_what_it_cannot_run_is_named_once_with_its_count(
     for parts in expected:
         assert [line for line in told if all(part in line for part in parts)], parts
     assert len(told) == len(expected), told
+
+
+def test_what_is_passed_by_place_and_would_get_another_name_is_named(old: Any, new: Celeriac) -> None:
+    """A task's own arguments have names since its call; those of a link do not."""
+    old.pair.delay(1, 2)
+    chain(old.stays.s(1), old.pair.si(n=1, result=2))()
+    assert found(new) == []
+    chain(old.stays.s(1), old.pair.s(n=2))()
+    chain(old.stays.s(1), old.pair.s(2))()
+    assert ["pair: its argument 1 was 'result', and would be 'n' now" in line for line in found(new)] == [False, True]
+
+
+SCHEDULED: dict[str, dict[str, Any]] = {
+    "too urgent": {"target": "urgent", "kwargs": {"r": 1}, "priority": 10},
+    "in a queue that is gone": {"target": "routed", "kwargs": {"r": 1}, "options": {"queue": "routed"}},
+}
+
+
+@pytest.mark.parametrize("name", SCHEDULED)
+def test_a_schedule_is_refused_for_whatever_beat_would_refuse(
+    old: Any, app: Celeriac, new: Celeriac, name: str
+) -> None:
+    fine = {"args by place": {"target": "stays", "options": {"args": [1]}}, "fine": {"target": "urgent", "priority": 9}}
+    fine["fine"]["kwargs"] = {"r": 1}
+    for one, fields in ({name: SCHEDULED[name]} | fine).items():
+        operate.create(app, Entry(kind="task", name=one, cron_expression="@daily", **fields), by="test")
+    (told,) = found(new)
+    assert told.startswith(f"the schedule {name!r} would be refused: {SCHEDULED[name]['target']}")
 
 
 def test_links_far_behind_are_looked_at(old: Any, new: Celeriac, rows: Rows) -> None:

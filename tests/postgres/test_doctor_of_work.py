@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -12,10 +13,17 @@ from click.testing import CliRunner
 
 from celeriac import Celeriac
 from celeriac.cli import within_celery
-from celeriac.schedules import enqueuing
+from celeriac.cli.status import overview
+from celeriac.dispatch.passes import Dispatcher
+from celeriac.insights.history.sweeps import COSTS
+from celeriac.operate import policies
+from celeriac.repair import SWEEPS
+from celeriac.roles.role import Role
+from celeriac.schedules import enqueuing, written
 from celeriac.schedules.timetable import Timetable
 from celeriac.store.connections import Database
 from tests.postgres import stages
+from tests.postgres.commands.workers import work
 from tests.postgres.conftest import new_task
 from tests.postgres.finished import finished, registered
 from tests.processes import Rows
@@ -140,13 +148,71 @@ def test_what_waits_at_which_priority_and_its_order_are_told(asked: Asked, datab
     assert "work 2 at 60, 1 at 20, 1 at 0; of an account, the highest go first, and the oldest of them" in says
 
 
-def test_aging_that_is_switched_off_is_told(asked: Asked, app: Celeriac, rows: Rows) -> None:
+def test_what_aging_did_last_is_told(asked: Asked, app: Celeriac, rows: Rows) -> None:
     Timetable(app).install()
     rows("UPDATE celeriac.scheduled_jobs SET last_run_at = '2026-01-01 12:00:00+00' WHERE target = 'aging'")
     ok, says, _ = only(asked("priorities"))
     assert ok
     assert "; aging last ran at " in says
-    rows("UPDATE celeriac.scheduled_jobs SET enabled = false WHERE target = 'aging'")
-    ok, says, cure = only(asked("priorities"))
-    assert (ok, "aging is switched off" in says) == (False, True)
-    assert cure == "run `celeriac schedules toggle 'sweep aging' on`"
+
+
+def test_a_sweep_that_is_switched_off_is_told_with_what_it_costs(asked: Asked, app: Celeriac, rows: Rows) -> None:
+    assert {*COSTS} == {*SWEEPS}
+    Timetable(app).install()
+    assert only(asked("sweeps"))[0]
+    rows("UPDATE celeriac.scheduled_jobs SET enabled = target <> 'prune' WHERE kind = 'sweep'")
+    assert only(asked("sweeps")) == (
+        False, f"sweep prune is switched off: {COSTS['prune']}", "run `celeriac schedules toggle 'sweep prune' on`",
+    )  # fmt: skip
+
+
+def test_a_sweep_fails_that_has_failed_twice_until_it_succeeds(asked: Asked, app: Celeriac, rows: Rows) -> None:
+    """Once it may have met somebody's lock; one that runs seldom has had all the patience there is."""
+
+    def runs(**report: Any) -> tuple[bool, str]:
+        with app.database.transaction() as connection:
+            for keep in (written.keep_report, written.ran):
+                keep(connection, "sweep prune", {"seconds": 1.0} | report)
+        return only(asked("sweeps"))[:2]
+
+    Timetable(app).install()
+    rows("UPDATE celeriac.scheduled_jobs SET last_run_at = now(), next_run_at = now() + interval '30 s'")
+    assert runs(error="permission denied")[0]
+    fails = (False, f"sweep prune: fails: «permission denied»; meanwhile {COSTS['prune']}")
+    assert runs(error="permission denied") == fails
+    assert runs(done=3)[0]
+    assert runs(error="permission denied") == fails
+    CliRunner().invoke(within_celery, ["sweep", "prune"], obj=SimpleNamespace(app=app), catch_exceptions=False)
+    assert only(asked("sweeps"))[0], "by hand"
+    rows("DELETE FROM celeriac.sweep_runs")
+    rows("UPDATE celeriac.scheduled_jobs SET next_run_at = now() + interval '1 day' WHERE target = 'prune'")
+    assert runs(error="permission denied") == fails
+
+
+def test_an_account_of_which_nothing_may_start_is_told(
+    asked: Asked, app: Celeriac, put: Callable[..., Any], dispatcher: Dispatcher
+) -> None:
+    """Once a pass has put its tasks aside."""
+    put("work", account="acme")
+    put("work", account="it's")
+    with app.database.transaction() as connection:
+        policies.pause_account(connection, "acme", by="me")
+        policies.set_account(connection, "it's", by="me", cap=0)
+        policies.pause_account(connection, "idle", by="me", create=True)
+    dispatcher.claim(Role(name="work"))
+    paused, capped = sorted(asked("pauses"), key=lambda one: one["says"])
+    assert paused["says"] == "account acme is paused, and 1 of its tasks wait"
+    assert paused["cure"] == "run `celeriac accounts resume acme`, if it is not meant any more"
+    assert capped["says"] == "account it's has the cap 0, and 1 of its tasks wait"
+    for finding in (paused, capped):
+        command = shlex.split(finding["cure"].split("`")[1])[1:]
+        done = CliRunner().invoke(within_celery, command, obj=SimpleNamespace(app=app), catch_exceptions=False)
+        assert done.exit_code == 0, done.output
+    assert only(asked("pauses"))[0]
+
+
+def test_a_worker_that_has_stopped_has_no_slots(app: Celeriac, rows: Rows) -> None:
+    work(rows, "gone")
+    work(rows, "here")
+    rows("UPDATE celeriac.workers SET status = 'stopped' WHERE worker_id = 'gone'")
+    assert [worker["worker_id"] for worker in overview(app)["workers"]] == ["here"]

@@ -12,6 +12,7 @@ from sqlalchemy import event
 from sqlalchemy.orm import Session
 
 from celeriac import Celeriac
+from celeriac.doctor import examine
 from celeriac.enqueue import outbox
 from celeriac.enqueue.insert import enqueue
 from celeriac.settle import write
@@ -137,6 +138,21 @@ def test_what_cannot_be_admitted_is_told_once_and_left_and_keeps_no_other_waitin
     assert [admission.look() for _ in range(2)] == [{"other"}, set()]
     assert rows("SELECT count(*) FROM intake") == [(1,)]
     assert caplog.text.count("cannot be inserted") == 1
+
+
+def test_what_nobody_can_admit_is_named_until_it_is(app: Celeriac, database: Database, rows: Rows) -> None:
+    put(database, role="work", unique_key="k")
+    assert [one for one in examine(app) if one.check == "outbox" and not one.ok] == []
+    rows("UPDATE celeriac.intake SET at = now() - interval '5 minutes'")
+    (told,) = (one for one in examine(app) if one.check == "outbox")
+    number = rows.one("SELECT id FROM celeriac.intake")
+    assert (told.ok, told.runbook) == (False, "docs/runbooks/stuck_outbox.md")
+    assert told.says == (
+        f"the outbox: 1 accepted tasks wait to be inserted, the oldest, row {number} of celeriac.intake with a task of "
+        "work, for 5 min"
+    )
+    assert admitted(database) == {"work"}
+    assert [one.ok for one in examine(app) if one.check == "outbox"] == [True]
 
 
 def test_what_postgres_refuses_keeps_no_other_waiting(database: Database, rows: Rows) -> None:

@@ -20,7 +20,15 @@ HELD = {
 }
 
 #: Pages whose queries tell of the whole server.
-OF_THE_SERVER = ("connections_full", "disk_full", "slow_postgres", "schema_behind", "schema_ahead")
+OF_THE_SERVER = (
+    "connections_full",
+    "disk_full",
+    "slow_postgres",
+    "slow_commits",
+    "read_only",
+    "schema_behind",
+    "schema_ahead",
+)
 
 #: What reads the same, keeps its transaction open, and holds nobody up.
 READ = {"missed_schedule": "SELECT FROM celeriac.scheduled_jobs", "unfair": "SELECT FROM celeriac.ready"}

@@ -86,6 +86,10 @@ CASES = {
         {"beat_tick_age_seconds": 61}, {"beat_tick_age_seconds": 60}, {},
         "beat: there are schedules, and none has ticked for 61 s, more than 60 s",
     ),
+    "failing_sweep": Case(
+        {'sweep_fails{schedule="nightly"}': 1}, {'sweep_fails{schedule="nightly"}': 0}, NIGHTLY,
+        "nightly: fails, and what it repairs stays as it is",
+    ),
     "no_worker": Case(
         {'tasks_ready{role="work"}': 0, 'tasks_claimed{role="work"}': 7, 'workers{role="work",state="active"}': 0,
          'role_paused{role="work"}': 0, 'workers{role="other",state="active"}': 1},
@@ -141,6 +145,13 @@ CASES = {
         "Redis: has 96% of its `maxmemory` in use, more than 95.0%: it takes no more tickets",
     ),
     "disk_full": Case({"disk_full": 1}, {"disk_full": 0}, {}, "Postgres: its disk is full: nothing can be written"),
+    "read_only": Case(
+        {"postgres_read_only": 1}, {"postgres_read_only": 0}, {}, "Postgres: takes no writes: nothing can run"
+    ),
+    "slow_commits": Case(
+        {"commit_wait_seconds": 3}, {"commit_wait_seconds": 2}, {},
+        "Postgres: commits wait for 3 s, more than 2 s: for a standby, or for the disk",
+    ),
     "schema_behind": Case(
         {"schema_behind": 1}, {"schema_behind": 0}, {},
         "Postgres: lacks 1 revisions of this code: its workers do not start",
@@ -176,6 +187,10 @@ CASES = {
     "held_snapshot": Case(
         {"oldest_transaction_seconds": 601}, {"oldest_transaction_seconds": 600}, {},
         "Postgres: a transaction is open for 601 s, more than 600 s: nothing that is dead can be vacuumed",
+    ),
+    "stuck_outbox": Case(
+        {"outbox_oldest_seconds": 61}, {"outbox_oldest_seconds": 60}, {},
+        "the outbox: an accepted task has waited for 61 s to be inserted, more than 60 s",
     ),
     "dead_letters": Case(
         {"dead_letters": 1}, {"dead_letters": 0}, {}, "plain Celery: messages that are no task: 1, more than 0"

@@ -8,8 +8,10 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from celeriac.insights.tasks.counting import Count
 from celeriac.insights.why.blockers import quoted
 from celeriac.insights.why.spans import span
+from celeriac.store.shell import argument
 
 #: Most rows returned of each kind.
 MOST = 20
@@ -144,6 +146,16 @@ COUNTED = 1_000
 # read.
 PAUSED = text("SELECT role FROM celeriac.roles WHERE paused ORDER BY role")
 
+# INVARIANT: a bounded descent for each account that is shut.
+SHUT = text("""
+SELECT p.account, p.paused, w.n
+FROM celeriac.account_policies p CROSS JOIN LATERAL (
+    SELECT CAST(count(*) AS integer) AS n FROM (
+        SELECT FROM celeriac.parked WHERE account = p.account ORDER BY account, role LIMIT :counted) AS parked
+) AS w
+WHERE (p.paused OR p.cap = 0) AND w.n > 0 ORDER BY w.n DESC, p.account LIMIT :most
+""")
+
 RETRIES = text("""
 SELECT r.role, CAST(overdue.n AS integer) AS overdue, overdue.seconds, CAST(failed.n AS integer) AS used_up
 FROM celeriac.roles r
@@ -273,6 +285,24 @@ class SilentWorker:
 
 
 @dataclass(frozen=True, slots=True)
+class ShutAccount:
+    """An account of which nothing starts, as it is `paused` or its cap is 0, though tasks of it wait."""
+
+    account: str
+    paused: bool
+    waiting: Count
+
+    @property
+    def how(self) -> str:
+        return "is paused" if self.paused else "has the cap 0"
+
+    @property
+    def cure(self) -> str:
+        name = argument(self.account)
+        return f"celeriac accounts {f'resume {name}' if self.paused else f'set --no-cap {name}'}"
+
+
+@dataclass(frozen=True, slots=True)
 class RetryBacklog:
     """A role's retries. `overdue`: how many still wait although their time has come, the first one `seconds` ago.
     `used_up`: how many failed within a day with all retries used up.
@@ -287,6 +317,14 @@ class RetryBacklog:
 def paused(connection: Connection) -> list[str]:
     """Return the roles that somebody has paused, each with its lanes, and lanes that are paused alone."""
     return [*connection.execute(PAUSED).scalars()]
+
+
+def shut_accounts(connection: Connection) -> list[ShutAccount]:
+    """Return the accounts that are paused, or may run nothing, and have work: those with most of it, at most `MOST`.
+    Counts stop at `COUNTED`.
+    """
+    rows = connection.execute(SHUT, {"counted": COUNTED + 1, "most": MOST})
+    return [ShutAccount(row.account, row.paused, Count(min(row.n, COUNTED), row.n <= COUNTED)) for row in rows]
 
 
 def retries(connection: Connection, late: float) -> list[RetryBacklog]:

@@ -93,7 +93,12 @@ SELECT CAST(extract(epoch FROM statement_timestamp() - until) AS double precisio
 
 FIRING = text("SELECT name, count(*) AS n FROM celeriac.alerts GROUP BY name")
 
-OUTBOX_TASKS = text("SELECT count(*) FROM (SELECT id FROM celeriac.intake ORDER BY id LIMIT :most) AS waiting")
+# The first row is the oldest: ids are given in the order of the calls.
+OUTBOX = text("""
+SELECT CAST(count(*) OVER () AS integer) AS n, id, task ->> 'role' AS role,
+    CAST(extract(epoch FROM statement_timestamp() - at) AS double precision) AS seconds
+FROM (SELECT id, at, task FROM celeriac.intake ORDER BY id LIMIT :most) AS waiting ORDER BY id LIMIT 1
+""")
 
 # -1: the table has not been analyzed yet.
 ESTIMATED = text("SELECT greatest(0, reltuples) FROM pg_class WHERE oid = to_regclass('celeriac.tasks')")
@@ -147,9 +152,11 @@ def firing_by_rule(connection: Connection) -> dict[str, int]:
     return {row.name: row.n for row in connection.execute(FIRING)}
 
 
-def in_outbox(connection: Connection, most: int) -> int:
-    """Count the tasks in the outbox `intake`, to `most`."""
-    return int(connection.execute(OUTBOX_TASKS, {"most": most}).scalar_one())
+def in_outbox(connection: Connection, most: int) -> Row[Any] | None:
+    """Return how many tasks are in the outbox `intake` (`n`, counted to `most`), and of the oldest its row's id, its
+    role and its age in `seconds`; None if it is empty.
+    """
+    return connection.execute(OUTBOX, {"most": most}).one_or_none()
 
 
 def tasks_estimated(connection: Connection) -> float:

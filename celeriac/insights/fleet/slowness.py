@@ -23,8 +23,9 @@ SERIES, PIECES = 3, 40
 #: Most statements that are returned.
 MOST = 20
 
-# A session that waits for a lock, its client or a time uses no processor and no disk. A vacuum that pauses between
-# pages waits for a time. Without pg_read_all_stats, neither state nor statement of another login's session is visible.
+# A session that waits for a lock, its client, a standby or a time uses no processor and no disk. A vacuum that pauses
+# between pages waits for a time. Without pg_read_all_stats, neither state nor statement of another login's session is
+# visible.
 LONG_STATEMENTS = text("""
 SELECT a.pid, coalesce(a.usename, '') AS login, coalesce(a.application_name, '') AS name,
     CAST(extract(epoch FROM clock_timestamp() - a.query_start) AS double precision) AS seconds,
@@ -33,6 +34,7 @@ FROM pg_stat_activity a
 WHERE a.state = 'active' AND a.pid <> pg_backend_pid() AND a.backend_type IN ('client backend', 'autovacuum worker')
     AND a.query_start < clock_timestamp() - :long * interval '1 second'
     AND coalesce(a.wait_event_type, '') NOT IN ('Lock', 'Client', 'Timeout', 'Activity', 'Extension')
+    AND coalesce(a.wait_event, '') <> 'SyncRep'
 ORDER BY a.query_start LIMIT :most
 """)
 
@@ -143,10 +145,15 @@ class Slowness:
         return self.longest[0].cure if self.longest or self.many is None else self.many.cure
 
 
+def long_statements(connection: Connection) -> list[LongStatement]:
+    """Return what runs for longer than `LONG` and uses a processor or the disk, the longest first."""
+    rows = connection.execute(LONG_STATEMENTS, {"long": LONG, "most": MOST}).mappings()
+    return [LongStatement(**row | {"runs": without_constants(row["runs"])}) for row in map(dict, rows)]
+
+
 def slowness(connection: Connection) -> Slowness | None:
     """Return how slow Postgres is where statements run for long, or many do; None elsewhere: then nothing is timed."""
-    rows = connection.execute(LONG_STATEMENTS, {"long": LONG, "most": MOST}).mappings()
-    longest = [LongStatement(**row | {"runs": without_constants(row["runs"])}) for row in map(dict, rows)]
+    longest = long_statements(connection)
     met = connection.execute(MANY_STATEMENTS, {"crowd": CROWD}).mappings().one_or_none()
     many = None if met is None else ManyStatements(**dict(met) | {"runs": without_constants(met["runs"])})
     if not longest and many is None:

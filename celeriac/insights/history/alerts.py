@@ -39,12 +39,12 @@ MOST = 1_000
 #: The engine's rules by damage, the worst first: those about what stops everything, what stops one kind of work, what
 #: delays it, and what somebody should check.
 DAMAGE = (
-    "disk_full", "connections_full", "locked_table", "schema_behind", "schema_ahead",
+    "read_only", "disk_full", "connections_full", "slow_commits", "locked_table", "schema_behind", "schema_ahead",
     "beat_silent", "no_worker", "fails_now", "held_lock", "redis_away", "redis_full", "slow_postgres", "slow_redis",
     "idle_while_ready",
-    "missed_schedule", "unfair",
-    "dead_worker", "short_of_memory", "stuck_key", "account_fails", "slow_role", "held_snapshot", "drains_on",
-    "failed_rate", "lost_tickets", "flood", "long_wait", "long_running", "queue_depth", "late_finish",
+    "missed_schedule", "unfair", "stuck_outbox",
+    "dead_worker", "short_of_memory", "failing_sweep", "stuck_key", "account_fails", "slow_role", "held_snapshot",
+    "drains_on", "failed_rate", "lost_tickets", "flood", "long_wait", "long_running", "queue_depth", "late_finish",
     "clocks_apart", "old_worker", "skipped_instants", "dead_letters",
 )  # fmt: skip
 

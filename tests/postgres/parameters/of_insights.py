@@ -23,7 +23,7 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
     parts = dict.fromkeys(("statuses", "waits_for", "silent", "role", "barrier", "after"))
     parts |= {"workflow": "whole", "most": SELECTED, "looks_at": SELECTED}
     return {
-        "insights.figures.OUTBOX_TASKS": [{"most": SELECTED}],
+        "insights.figures.OUTBOX": [{"most": SELECTED}],
         "insights.counting.BACKLOGS": [{"most": SELECTED}],
         "insights.figures.RECENT": [hour | {"most": SELECTED}],
         "insights.figures.WAITING": [{"most": SELECTED}],
@@ -165,6 +165,7 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
         ],
         "insights.attempts.CHILDREN": [{"id": lone, "most": SELECTED}],
         "insights.attempts.TRACEBACK": [{"id": failed[0]}],
+        "insights.condition.SHUT": [{"counted": SELECTED, "most": SELECTED}],
         "insights.condition.RETRIES": [{"late": 60, "most": SELECTED}],
         "insights.situation.STANDING": [{"lane": "work", "account": "q1"}, {"lane": "nothing of it", "account": ""}],
         "insights.situation.HOLDING": [{"lane": "work", "claimed_at": "2026-01-01"}],
