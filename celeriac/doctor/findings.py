@@ -24,11 +24,10 @@ class Trouble:
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """A check's result: the state of things, and the problems. `is_locked`: somebody's lock kept it from being made."""
+    """A check's result: the state of things, and the problems."""
 
     text: str
     troubles: list[Trouble] = field(default_factory=list)
-    is_locked: bool = False
 
 
 def named(names: Any) -> str:

@@ -35,6 +35,7 @@ from celeriac.store.pools import (
     leave_read_only,
     refuse_dead,
     refuse_unwritable,
+    roll_back,
 )
 
 if TYPE_CHECKING:
@@ -408,7 +409,7 @@ class Database:
                 if not unsaid.startswith("BEGIN"):
                     connection.exec_driver_sql(f"{unsaid}COMMIT")
             except BaseException:
-                _roll_back(connection)
+                roll_back(connection)
                 raise
             self._look(connection)
 
@@ -439,7 +440,7 @@ class Database:
                 connection.info[UNSAID] = f"{self._begin(connection)}{BY_LOOKUPS}; "
                 yield connection
             finally:
-                _roll_back(connection)
+                roll_back(connection)
 
     def _look(self, connection: Connection) -> None:
         """Run the post-commit check. Never raises: the sweep and workers' polls make up for what fails here."""
@@ -459,7 +460,7 @@ class Database:
             roles = look.after(connection, keys)
             connection.exec_driver_sql("COMMIT")
         except Exception:
-            _roll_back(connection)
+            roll_back(connection)
             raise
         return roles
 
@@ -497,13 +498,3 @@ class Database:
         self.engine.dispose(close=False)
         self._verbs.dispose(close=False)
         self._awaited = {}
-
-
-def _roll_back(connection: Connection) -> None:
-    """Roll back. A connection that is gone, or cannot even roll back, is dropped; the server rolls back for it."""
-    if connection.invalidated or str(connection.info.pop(UNSAID, "")).startswith("BEGIN"):
-        return
-    try:
-        connection.exec_driver_sql("ROLLBACK")
-    except DBAPIError:
-        connection.invalidate()

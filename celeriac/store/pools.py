@@ -16,9 +16,10 @@ from typing import Any
 
 from sqlalchemy import Connection, Engine, event
 from sqlalchemy.engine import ExceptionContext
-from sqlalchemy.exc import DisconnectionError, InvalidatePoolError
+from sqlalchemy.exc import DBAPIError, DisconnectionError, InvalidatePoolError
 
 from celeriac.store.failures import NO_WRITES, takes_no_writes
+from celeriac.store.patience import UNSAID
 
 #: The engine's statements read no hstore, whose type is looked up in three trips for each connection.
 NO_HSTORE = {"use_native_hstore": False}
@@ -160,3 +161,13 @@ def _note_left(connection: Connection, _: Any, statement: str, *__: Any) -> None
 def _drop_left(_: Any, record: Any) -> None:
     if record.info.pop(_LEFT, False):
         record.invalidate()
+
+
+def roll_back(connection: Connection) -> None:
+    """Roll back. A connection that is gone, or cannot even roll back, is dropped; the server rolls back for it."""
+    if connection.invalidated or str(connection.info.pop(UNSAID, "")).startswith("BEGIN"):
+        return
+    try:
+        connection.exec_driver_sql("ROLLBACK")
+    except DBAPIError:
+        connection.invalidate()

@@ -190,7 +190,7 @@ def test_what_is_not_applied_is_told(empty: Engine) -> None:
             "celeriac_0007",
             "celeriac_0008",
             "celeriac_0009",
-            "celeriac_0011",
+            "celeriac_0010",
             *(f"app_{version:04}" for version in range(1, 10)),
         }
 

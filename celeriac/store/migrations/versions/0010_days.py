@@ -1,6 +1,6 @@
 """What each day of history has of each role, so that lists, counts and prunes need not read each day.
 
-Revision ID: celeriac_0011
+Revision ID: celeriac_0010
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from alembic import op
 
-revision = "celeriac_0011"
+revision = "celeriac_0010"
 down_revision = "celeriac_0009"
 branch_labels = None
 depends_on = None
@@ -30,7 +30,7 @@ afterwards = (
 
 
 def upgrade() -> None:
-    op.get_bind().exec_driver_sql((HERE / "0011_days.sql").read_text().replace("%", "%%"))
+    op.get_bind().exec_driver_sql((HERE / "0010_days.sql").read_text().replace("%", "%%"))
 
 
 def downgrade() -> None:
