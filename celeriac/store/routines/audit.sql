@@ -96,12 +96,16 @@ BEGIN
 END $$;
 
 -- So do places of arguments: what stands where a secret stood is secret, as calls by position are shown by the
--- parameters there are now. A place without a parameter has its number as name, from 1 on.
+-- parameters there are now. A place without a parameter has its number as name, from 1 on. Where `*args` was secret, so is
+-- every parameter from its place on; where `**kwargs` was, every new name; and what they took needs a parameter that takes
+-- it still.
 CREATE OR REPLACE FUNCTION celeriac.keep_sensitive() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE
     before CONSTANT jsonb := coalesce(nullif(OLD.definition -> 'sensitive', 'null'), '[]');
     now_said CONSTANT jsonb := coalesce(nullif(NEW.definition -> 'sensitive', 'null'), '[]');
     in_places jsonb;
+    open_from integer;
+    by_name boolean;
 BEGIN
     IF celeriac.is_owner(TG_RELID) THEN
         RETURN NEW;
@@ -115,9 +119,23 @@ BEGIN
         RAISE 'the role % has another shape than roles have', quote_literal(OLD.role)
             USING ERRCODE = '22023', HINT = 'Declare it in code: workers register it.';
     END IF;
+    SELECT min(o.n) FILTER (WHERE o.p ->> 'kind' = 'VAR_POSITIONAL'),
+        coalesce(bool_or(o.p ->> 'kind' = 'VAR_KEYWORD'), false)
+    INTO open_from, by_name FROM jsonb_array_elements(OLD.parameters) WITH ORDINALITY AS o (p, n)
+    WHERE before ? (o.p ->> 'name');
+    IF (open_from IS NOT NULL AND NOT NEW.parameters @> '[{"kind": "VAR_POSITIONAL"}]')
+        OR (by_name AND NOT NEW.parameters @> '[{"kind": "VAR_KEYWORD"}]')
+    THEN
+        RAISE 'the role % takes no longer what its `*args` or `**kwargs` took, which is secret', quote_literal(OLD.role)
+            USING ERRCODE = '22023', HINT = 'Start a worker once with the login that owns the schema.';
+    END IF;
     SELECT coalesce(jsonb_agg(coalesce(NEW.parameters -> (n - 1) ->> 'name', CAST(n AS text))), '[]') INTO in_places
     FROM generate_series(1, greatest(jsonb_array_length(OLD.parameters), jsonb_array_length(NEW.parameters))) AS n
-    WHERE before ? coalesce(OLD.parameters -> (n - 1) ->> 'name', CAST(n AS text));
+    WHERE before ? coalesce(OLD.parameters -> (n - 1) ->> 'name', CAST(n AS text))
+        OR (n >= open_from AND NEW.parameters -> (n - 1) ->> 'kind' LIKE 'POSITIONAL_%')
+        OR (open_from IS NOT NULL AND NEW.parameters -> (n - 1) ->> 'kind' = 'VAR_POSITIONAL')
+        OR (by_name AND NOT OLD.parameters @> jsonb_build_array(
+            jsonb_build_object('name', NEW.parameters -> (n - 1) ->> 'name')));
     IF now_said @> before AND now_said @> in_places AND NEW.role = OLD.role THEN
         RETURN NEW;
     END IF;
