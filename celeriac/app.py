@@ -32,12 +32,12 @@ from celeriac.roles.signature import Signature
 from celeriac.run import coroutines, originals
 from celeriac.run.process import Process
 from celeriac.seam import app_wide, broker, chords, configuration, hooks, priorities, producer, serializers
-from celeriac.seam.app import Ambient, Bound, no_ambient
+from celeriac.seam.app import Ambient, Bound
 from celeriac.seam.autoretry import retry_in_sql
 from celeriac.seam.backend import RowBackend
 from celeriac.seam.beside import Beside
 from celeriac.seam.decorator import TaskDecorator
-from celeriac.seam.enqueuer import Enqueuer
+from celeriac.seam.enqueuer import Enqueuer, no_ambient
 from celeriac.seam.registry import with_roles
 from celeriac.seam.steering import Steering
 from celeriac.seam.task import Enqueued, Task, with_rows

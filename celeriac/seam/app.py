@@ -36,11 +36,6 @@ class Ambient(Protocol):
         """Return which of these tasks are enqueued after its commit."""
 
 
-def no_ambient() -> Ambient | None:
-    """Return None: no framework has a transaction open."""
-    return None
-
-
 class CallAfterCommit:
     """A call to be made after a commit. `task_ids`: of the tasks that it enqueues."""
 

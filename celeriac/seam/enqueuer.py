@@ -33,6 +33,11 @@ from celeriac.store.patience import BRIEF
 logger = logging.getLogger(__name__)
 
 
+def no_ambient() -> Ambient | None:
+    """Return None: no framework has a transaction open."""
+    return None
+
+
 class Enqueuer:
     """The writer of an app's new tasks."""
 

@@ -9,7 +9,7 @@ from celery.result import AsyncResult, EagerResult, ResultSet
 from celery.states import PROPAGATE_STATES
 
 from celeriac.seam import waiting
-from celeriac.seam.app import no_ambient
+from celeriac.seam.enqueuer import no_ambient
 
 
 class RowResult(AsyncResult):

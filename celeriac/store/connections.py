@@ -20,23 +20,13 @@ from sqlalchemy.exc import TimeoutError as NoConnection
 from sqlalchemy.pool import QueuePool
 
 from celeriac import logged
-from celeriac.store import addresses, attempts, awaited, look
+from celeriac.store import addresses, attempts, awaited, look, pools
 from celeriac.store.encoding import parsed
 from celeriac.store.failures import blame, quote_nothing, takes_no_writes, unquoted
 from celeriac.store.forks import after_fork, let_go
 from celeriac.store.overdue import Watch
 from celeriac.store.patience import BRIEF, SETTLED_IN, UNSAID, in_ms, lock_timeout, settle_in
 from celeriac.store.plans import BY_LOOKUPS
-from celeriac.store.pools import (
-    NO_HSTORE,
-    Spare,
-    ask_nothing,
-    drop_what_is_left,
-    leave_read_only,
-    refuse_dead,
-    refuse_unwritable,
-    roll_back,
-)
 
 if TYPE_CHECKING:
     from sqlalchemy.ext.asyncio import AsyncEngine
@@ -122,7 +112,7 @@ class Database:
         self._name = name
         self._limits = ""
         self._is_pooled = False
-        self._spare = Spare()
+        self._spare = pools.Spare()
         self._own: weakref.WeakSet[Any] = weakref.WeakSet()
         self._brief: weakref.WeakSet[Any] = weakref.WeakSet()
         self._limited: set[Any] = set()
@@ -134,14 +124,15 @@ class Database:
         self._size = size
         self.engine = self._engine(size, isolation_level="READ COMMITTED", pool_pre_ping=True)
         event.listen(self.engine, "connect", self._connected)
-        drop_what_is_left(self.engine)
+        event.listen(self.engine, "checkout", self._refuse_unwritable)
+        pools.drop_what_is_left(self.engine)
         self._verbs = self._engine(
             size, isolation_level="AUTOCOMMIT", pool_reset_on_return=None, json_deserializer=parsed,
-            pool_timeout=POOL_TIMEOUT, **NO_HSTORE,
+            pool_timeout=POOL_TIMEOUT, **pools.NO_HSTORE,
         )  # fmt: skip
-        ask_nothing(self._verbs)
+        pools.ask_nothing(self._verbs)
         event.listen(self._verbs, "connect", self._settle_in)
-        event.listen(self._verbs, "checkout", refuse_dead)
+        event.listen(self._verbs, "checkout", pools.refuse_unfit)
         event.listen(self._verbs, "handle_error", quote_nothing)
         event.listen(self._verbs, "handle_error", self._blame_limit)
         event.listen(self._verbs, "before_cursor_execute", self._begin_statement, retval=True)
@@ -160,7 +151,8 @@ class Database:
             made = awaited.engine(self._address, pool, **options)
             self._listen(made.sync_engine)
             event.listen(made.sync_engine, "connect", self._connected)
-            drop_what_is_left(made.sync_engine)
+            event.listen(made.sync_engine, "checkout", self._refuse_unwritable)
+            pools.drop_what_is_left(made.sync_engine)
             event.listen(made.sync_engine, "begin", self._say_limits)
             self._awaited[pool] = made
         return self._awaited[pool]
@@ -186,11 +178,11 @@ class Database:
             self._attempts.failed(context.original_exception)
 
     def _leave_read_only(self, context: ExceptionContext) -> None:
-        leave_read_only(context, always=self._is_pooled or context.engine is self._verbs)
+        pools.leave_read_only(context, always=self._is_pooled or context.engine is self._verbs)
 
-    def _refuse_unwritable(self, raw: Any, record: Any, fairy: Any) -> None:
-        if not self._is_pooled:
-            refuse_unwritable(raw, record, fairy)
+    def _refuse_unwritable(self, _: Any, record: Any, __: Any) -> None:
+        if not self._is_pooled and pools.is_read_only(record.driver_connection):
+            pools.refuse_unwritable(record)
 
     def _settle_in(self, raw: Any, record: Any) -> None:
         self._open.add(record.driver_connection)
@@ -296,7 +288,6 @@ class Database:
         event.listen(engine, "handle_error", self._not_connected)
         event.listen(engine, "handle_error", blame)
         event.listen(engine, "handle_error", self._leave_read_only)
-        event.listen(engine, "checkout", self._refuse_unwritable)
 
     @contextmanager
     def statement(self, *, limited: bool = False) -> Iterator[Connection]:
@@ -356,7 +347,7 @@ class Database:
             return ""
         return _BRIEFLY
 
-    def _give_back(self, home: Spare, raw: Any, pooled: Any) -> None:
+    def _give_back(self, home: pools.Spare, raw: Any, pooled: Any) -> None:
         """Return the connection. Without a lock: a signal handler may enqueue, too, and would wait for its own thread.
         Two spare connections do no harm.
         """
@@ -378,7 +369,7 @@ class Database:
 
     def _drop_spare(self) -> None:
         """Close the spare; a connection that is in use now is closed when it is returned."""
-        dropped, self._spare = self._spare, Spare()
+        dropped, self._spare = self._spare, pools.Spare()
         for raw in dropped.idle:
             raw.close()
 
@@ -409,7 +400,7 @@ class Database:
                 if not unsaid.startswith("BEGIN"):
                     connection.exec_driver_sql(f"{unsaid}COMMIT")
             except BaseException:
-                roll_back(connection)
+                pools.roll_back(connection)
                 raise
             self._look(connection)
 
@@ -440,7 +431,7 @@ class Database:
                 connection.info[UNSAID] = f"{self._begin(connection)}{BY_LOOKUPS}; "
                 yield connection
             finally:
-                roll_back(connection)
+                pools.roll_back(connection)
 
     def _look(self, connection: Connection) -> None:
         """Run the post-commit check. Never raises: the sweep and workers' polls make up for what fails here."""
@@ -460,7 +451,7 @@ class Database:
             roles = look.after(connection, keys)
             connection.exec_driver_sql("COMMIT")
         except Exception:
-            roll_back(connection)
+            pools.roll_back(connection)
             raise
         return roles
 
@@ -493,7 +484,7 @@ class Database:
         """
         let_go(self._open)
         self._open = weakref.WeakSet()
-        self._spare = Spare()
+        self._spare = pools.Spare()
         self._limited, self._connecting = set(), {}
         self.engine.dispose(close=False)
         self._verbs.dispose(close=False)

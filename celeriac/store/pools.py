@@ -19,7 +19,7 @@ from sqlalchemy.engine import ExceptionContext
 from sqlalchemy.exc import DBAPIError, DisconnectionError, InvalidatePoolError
 
 from celeriac.store.failures import NO_WRITES, takes_no_writes
-from celeriac.store.patience import UNSAID
+from celeriac.store.patience import SETTLED_IN, UNSAID
 
 #: The engine's statements read no hstore, whose type is looked up in three trips for each connection.
 NO_HSTORE = {"use_native_hstore": False}
@@ -43,7 +43,7 @@ class Spare:
         except IndexError:
             return None
         try:
-            refuse_dead(raw)
+            refuse_unfit(raw)
         except InvalidatePoolError:
             raw.close()
             return None
@@ -51,20 +51,21 @@ class Spare:
         return raw
 
 
-def refuse_dead(connection: Any, *_: Any) -> None:
-    """Make the pool connect anew after a restart of Postgres. No answer is due on an idle connection, so if there is
-    anything to read, Postgres has ended it.
+def refuse_unfit(connection: Any, record: Any = None, *_: Any) -> None:
+    """Make the pool connect anew after a restart of Postgres, or if the connection takes no writes. No answer is due on
+    an idle connection, so if there is anything to read, Postgres has ended it.
     """
     if not connection.closed:
         idle = select.poll()
         idle.register(connection.fileno(), select.POLLIN)
         if not idle.poll(0):
+            status = connection.get_parameter_status
+            is_read_only = status("in_hot_standby") == "on" or status("default_transaction_read_only") == "on"
+            if is_read_only and record is not None and SETTLED_IN in record.info:  # not a pooler's
+                refuse_unwritable(record)
             return
     raise InvalidatePoolError("Postgres has ended the idle connection")
 
-
-#: What Postgres reports of each session unasked, and again when it changes.
-_REPORTED = ("in_hot_standby", "default_transaction_read_only")
 
 #: How long (seconds) a connection that takes no writes is used: reads may go on meanwhile.
 READ_ONLY_FOR = 1.0
@@ -74,20 +75,19 @@ _SINCE = "celeriac: takes no writes since"
 
 
 def is_read_only(connection: Any) -> bool:
-    """Return whether a driver's connection takes no writes, as its server has reported.
+    """Return whether a driver's connection takes no writes, as its server reports unasked, and again when it changes.
 
     A pooler reports it as it was when it first connected.
     """
     status = getattr(connection, "get_parameter_status", None) or connection.info.parameter_status
-    return any(status(name) == "on" for name in _REPORTED)
+    return bool(status("in_hot_standby") == "on" or status("default_transaction_read_only") == "on")
 
 
-def refuse_unwritable(_: Any, record: Any, __: Any) -> None:
-    """Make the pool connect anew, each `READ_ONLY_FOR` seconds, where a connection takes no writes."""
-    if is_read_only(record.driver_connection):
-        since = record.info.setdefault(_SINCE, time.monotonic())
-        if time.monotonic() - since >= READ_ONLY_FOR:
-            raise DisconnectionError("this connection takes no writes; another one may")
+def refuse_unwritable(record: Any) -> None:
+    """Make the pool connect anew, each `READ_ONLY_FOR` seconds, because this connection takes no writes."""
+    since = record.info.setdefault(_SINCE, time.monotonic())
+    if time.monotonic() - since >= READ_ONLY_FOR:
+        raise DisconnectionError("this connection takes no writes; another one may")
 
 
 #: The key in a connection's `info` if its handler has said that the transaction is read-only.
