@@ -3,7 +3,7 @@
 __version__ = "0.1.0"
 
 #: The newest revision of the engine's schema that this code knows; each worker's heartbeat says it.
-SCHEMA = "celeriac_0009"
+SCHEMA = "celeriac_0010"
 
 
 def described(deployment: float) -> str:

@@ -331,7 +331,8 @@ class Task(CeleryTask, Generic[P, R]):
         run = running.current()
         if run is not None and kwargs.get("queue") is not None and not self.request.is_eager:
             other_queue(self.role, kwargs["queue"])
-        if run is not None and not self.request.is_eager and (others := sorted(kwargs.keys() - RETRY_OPTIONS)):
+        others = sorted(name for name, value in kwargs.items() if name not in RETRY_OPTIONS and value is not None)
+        if run is not None and not self.request.is_eager and others:
             raise BadValue(
                 f"{self.name}: retry({others[0]}=…): a retry is the same task again, with the options of its call; it "
                 "takes args, kwargs, exc, throw, countdown, eta, max_retries and queue"

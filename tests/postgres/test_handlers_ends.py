@@ -254,6 +254,12 @@ def test_an_option_of_calls_is_refused_to_a_retry(ran: Ran, option: str) -> None
     assert f"retry({option}=…)" in message
 
 
+def test_an_option_that_is_none_is_none_of_a_retry(ran: Ran) -> None:
+    """Handlers pass on what they were given themselves."""
+    status, *_ = ran(lambda self: self.retry(countdown=100, expires=None, priority=None))
+    assert status == "pending"
+
+
 def test_a_retry_goes_to_no_queue_that_the_role_does_not_list(ran: Ran) -> None:
     status, _, _, message = ran(lambda self: self.retry(countdown=1, queue="another"), max_rounds=1)
     assert status == "failed"

@@ -65,7 +65,9 @@ LOCKS: dict[str, str] = {
 def test_a_healthy_worker_loses_no_task_to_the_rescue_while_somebody_has_it_locked(
     app: Celeriac, database: Database, rows: Rows, lifeline: Lifeline, silent: int, what: str
 ) -> None:
-    rows("INSERT INTO beats (beat_id, hostname, pid) VALUES ('b', 'here', 8)")  # so that there is no gap
+    rows(
+        "INSERT INTO beats (beat_id, hostname, pid, started_at) VALUES ('b', 'here', 8, now() - interval '1 hour')"
+    )  # so that there is no gap
     with database.transaction() as other, patient(0.2):
         other.exec_driver_sql(LOCKS[what])
         lifeline.beat()
@@ -97,7 +99,7 @@ DEAD: dict[str, Dies] = {
 def test_what_is_dead_is_rescued_all_the_same(
     app: Celeriac, rows: Rows, lifeline: Lifeline, silent: int, monkeypatch: pytest.MonkeyPatch, what: str
 ) -> None:
-    rows("INSERT INTO beats (beat_id, hostname, pid) VALUES ('b', 'here', 8)")
+    rows("INSERT INTO beats (beat_id, hostname, pid, started_at) VALUES ('b', 'here', 8, now() - interval '1 hour')")
     DEAD[what](rows, lifeline, monkeypatch)
     assert rescue(app) == 1
 
@@ -105,7 +107,7 @@ def test_what_is_dead_is_rescued_all_the_same(
 def test_one_task_that_is_locked_keeps_no_other_from_being_rescued(
     app: Celeriac, database: Database, rows: Rows, silent: int, lifeline: Lifeline
 ) -> None:
-    rows("INSERT INTO beats (beat_id, hostname, pid) VALUES ('b', 'here', 8)")
+    rows("INSERT INTO beats (beat_id, hostname, pid, started_at) VALUES ('b', 'here', 8, now() - interval '1 hour')")
     enqueued(database, new_task())
     _, token = claimed(database)
     rows("UPDATE tickets SET worker_id = 'w', worker_pid = 1, started_at = claimed_at, heartbeat_at = '2020-01-01' "
