@@ -77,10 +77,8 @@ def end_within(seconds: float) -> None:
     """End the process so long after Python began to end it: Python waits for all that handlers have left there without
     a limit, for threads, executors, exit hooks and processes of `multiprocessing`.
     """
-    # Executors are waited for before any hook of `atexit` is called.
-    before_executors: Callable[..., Any] = getattr(threading, "_register_atexit", atexit.register)
     with suppress(RuntimeError):  # it is ending already
-        before_executors(lambda: Thread(target=_end_after, args=(seconds,), name="end", daemon=True).start())
+        _before_executors(lambda: Thread(target=_end_after, args=(seconds,), name="end", daemon=True).start())
 
 
 def _end_after(seconds: float) -> None:
@@ -138,6 +136,12 @@ class Stops:
         with suppress(OSError, ValueError):
             outlets.of(sys.__stdout__).write(f"\nworker: {how} shutdown (MainProcess)\n")
 
+
+# Executors are waited for before any hook of `atexit` is called.
+try:
+    from threading import _register_atexit as _before_executors  # type: ignore[attr-defined]
+except ImportError:
+    _before_executors = atexit.register
 
 logger = logging.getLogger(__name__)
 

@@ -146,14 +146,20 @@ COUNTED = 1_000
 # read.
 PAUSED = text("SELECT role FROM celeriac.roles WHERE paused ORDER BY role")
 
-# INVARIANT: a bounded descent for each account that is shut.
+#: Maximum number of paused or capped accounts whose work is counted.
+SHUT_LOOKED_AT = 1_000
+
+# INVARIANT: a bounded descent for each account that is shut, of so many.
 SHUT = text("""
 SELECT p.account, p.paused, w.n
-FROM celeriac.account_policies p CROSS JOIN LATERAL (
+FROM (
+    SELECT account, paused FROM celeriac.account_policies WHERE paused OR cap = 0 LIMIT :looks_at
+) AS p CROSS JOIN LATERAL (
     SELECT CAST(count(*) AS integer) AS n FROM (
-        SELECT FROM celeriac.parked WHERE account = p.account ORDER BY account, role LIMIT :counted) AS parked
+        SELECT FROM celeriac.parked WHERE account = p.account ORDER BY account, role, priority DESC, due_at, id
+        LIMIT :counted) AS parked
 ) AS w
-WHERE (p.paused OR p.cap = 0) AND w.n > 0 ORDER BY w.n DESC, p.account LIMIT :most
+WHERE w.n > 0 ORDER BY w.n DESC, p.account LIMIT :most
 """)
 
 RETRIES = text("""
@@ -320,10 +326,10 @@ def paused(connection: Connection) -> list[str]:
 
 
 def shut_accounts(connection: Connection) -> list[ShutAccount]:
-    """Return the accounts that are paused, or may run nothing, and have work: those with most of it, at most `MOST`.
-    Counts stop at `COUNTED`.
+    """Return the accounts that are paused, or may run nothing, and have work: those with most of it, at most `MOST`, of
+    some `SHUT_LOOKED_AT`. Counts stop at `COUNTED`.
     """
-    rows = connection.execute(SHUT, {"counted": COUNTED + 1, "most": MOST})
+    rows = connection.execute(SHUT, {"counted": COUNTED + 1, "most": MOST, "looks_at": SHUT_LOOKED_AT})
     return [ShutAccount(row.account, row.paused, Count(min(row.n, COUNTED), row.n <= COUNTED)) for row in rows]
 
 

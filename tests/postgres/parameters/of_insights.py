@@ -165,7 +165,7 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
         ],
         "insights.attempts.CHILDREN": [{"id": lone, "most": SELECTED}],
         "insights.attempts.TRACEBACK": [{"id": failed[0]}],
-        "insights.condition.SHUT": [{"counted": SELECTED, "most": SELECTED}],
+        "insights.condition.SHUT": [{"counted": SELECTED, "most": SELECTED, "looks_at": SELECTED}],
         "insights.condition.RETRIES": [{"late": 60, "most": SELECTED}],
         "insights.situation.STANDING": [{"lane": "work", "account": "q1"}, {"lane": "nothing of it", "account": ""}],
         "insights.situation.HOLDING": [{"lane": "work", "claimed_at": "2026-01-01"}],
