@@ -175,7 +175,10 @@ class Staged:
         """What has been above its threshold for a moment is made to have been for an hour."""
 
         def is_firing() -> bool:
-            self.rows("UPDATE celeriac.alerts_pending SET since = since - interval '1 hour' WHERE name = :n", n=kind)
+            self.rows(
+                "SET synchronous_commit = off; "  # whichever connection of the pool it is: a commit may wait for ever
+                "UPDATE celeriac.alerts_pending SET since = since - interval '1 hour' WHERE name = :n", n=kind,
+            )  # fmt: skip
             return bool(self.rows("SELECT FROM celeriac.alerts WHERE (name, subject) = (:n, :s)", n=kind, s=subject))
 
         try:

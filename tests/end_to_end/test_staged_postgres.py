@@ -176,14 +176,12 @@ def test_a_synchronous_standby_that_is_gone(staged: Staged) -> None:
             " sessions wait for their commit, the first for ",
             "synchronous_standby_names is 'gone', and 0 of them are connected",
         )
-        staged.rows("SET synchronous_commit = off")
         staged.fires("slow_commits", "Postgres")
         for statement in re.findall("(?:ALTER|SELECT) .*?;", cure_of(staged, "Postgres")):
             staged.rows(statement)
     finally:
         staged.rows("ALTER SYSTEM RESET synchronous_standby_names")
         staged.rows("SELECT pg_reload_conf()")
-        staged.rows("SET synchronous_commit = on")
     staged.is_over("slow_commits")
 
 
