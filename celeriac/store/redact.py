@@ -209,8 +209,9 @@ def _add(pieces: dict[View, Pieces], spelling: str) -> None:
         return
     if len(unquoted) >= SHORTEST:
         pieces[UNQUOTED].add_edges(unquoted, anywhere=True)
-    for at in range(max(len(spelling) - PIECE, 0) + 1):
-        if (piece := spelling[at : at + PIECE]).isspace():
+    # Each once: what is quoted again and again has few that differ.
+    for piece in {spelling[at : at + PIECE] for at in range(max(len(spelling) - PIECE, 0) + 1)}:
+        if piece.isspace():
             continue
         for view in (UNQUOTED, UNSLASHED):
             if len(seen := view.of(piece)) >= SHORTEST:
