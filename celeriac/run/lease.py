@@ -40,6 +40,8 @@ SELECT celeriac.note_gap(
     (SELECT last_heartbeat_at FROM celeriac.workers WHERE worker_id = :worker_id AND pid = :pid), :silence)
 """)
 
+AWAITS_OTHERS = text("SELECT celeriac.awaits_others('infinity')")
+
 # No process has the pid 0, so whoever reports under this name next counts as another process.
 ENDED = text("UPDATE celeriac.workers SET status = 'stopped', pid = 0 WHERE worker_id = :worker_id")
 
@@ -125,6 +127,11 @@ def report(connection: Connection, worker: WorkerState, *, by: str | None = None
 def note_gap(connection: Connection, worker_id: str, pid: int, silence: float) -> None:
     """Record, before a heartbeat that comes after `silence` seconds, a gap in which nobody could renew a lease."""
     connection.execute(NOTE_GAP, {"worker_id": worker_id, "pid": pid, "silence": silence})
+
+
+def awaits_others(connection: Connection) -> bool:
+    """Return whether a newcomer has just been the first to write after a silence of all others."""
+    return bool(connection.execute(AWAITS_OTHERS).scalar_one())
 
 
 def ended(connection: Connection, worker_id: str) -> None:

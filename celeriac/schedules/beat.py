@@ -30,7 +30,6 @@ from celeriac.errors import ConfigurationError
 from celeriac.schedules.applied import Applied
 from celeriac.schedules.decide import PlannedJob
 from celeriac.schedules.listed import entries
-from celeriac.schedules.tick import SILENCE
 from celeriac.schedules.timetable import Ticked, Timetable
 from celeriac.seam.configuration import beside, scheduler_class
 from celeriac.store.failures import RETRY_EVERY, Away, in_a_line, is_gone, is_locked, log_error
@@ -298,7 +297,7 @@ class Scheduler(StockScheduler):
             self._start(ticked)
 
     def _start(self, ticked: Ticked) -> None:
-        if ticked.job.target == "rescue" and time.monotonic() - self.reported > SILENCE:
+        if ticked.job.target == "rescue" and time.monotonic() - self.reported > 2 * LOOK_EVERY:
             logger.warning("The sweep %s is left out: a gap, if there was one, could not be noted", ticked.job.name)
         else:
             self.acts.start(ticked)
@@ -313,15 +312,15 @@ class Scheduler(StockScheduler):
         """Report each second that it lives, and note a gap. Somebody's lock on that row stops no schedule."""
         if time.monotonic() < self.report_at:
             return
-        self.report_at = time.monotonic() + LOOK_EVERY
         try:
             self.timetable.report(self.late_by)
         except DBAPIError as error:
             if not is_locked(error):
-                raise
+                raise  # and the next tick reports before anything else
             logger.warning("Beat cannot report that it lives: an open transaction has locked its row")
         else:
             self.reported = time.monotonic()
+        self.report_at = time.monotonic() + LOOK_EVERY
 
     def _seconds_to_next(self) -> float:
         seconds = self.timetable.seconds_to_next()

@@ -72,7 +72,10 @@ REPORT = text("""
 INSERT INTO celeriac.beats (beat_id, hostname, pid, late_by)
 SELECT :beat_id, :hostname, CAST(:pid AS integer), CAST(:late_by AS double precision)
 FROM (SELECT celeriac.note_gap(
-    (SELECT last_tick_at FROM celeriac.beats WHERE beat_id = :beat_id), CAST(:silence AS double precision))) AS noted
+    (SELECT last_tick_at FROM celeriac.beats WHERE beat_id = :beat_id),
+    (SELECT least(
+        CAST(:silence AS double precision), min(CAST(definition ->> 'stale_after' AS double precision)) * 2 / 3)
+    FROM celeriac.roles))) AS noted
 ON CONFLICT (beat_id) DO UPDATE SET last_tick_at = clock_timestamp(), late_by = excluded.late_by
 """)
 
@@ -83,7 +86,8 @@ PATIENCE = 0.5
 #: state, and do no harm if they run twice.
 HELD_FOR = 2.0
 
-#: Beats report each second. If there was no report for so long (seconds), nobody could write.
+#: Beats report each second. If there was no report for so long (seconds), or for two thirds of the shortest lease if
+#: that is less, nobody could write.
 SILENCE = 5.0
 
 LEAVE = text("DELETE FROM celeriac.beats WHERE beat_id = :beat_id")

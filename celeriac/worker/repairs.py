@@ -7,12 +7,14 @@ The lifeline's poll sees whether there is anything in the outbox and whether the
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable
 
 from celeriac import above
 from celeriac.enqueue.outbox import Admission
+from celeriac.run import lease, shared
 from celeriac.run.seen import SEEN
 from celeriac.store.failures import Away, is_gone, log_error
 from celeriac.worker.app import WorkerApp
@@ -23,15 +25,21 @@ logger = logging.getLogger(__name__)
 #: each claim reads them until the ring turns.
 LOOK_EVERY = 1.0
 
+#: Seconds without a report of anybody that are a gap, unless the worker's roles have short leases.
+SILENCE = 5.0
+
 
 class Repairs(threading.Thread):
     """The repairs of one worker: a review first; then, until `ending`, the outbox, and every `sweep_interval` the vital
     repairs.
+
+    `gap`: returns the seconds of silence after which nobody can have been able to write.
     """
 
-    def __init__(self, app: WorkerApp, ending: threading.Event) -> None:
+    def __init__(self, app: WorkerApp, ending: threading.Event, gap: Callable[[], float] = lambda: SILENCE) -> None:
         super().__init__(name="celeriac-repairs", daemon=True)
         self.app = app
+        self.gap = gap
         self.every = app.settings.sweep_interval
         self.due = time.monotonic() + self.every
         self.admission = Admission(app.database)
@@ -67,14 +75,36 @@ class Repairs(threading.Thread):
             self._try(lambda: above.load(above.TURN_OF_THE_RING)(self.app.database, self.app.kick))
 
     def _review(self) -> None:
+        self._try(self._wait_for_others)
         self._try(lambda: above.load(above.REVIEW_AT_START)(self.app))
+
+    def _wait_for_others(self) -> None:
+        """If this worker is the first to write after a silence, wait until those who are well have come back: a review
+        takes the tasks of the others.
+        """
+        self._note_gap()
+        while self._awaits_others() and not self.ending.wait(LOOK_EVERY):
+            pass
+
+    def _awaits_others(self) -> bool:
+        with self.app.database.statement() as connection:
+            return lease.awaits_others(connection)
 
     def look(self, now: float) -> None:
         if SEEN.calls_for(SEEN.outbox):
             self._try(self._admit)
         if now >= self.due:
             self.due = now + self.every
-            self._try(lambda: above.load(above.VITAL_REPAIRS)(self.app))
+            self._try(self._repair)
+
+    def _repair(self) -> None:
+        self._note_gap()
+        above.load(above.VITAL_REPAIRS)(self.app)
+
+    def _note_gap(self) -> None:
+        """Record a gap before anything is rescued: the worker's heartbeat, which does it as well, may come later."""
+        with self.app.database.transaction() as connection:
+            lease.note_gap(connection, shared.worker_id(), os.getpid(), self.gap())
 
     def _admit(self) -> None:
         if roles := self.admission.look():

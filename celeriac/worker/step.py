@@ -102,7 +102,7 @@ class LifelineStep(bootsteps.StartStopStep):
         logger.info(message, shared.worker_id(), roles, extra=extra)
         lifeline.spare()
         threads = [
-            lifeline, lifeline.governor, Watchdog(lifeline), Repairs(worker.app, lifeline.ending),
+            lifeline, lifeline.governor, Watchdog(lifeline), Repairs(worker.app, lifeline.ending, lifeline.gap),
             Adopter(worker.app, lifeline.queues, lifeline.ending), Herald(worker.app, lifeline.ending),
             Refills(worker.app, lifeline.served, lifeline.ending),
             above.load(above.ALERT_WATCH)(worker.app, lifeline.ending),

@@ -6,8 +6,10 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 from typing import Any
 
+import psycopg2
 import pytest
 from sqlalchemy import make_url
+from sqlalchemy.exc import OperationalError
 
 from celeriac import Celeriac, ConfigurationError, insights, repair
 from celeriac.schedules import batcher, enqueuing, sweeping, written
@@ -267,6 +269,25 @@ def test_a_tick_survives_a_database_that_is_gone_and_is_soon_tried_again(
     assert beat.tick() == RETRY_EVERY
     servers.execute(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
     assert beat.tick() <= LOOK_EVERY
+
+
+def test_what_a_beat_could_not_report_it_reports_before_anything_else(
+    beat: Scheduler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It notes a gap, which a rescue of the next round depends on."""
+    made: list[str] = []
+
+    def report(*_: Any) -> None:
+        made.append("report")
+        if made == ["report"]:
+            raise OperationalError("", {}, psycopg2.OperationalError("server closed the connection unexpectedly"))
+
+    monkeypatch.setattr(beat.timetable, "report", report)
+    monkeypatch.setattr(beat, "_round", lambda: made.append("round"))
+    beat.report_at = 0.0
+    beat.tick()
+    beat.tick()
+    assert made == ["report", "report", "round"]
 
 
 def test_a_tick_survives_a_database_that_is_wrong(beat: Scheduler, rows: Rows) -> None:

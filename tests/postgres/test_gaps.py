@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
-from celeriac import Celeriac
+from celeriac import Celeriac, Settings, above
 from celeriac.repair.rescue import rescue
-from celeriac.run import lease
+from celeriac.run import lease, shared
 from celeriac.schedules import tick
 from celeriac.store.connections import Database
+from celeriac.worker.repairs import Repairs
 from tests.postgres.finished import registered
 from tests.processes import Rows
 
@@ -59,7 +63,19 @@ def new_beat_ticks(database: Database) -> None:
 
 NEWCOMERS: list[Callable[[Database], None]] = [newcomer_reports, new_beat_ticks]
 
-WRITERS: list[Callable[[Database], None]] = [beat_ticks, other_worker_reports]
+
+def other_worker_repairs(database: Database) -> None:
+    """Its thread of repairs may come before its heartbeat."""
+    app = SimpleNamespace(settings=Settings(), database=database)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(shared, "worker_id", lambda: "other")
+        patched.setattr(os, "getpid", lambda: 7)
+        repairs = Repairs(app, threading.Event(), lambda: 2 * LEASE / 3)  # type: ignore[arg-type]
+        patched.setattr(above, "load", lambda _: lambda _: None)
+        repairs.look(repairs.due)
+
+
+WRITERS: list[Callable[[Database], None]] = [beat_ticks, other_worker_reports, other_worker_repairs]
 
 
 @pytest.fixture

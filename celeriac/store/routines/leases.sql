@@ -34,12 +34,12 @@ WHERE excluded.name = 'gap' OR repairs.at < excluded.at - interval '10 minutes'
 $$;
 
 -- Whether the first to write after a silence of all others was a newcomer, a moment ago: those who are well come back
--- within half a minute. Another newcomer makes it no longer, or one that crashes again and again would keep the dead
+-- within ten seconds. Another newcomer makes it no longer, or one that crashes again and again would keep the dead
 -- from being rescued.
 CREATE OR REPLACE FUNCTION celeriac.awaits_others(seconds double precision) RETURNS boolean LANGUAGE sql STABLE AS $$
 SELECT EXISTS (
     SELECT FROM celeriac.repairs
-    WHERE name = 'newcomer' AND at > statement_timestamp() - least(seconds, 30) * interval '1 second')
+    WHERE name = 'newcomer' AND at > statement_timestamp() - least(seconds, 10) * interval '1 second')
 $$;
 
 -- When the holder of a ticket was heard last. A row that somebody has locked cannot be renewed, and that costs a worker
