@@ -36,9 +36,8 @@ QUICK = {
 def silence(rows: Rows) -> None:
     """As if nobody had heard of what runs, nor of its workers, for a day, while beat was there."""
     rows("UPDATE celeriac.beats SET started_at = now() - interval '2 days'")
-    rows(
-        "UPDATE celeriac.workers SET started_at = now() - interval '2 days', last_heartbeat_at = now() - interval '1 day'"
-    )
+    rows("UPDATE celeriac.workers SET started_at = now() - interval '2 days'")
+    rows("UPDATE celeriac.workers SET last_heartbeat_at = now() - interval '1 day'")
     rows("UPDATE celeriac.worker_tasks SET last_heartbeat_at = now() - interval '1 day' WHERE status = 'running'")
 
 
