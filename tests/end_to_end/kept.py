@@ -47,10 +47,11 @@ PAST = (
     "history", "ended", "task_events", "task_logs", "passes", "minutes", "minutes_in_all", "outcomes", "failure_marks",
     "audit", "locks", "looks", "barriers", "joins", "group_results", "intake", "adopted", "dead_letters", "repairs",
     "sweep_runs", "worker_samples", "ticket_samples", "alerts", "alerts_pending", "bulk_tasks", "bulk_actions",
+    "day_changes",
 )  # fmt: skip
 
 #: Tables that a worker goes on writing by itself: where it is, and how far it has come.
-ITS_OWN = ("workers", "batchers", "queue_states", "ring", "minutes_until")
+ITS_OWN = ("workers", "batchers", "queue_states", "ring", "minutes_until", "days", "day_roles", "role_totals")
 
 #: All tables; what is in none of the lists has to be as it was.
 TABLES = """
