@@ -122,7 +122,7 @@ class Kept:
         )
 
     def _set(self) -> list[tuple[object, ...]]:
-        return [*self.rows(SETTINGS), *self.rows(self._contents)]
+        return sorted([*self.rows(SETTINGS), *self.rows(self._contents)], key=repr)  # rows come in any order
 
     def _is_at_rest(self) -> bool:
         """Whether the worker has printed what it had to say of the last test."""
