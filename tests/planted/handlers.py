@@ -63,7 +63,7 @@ DEFECTS = [
     ),
     Defect(
         "a retry's options are dropped", "celeriac/seam/task.py",
-        "(others := sorted(kwargs.keys() - RETRY_OPTIONS)):", "(others := sorted(kwargs.keys() & {()})):",
+        "if name not in RETRY_OPTIONS and value", "if name in () and value",
         f"{ENDS}::test_an_option_of_calls_is_refused_to_a_retry",
     ),
     Defect(
