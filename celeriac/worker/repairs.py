@@ -75,16 +75,17 @@ class Repairs(threading.Thread):
             self._try(lambda: above.load(above.TURN_OF_THE_RING)(self.app.database, self.app.kick))
 
     def _review(self) -> None:
-        self._try(self._wait_for_others)
-        self._try(lambda: above.load(above.REVIEW_AT_START)(self.app))
+        self._try(self._review_behind_others)
 
-    def _wait_for_others(self) -> None:
-        """If this worker is the first to write after a silence, wait until those who are well have come back: a review
+    def _review_behind_others(self) -> None:
+        """Review. If this worker is the first to write after a silence, those who are well come back first: a review
         takes the tasks of the others.
         """
         self._note_gap()
-        while self._awaits_others() and not self.ending.wait(LOOK_EVERY):
-            pass
+        while self._awaits_others():
+            if self.ending.wait(LOOK_EVERY):
+                return
+        above.load(above.REVIEW_AT_START)(self.app)
 
     def _awaits_others(self) -> bool:
         with self.app.database.statement() as connection:

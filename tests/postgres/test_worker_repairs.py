@@ -6,10 +6,13 @@ import logging
 import threading
 from collections.abc import Iterator
 
+import psycopg2
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from celeriac import Celeriac, Settings, above
 from celeriac.enqueue import outbox
+from celeriac.run import lease
 from celeriac.store.connections import Database
 from celeriac.worker.repairs import Repairs
 from tests.postgres.conftest import new_task
@@ -47,6 +50,20 @@ def test_a_worker_that_starts_reviews_before_it_looks(app: Celeriac, rows: Rows)
     ending.set()
     Repairs(app, ending).run()
     assert rows("SELECT status, losses FROM worker_tasks") == [("pending", 1)]
+
+
+@pytest.mark.usefixtures("silent")
+def test_nothing_is_reviewed_where_a_gap_could_not_be_noted(
+    app: Celeriac, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def gone(*_: object) -> None:
+        raise OperationalError("", {}, psycopg2.OperationalError("server closed the connection unexpectedly"))
+
+    monkeypatch.setattr(lease, "note_gap", gone)
+    ending = threading.Event()
+    ending.set()
+    Repairs(app, ending).run()
+    assert rows("SELECT status, losses FROM worker_tasks") == [("running", 0)]
 
 
 @pytest.mark.usefixtures("silent")
