@@ -84,6 +84,18 @@ def shop_on(database_url: str, redis_url: str) -> Iterator[ModuleType]:
     app.database.dispose()
 
 
+@contextmanager
+def beside(shop: ModuleType, app: Celeriac) -> Iterator[Celeriac]:
+    """Another module's app on the servers of the shop's."""
+    for name in ("database", "publisher", "enqueuer", "by_name", "clocks", "limited", "tally"):
+        app.__dict__.pop(name, None)
+    app.settings, app.conf.broker_url = shop.app.settings, shop.app.conf.broker_url
+    app.register_roles()
+    yield app
+    app.publisher.close()
+    app.database.dispose()
+
+
 @pytest.fixture
 def worker(database_url: str, redis_url: str, rows: Rows, tmp_path: Path) -> Iterator[Callable[..., Running]]:
     """Starts workers of the shop; they end with the test."""

@@ -10,6 +10,7 @@ import pytest
 
 from celeriac import Celeriac
 from tests.end_to_end import forking
+from tests.end_to_end.conftest import beside
 from tests.processes import EXECUTED, Rows, Running, until
 
 POOLS = ["prefork", "solo", "threads", "gevent", "asyncio"]
@@ -18,14 +19,8 @@ POOLS = ["prefork", "solo", "threads", "gevent", "asyncio"]
 @pytest.fixture
 def app(shop: ModuleType) -> Iterator[Celeriac]:
     """The forking tasks' app on this test's servers."""
-    app = forking.app
-    for name in ("database", "publisher", "enqueuer", "by_name", "clocks", "limited", "tally"):
-        app.__dict__.pop(name, None)
-    app.settings, app.conf.broker_url = shop.app.settings, shop.app.conf.broker_url
-    app.register_roles()
-    yield app
-    app.publisher.close()
-    app.database.dispose()
+    with beside(shop, forking.app) as app:
+        yield app
 
 
 @pytest.mark.timeout(300)

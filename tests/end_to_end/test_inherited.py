@@ -12,6 +12,7 @@ import pytest
 
 from celeriac import Celeriac
 from tests.end_to_end import inheriting
+from tests.end_to_end.conftest import beside
 from tests.processes import Rows, Running, until
 
 BY_NIGHT = pytest.mark.nightly("a worker more, whose children are as those of prefork or of threads")
@@ -21,18 +22,12 @@ POOLS = ["prefork", "threads", *(pytest.param(pool, marks=BY_NIGHT) for pool in 
 @pytest.fixture
 def app(shop: ModuleType, rows: Rows) -> Iterator[Celeriac]:
     """The tasks' app on this test's servers. What outlives its parent is ended afterwards."""
-    app = inheriting.app
-    for name in ("database", "publisher", "enqueuer", "by_name", "clocks", "limited", "tally"):
-        app.__dict__.pop(name, None)
-    app.settings, app.conf.broker_url = shop.app.settings, shop.app.conf.broker_url
-    app.register_roles()
-    rows("CREATE TABLE once (n int UNIQUE)")
-    yield app
-    for (pid,) in rows("SELECT pid FROM ran WHERE what = 'outlives'"):
-        with suppress(psutil.NoSuchProcess):
-            psutil.Process(int(pid)).kill()
-    app.publisher.close()
-    app.database.dispose()
+    with beside(shop, inheriting.app) as app:
+        rows("CREATE TABLE once (n int UNIQUE)")
+        yield app
+        for (pid,) in rows("SELECT pid FROM ran WHERE what = 'outlives'"):
+            with suppress(psutil.NoSuchProcess):
+                psutil.Process(int(pid)).kill()
 
 
 @pytest.mark.parametrize("pool", POOLS)

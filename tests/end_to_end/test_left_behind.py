@@ -10,6 +10,7 @@ import pytest
 
 from celeriac import Celeriac
 from tests.end_to_end import leaving
+from tests.end_to_end.conftest import beside
 from tests.processes import EXECUTED, Rows, Running
 
 BY_NIGHT = pytest.mark.nightly("a worker more, whose process Python ends as it ends that of threads")
@@ -19,14 +20,8 @@ POOLS = ["threads", *(pytest.param(pool, marks=BY_NIGHT) for pool in ("prefork",
 @pytest.fixture
 def app(shop: ModuleType) -> Iterator[Celeriac]:
     """The tasks' app on this test's servers."""
-    app = leaving.app
-    for name in ("database", "publisher", "enqueuer", "by_name", "clocks", "limited", "tally"):
-        app.__dict__.pop(name, None)
-    app.settings, app.conf.broker_url = shop.app.settings, shop.app.conf.broker_url
-    app.register_roles()
-    yield app
-    app.publisher.close()
-    app.database.dispose()
+    with beside(shop, leaving.app) as app:
+        yield app
 
 
 @pytest.mark.parametrize("way", leaving.WAYS)

@@ -10,6 +10,7 @@ import pytest
 
 from celeriac import Celeriac
 from tests.end_to_end import odd
+from tests.end_to_end.conftest import beside
 from tests.processes import Rows, Running, until
 
 POOLS = ["prefork", "solo", "threads", "gevent", "asyncio"]
@@ -25,15 +26,9 @@ WROTE = {"caught in a savepoint", "driver commits", "by itself"}
 @pytest.fixture
 def app(shop: ModuleType, rows: Rows) -> Iterator[Celeriac]:
     """The odd tasks' app on this test's servers."""
-    app = odd.app
-    for name in ("database", "publisher", "enqueuer", "by_name", "clocks", "limited", "tally"):
-        app.__dict__.pop(name, None)
-    app.settings, app.conf.broker_url = shop.app.settings, shop.app.conf.broker_url
-    app.register_roles()
-    rows("CREATE TABLE once (n int UNIQUE)")
-    yield app
-    app.publisher.close()
-    app.database.dispose()
+    with beside(shop, odd.app) as app:
+        rows("CREATE TABLE once (n int UNIQUE)")
+        yield app
 
 
 def ended(rows: Rows, calls: Collection[tuple[str, str]]) -> dict[tuple[str, str], tuple[object, ...]]:
