@@ -44,10 +44,9 @@ def contained(handler: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(handler)
     def run(*args: Any, **kwargs: Any) -> Any:
-        under_way = running.current()
-        if under_way is None:
+        under_way, generation = running.UNDER_WAY.get(), forks.generation
+        if under_way is None or under_way.generation != generation:
             return handler(*args, **kwargs)
-        generation = forks.generation
         try:
             result = handler(*args, **kwargs)
         except BaseException as error:

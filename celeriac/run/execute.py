@@ -360,7 +360,7 @@ def _call(direct: Direct, run: Run, args: Any, kwargs: Any, request: dict[str, A
     began = time.monotonic() if direct.logs else 0.0
     try:
         result = task.run(*args, **kwargs)
-        if isinstance(result, coroutines.UNFINISHED):
+        if result is not None and isinstance(result, coroutines.UNFINISHED):
             raise EncodeError(coroutines.unfinished(task.name, result))
         keeps = direct.keeps if request["ignore_result"] is None else not request["ignore_result"]
         direct.backend.succeed(run, result if keeps else None)
@@ -461,16 +461,17 @@ def _request_of(priorities: Priorities, run: Run, common: dict[str, Any], read: 
     else:
         hard, soft = run.timelimit
     request = common.copy()
+    priority = priorities.turned(task.priority)
     request["id"] = request["root_id"] = request["correlation_id"] = task.task_id
     request["retries"] = task.retry_count
     request["timelimit"], request["time_limit"], request["soft_time_limit"] = [hard, soft], hard, soft
     request["origin"] = task.enqueued_by
     request["delivery_info"] = delivered = {
-        "exchange": "", "routing_key": role.queue, "priority": priorities.turned(task.priority),
+        "exchange": "", "routing_key": role.queue, "priority": priority,
         "redelivered": task.losses > 0,
     }  # fmt: skip
     request["properties"] = {
-        "correlation_id": task.task_id, "reply_to": None, "delivery_mode": 2, "priority": delivered["priority"],
+        "correlation_id": task.task_id, "reply_to": None, "delivery_mode": 2, "priority": priority,
         "delivery_info": delivered,
     }  # fmt: skip
     if run.secret is not None:

@@ -370,28 +370,29 @@ class Run:
             opened.within(opened.end)
 
 
-_current: ContextVar[Run | None] = ContextVar("celeriac run", default=None)
+#: This thread's run; in a process that a handler has forked, the handler's.
+UNDER_WAY: ContextVar[Run | None] = ContextVar("celeriac run", default=None)
 
 
 def current() -> Run | None:
     """Return this thread's run, if any. A process that a handler has forked has none: it is a caller of its own."""
-    run = _current.get()
+    run = UNDER_WAY.get()
     return run if run is None or run.generation == forks.generation else None
 
 
 def inherited() -> Run | None:
     """Return this thread's run; in a process that a handler has forked, the handler's run, to be read only."""
-    return _current.get()
+    return UNDER_WAY.get()
 
 
 def enter(run: Run) -> Token[Run | None]:
     """Make the run this thread's from here on."""
-    return _current.set(run)
+    return UNDER_WAY.set(run)
 
 
 def leave(run: Run, token: Token[Run | None]) -> None:
     """Leave the run. Nothing of its session stays open, whoever used it."""
-    _current.reset(token)
+    UNDER_WAY.reset(token)
     if run.opened is not None:
         run.drop_session()
     if run.logged is not None:

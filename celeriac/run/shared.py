@@ -6,6 +6,7 @@ import mmap
 import os
 import secrets
 import struct
+import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -169,14 +170,14 @@ def limits(processes: Iterable[int]) -> list[HardLimit]:
     return [limit for limit in written if limit.ends > 0]
 
 
-# The entry for what a place runs now: the process, the task, and since when (seconds of the epoch).
+# The entry for what a place runs now: the process, the task, and since when, on the machine's monotonic clock.
 _CURRENT = struct.Struct("qqd")
 _currents = mmap.mmap(-1, _CURRENT.size * PROCESSES)
 
 
 @dataclass(frozen=True, slots=True)
 class Current:
-    """The one task that a place runs; no other of its ticket has begun."""
+    """The one task that a place runs; no other of its ticket has begun. `began`: seconds of the epoch."""
 
     pid: int
     task: int
@@ -184,8 +185,8 @@ class Current:
 
 
 def noting(number: int) -> Callable[[int, float], None]:
-    """Return a function that notes the task that begins in this place (0: none) and when (seconds of the epoch), while
-    the place has a ticket.
+    """Return a function that notes the task that begins in this place (0: none) and when (monotonic seconds), while the
+    place has a ticket.
     """
     at, pid = number % PROCESSES * _CURRENT.size, os.getpid()
     return partial(_CURRENT.pack_into, _currents, at, pid)
@@ -199,9 +200,9 @@ def current(processes: Iterable[int]) -> dict[int, Current]:
     """Return what these processes run now, by task."""
     if in_flight is not None:
         return in_flight()
-    wanted = set(processes)
-    written = (Current(*place) for place in _CURRENT.iter_unpack(_currents) if place[0] in wanted)
-    return {entry.task: entry for entry in written if entry.task}
+    wanted, epoch = set(processes), time.time() - time.monotonic()
+    written = (place for place in _CURRENT.iter_unpack(_currents) if place[0] in wanted)
+    return {task: Current(pid, task, epoch + began) for pid, task, began in written if task}
 
 
 def place() -> int:

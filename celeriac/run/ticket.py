@@ -41,7 +41,7 @@ from celeriac.store.failures import (
     log_error,
     retry_while_away,
 )
-from celeriac.store.patience import PATIENCE, patient
+from celeriac.store.patience import DEFAULT, PATIENCE, patient
 
 logger = logging.getLogger(__name__)
 
@@ -119,6 +119,7 @@ class TicketRun:
                         raise
                     self._start_later()
                     return {"ran": 0}
+                patience = PATIENCE.set(None)  # a handler's own statements wait as long as it wants
                 try:
                     together = self.reporter is not None and self.reporter.together
                     with directly(self.app, self.role.name, together=together) as direct:
@@ -126,6 +127,7 @@ class TicketRun:
                             self._run_one(task, direct)
                             ran += 1
                 finally:
+                    PATIENCE.reset(patience)
                     self.note(0, 0.0)
                 self._settle()
         except BaseException as error:
@@ -218,7 +220,8 @@ class TicketRun:
 
     def _part_with_waiting(self) -> None:
         """Hand back the waiting tasks. Those that cannot be handed back stay, and none of them begins now."""
-        retry_while_away(self._hand_back_waiting, "hand a ticket back")
+        with patient(DEFAULT):
+            retry_while_away(self._hand_back_waiting, "hand a ticket back")
         self._settle()
         if self.waiting:
             time.sleep(LOOK_EVERY)
@@ -229,15 +232,13 @@ class TicketRun:
             run.on_limit = self._tell_limit
             self._tell_limit(run)
         self.place.current = (self, run)
-        self.note(task.id, time.time())
+        self.note(task.id, run.began)
         self.begin(task.id)
         if self.reporter is not None:
             self.reporter.started(task)
-        patience = PATIENCE.set(None)  # a handler's own statements wait as long as it wants
         try:
             self.execute(self.app, run, direct)
         finally:
-            PATIENCE.reset(patience)
             self.place.current = None
             if run.on_limit is not None:
                 run.on_limit = None

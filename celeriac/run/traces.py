@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from itertools import count
+from itertools import cycle
 from pathlib import Path
 
 from sqlalchemy import Connection, text
@@ -113,7 +113,7 @@ class Traces:
 class _File:
     def __init__(self, url: str) -> None:
         self._path: Path | None = None
-        self._cursor = count()
+        self._places = cycle(range(HEADER, SIZE, _ENTRY.size))
         try:
             self._memory = self._create(path_of(url, worker_id(), os.getpid()))
         except OSError as error:
@@ -145,12 +145,12 @@ class _File:
     def ticket(self, token: str) -> Callable[[int], None]:
         if self._path is None:
             return _nothing
-        mark, cursor, memory, pack_into = _mark(token), self._cursor, self._memory, _ENTRY.pack_into
+        mark, places, memory, pack_into = _mark(token), self._places, self._memory, _ENTRY.pack_into
 
         def begin(task: int) -> None:
-            pack_into(memory, HEADER + next(cursor) % ENTRIES * 16, mark, task)
+            pack_into(memory, next(places), mark, task)
 
-        pack_into(memory, HEADER + next(cursor) % ENTRIES * 16, mark, 0)
+        begin(0)
         return begin
 
     def remove(self) -> None:

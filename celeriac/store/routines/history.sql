@@ -18,11 +18,14 @@ SELECT format('completed_at >= %L AND completed_at < %L', to_char(day, 'YYYY-MM-
     to_char(day + 1, 'YYYY-MM-DD') || ' 00:00+00')
 $$;
 
--- The day (UTC) on which this id was made, if it is a UUID of version 7, as those of `celeriac.fresh_id` are; else null.
+-- The day (UTC) on which this id was made, if it begins as a UUID of version 7, as those of `celeriac.fresh_id` do; else
+-- null. Every task that ends is asked for it: a class of characters that must not occur takes a tenth of the time that a
+-- pattern of the whole takes.
 CREATE OR REPLACE FUNCTION celeriac.day_of(task_id text) RETURNS date LANGUAGE sql IMMUTABLE AS $$
-SELECT CASE WHEN task_id ~ '^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$' THEN
-    date '1970-01-01' + CAST(CAST(CAST('x0000' || substr(task_id, 1, 8) || substr(task_id, 10, 4) AS bit(64)) AS bigint)
-        / 86400000 AS integer) END
+SELECT CASE WHEN task_id LIKE '________-____-7%'
+    AND (left(task_id, 8) || substr(task_id, 10, 4)) COLLATE "C" !~ '[^0-9a-f]'
+THEN date '1970-01-01' + CAST(CAST(CAST('x0000' || left(task_id, 8) || substr(task_id, 10, 4) AS bit(64)) AS bigint)
+    / 86400000 AS integer) END
 $$;
 
 -- Today (UTC), by the clock.
@@ -101,6 +104,7 @@ SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off S
 DECLARE
     today celeriac.days_begun;
     began timestamptz;
+    tomorrow timestamptz;
     late boolean;
 BEGIN
     SELECT * INTO today FROM celeriac.days_begun ORDER BY day DESC LIMIT 1;
@@ -108,6 +112,7 @@ BEGIN
         today := NULL;
     END IF;
     began := today.day::timestamp AT TIME ZONE 'UTC';
+    tomorrow := began + interval '1 day';
     IF TG_OP <> 'INSERT' THEN
         DELETE FROM celeriac.ended e WHERE e.ctid = ANY (ARRAY(
             SELECT e.ctid FROM gone g, LATERAL (SELECT e.ctid FROM celeriac.ended e WHERE e.id = g.id) AS e));
@@ -115,27 +120,29 @@ BEGIN
         SELECT CAST(completed_at AT TIME ZONE 'UTC' AS date), role, -count(*) FILTER (WHERE status = 'completed'),
             -count(*) FILTER (WHERE status = 'failed'), -count(*) FILTER (WHERE status = 'cancelled'),
             -count(*) FILTER (WHERE status = 'completed' AND barrier IS NOT NULL)
-        FROM gone WHERE (completed_at >= began AND completed_at < began + interval '1 day') IS NOT TRUE GROUP BY 1, 2;
+        FROM gone WHERE (completed_at >= began AND completed_at < tomorrow) IS NOT TRUE GROUP BY 1, 2;
     END IF;
     IF TG_OP <> 'DELETE' THEN
-        INSERT INTO celeriac.ended (
-            id, day, task_id, parent_id, workflow, barrier, awaits, status, role, account, completed_at)
-        SELECT id, CAST(completed_at AT TIME ZONE 'UTC' AS date), task_id, parent_id, workflow, barrier,
-            CASE WHEN workflow IS NOT NULL THEN CAST(headers -> 'canvas' ->> 'awaits' AS uuid) END,
-            nullif(status, 'completed'), CASE WHEN status <> 'completed' THEN role END,
-            CASE WHEN status <> 'completed' THEN account END, CASE WHEN status <> 'completed' THEN completed_at END
-        FROM added
-        WHERE (id >= today.first AND completed_at >= began AND completed_at < began + interval '1 day'
-            AND celeriac.day_of(task_id) = today.day AND status = 'completed'
-            AND parent_id IS NULL AND workflow IS NULL AND barrier IS NULL) IS NOT TRUE;
-        SELECT bool_or((completed_at >= began AND completed_at < began + interval '1 day') IS NOT TRUE) INTO late
-        FROM added;
+        WITH listed AS (
+            INSERT INTO celeriac.ended (
+                id, day, task_id, parent_id, workflow, barrier, awaits, status, role, account, completed_at)
+            SELECT id, CAST(completed_at AT TIME ZONE 'UTC' AS date), task_id, parent_id, workflow, barrier,
+                CASE WHEN workflow IS NOT NULL THEN CAST(headers -> 'canvas' ->> 'awaits' AS uuid) END,
+                nullif(status, 'completed'), CASE WHEN status <> 'completed' THEN role END,
+                CASE WHEN status <> 'completed' THEN account END, CASE WHEN status <> 'completed' THEN completed_at END
+            FROM added
+            WHERE (status = 'completed' AND parent_id IS NULL AND workflow IS NULL AND barrier IS NULL
+                AND id >= today.first AND completed_at >= began AND completed_at < tomorrow
+                AND celeriac.day_of(task_id) = today.day) IS NOT TRUE
+            RETURNING day
+        )
+        SELECT bool_or(day IS DISTINCT FROM today.day) INTO late FROM listed;
         IF late THEN
             INSERT INTO celeriac.day_changes (day, role, completed, failed, cancelled, members)
             SELECT CAST(completed_at AT TIME ZONE 'UTC' AS date), role, count(*) FILTER (WHERE status = 'completed'),
                 count(*) FILTER (WHERE status = 'failed'), count(*) FILTER (WHERE status = 'cancelled'),
                 count(*) FILTER (WHERE status = 'completed' AND barrier IS NOT NULL)
-            FROM added WHERE (completed_at >= began AND completed_at < began + interval '1 day') IS NOT TRUE
+            FROM added WHERE (completed_at >= began AND completed_at < tomorrow) IS NOT TRUE
             GROUP BY 1, 2;
             -- What the release before has recorded of these days.
             DELETE FROM celeriac.history_days d WHERE d.day = ANY (ARRAY(
