@@ -369,8 +369,10 @@ def _call(direct: Direct, run: Run, args: Any, kwargs: Any, request: dict[str, A
     except (Ignore, Reject) as error:
         return error
     except Retry as error:
+        children.leave_out(error)
         _handle(task, context, states.RETRY, error)
     except Exception as error:
+        children.leave_out(error)
         _handle(task, context, states.FAILURE, error)
         trace.traceback_clear(error)
     return None

@@ -109,11 +109,21 @@ class Pieces:
                 self.cut.add(form)
 
     def _places(self, text: str) -> Iterator[Place]:
+        """Yield where pieces are: those that overlap, or follow one another, as one place."""
         grams, pieces, last = self.grams, self.pieces, len(text) - PIECE
-        for place in [at for at in range(0, len(text) - SEED + 1, STRIDE) if text[at : at + SEED] in grams]:
-            for at in range(max(place - SEED, 0), min(place, last) + 1):
-                if text[at : at + PIECE] in pieces:
-                    yield at, at + PIECE
+        seeds = [at for at in range(0, len(text) - SEED + 1, STRIDE) if text[at : at + SEED] in grams]
+        first = upto = -1
+        for at in [
+            at for seed in seeds for at in range(max(seed - SEED, 0), min(seed, last) + 1)
+            if text[at : at + PIECE] in pieces
+        ]:  # fmt: skip
+            if at > upto:
+                if upto >= 0:
+                    yield first, upto
+                first = at
+            upto = at + PIECE
+        if upto >= 0:
+            yield first, upto
 
     def _short_places(self, text: str) -> Iterator[Place]:
         """Yield places of what is shorter than a piece: where much begins so, only of the longest that begins there."""

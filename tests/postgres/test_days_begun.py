@@ -120,8 +120,9 @@ def test_a_day_is_begun_once_with_nothing_set(app: Celeriac, rows: Rows) -> None
 
 
 @pytest.mark.parametrize("made", [
-    "ffffffff-ffff-7fff-bfff-ffffffffffff", "00000000-0000-7000-8000-000000000000", "01a22e83-22af-7", "--------------7",
-    "01A22E83-22AF-7002-8A1E-49AC20622C0A", "01a22e83-22ag-7002-8a1e-49ac20622c0a", "01a22é83-22af-7002", "order 17", "",
+    "ffffffff-ffff-7fff-bfff-ffffffffffff", "00000000-0000-7000-8000-000000000000", "01a22e83-22af-7", "order 17", "",
+    "01A22E83-22AF-7002-8A1E-49AC20622C0A", "01a22e83-22ag-7002-8a1e-49ac20622c0a", "01a22é83-22af-7002",
+    "--------------7",
 ])  # fmt: skip
 def test_any_id_can_be_looked_up(rows: Rows, made: str) -> None:
     assert rows("SELECT count(*) FROM celeriac.history_named(ARRAY[:made])", made=made) == [(0,)]
@@ -137,7 +138,7 @@ FROM generate_series((SELECT last_value FROM celeriac.tasks_id_seq) + 1,
 
 
 def test_what_is_told_of_a_success_costs_little_beside_its_row(app: Celeriac) -> None:
-    """Of each task that ends it is asked whether its id tells the day: a pattern of the id took half of its row's time."""
+    """Each task that ends is asked whether its id tells the day: a pattern of the id took half of its row's time."""
     history.add_days(app)
     took: dict[str, list[float]] = {"ENABLE": [], "DISABLE": []}
     with app.database.engine.connect() as connection:
