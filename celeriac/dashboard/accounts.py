@@ -1,18 +1,17 @@
-"""Accounts: is this customer treated fairly, is it flooding the system? Set weight, cap, pause."""
+"""Accounts: is this customer treated fairly, is it flooding the system? Set weight and cap; pause and resume."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Response
 
 from celeriac import insights
 from celeriac.dashboard import acts
 from celeriac.dashboard.forms import Form, Sent
-from celeriac.dashboard.guard import May
-from celeriac.dashboard.page import Page
+from celeriac.dashboard.guard import AccountSteerer, Viewer
 from celeriac.dashboard.reading import Content
 from celeriac.errors import BadValue, Unknown
 from celeriac.insights import Filter
@@ -23,21 +22,19 @@ from celeriac.store.states import UNFINISHED
 
 router = APIRouter()
 
-Viewer = Annotated[Page, Depends(May("view"))]
-Steerer = Annotated[Page, Depends(May("accounts"))]
 
 ROWS = 100
 
 #: Maximum number of accounts whose shares are shown, those that lack most first.
 SHARES = 100
 
-#: The policy of an account without one.
+#: The policy of an account that has none of its own.
 UNSET = {"weight": 1.0, "cap": None, "paused": False}
 
 
 @router.get("/accounts")
 def listed(page: Viewer) -> Response:
-    """Show each account's share, and accounts with a policy."""
+    """Show each account's share and policy."""
     asked = page.ask("after")
     panels = page.at_once(
         policies=partial(page.panel, insights.account_policies, limit=ROWS, after=asked.get("after", "")),
@@ -65,16 +62,15 @@ def shown(account: str, page: Viewer) -> Response:
 
 
 def _policy(connection: Any, account: str) -> dict[str, Any]:
-    """Return the account's own policy, or the default."""
+    """Return the account's policy, or the default; `known`: whether it has a policy or tasks."""
     try:
         return {"known": True} | insights.account_policy(connection, account)
     except Unknown:
-        known = policies.is_known(connection, account)
-        return {"account": account, "weight": 1.0, "cap": None, "paused": False, "known": known}
+        return {"account": account} | UNSET | {"known": policies.is_known(connection, account)}
 
 
 @router.post("/pause-account/{account:name}")
-def pause(account: str, page: Steerer, form: Sent) -> Response:
+def pause(account: str, page: AccountSteerer, form: Sent) -> Response:
     verb = partial(policies.pause_account, account=account, create=_create(form), by=page.bearer.name, why=form["why"])
     return acts.change(
         page, page.to("accounts", account), verb, f"{account} is paused: what is claimed already runs on."
@@ -82,13 +78,13 @@ def pause(account: str, page: Steerer, form: Sent) -> Response:
 
 
 @router.post("/resume-account/{account:name}")
-def resume(account: str, page: Steerer, form: Sent) -> Response:
+def resume(account: str, page: AccountSteerer, form: Sent) -> Response:
     verb = partial(policies.resume_account, account=account, create=False, by=page.bearer.name, why=form["why"])
     return acts.change(page, page.to("accounts", account), verb, f"{account} is resumed.")
 
 
 @router.post("/set-account/{account:name}")
-def change(account: str, page: Steerer, form: Sent) -> Response:
+def change(account: str, page: AccountSteerer, form: Sent) -> Response:
     def act() -> str:
         changes, create = _changes(form), _create(form)
         verb = partial(policies.set_account, account=account, create=create, by=page.bearer.name, why=form["why"])
@@ -99,9 +95,7 @@ def change(account: str, page: Steerer, form: Sent) -> Response:
 
 
 def _create(form: Form) -> bool:
-    """Return whether the form means an unknown account; otherwise a misspelt name would pause nobody and report
-    success.
-    """
+    """Return whether the form may create the account; without this a misspelt name would pause nobody, unnoticed."""
     return form["create"] == "yes"
 
 
@@ -121,7 +115,9 @@ def _changes(form: Form) -> Any:
 
 
 def _names(panels: Mapping[str, Content], *, only_set: bool) -> list[str]:
-    """Return accounts: those that lack most, then those with ended tasks, then policies'. `only_set`: only the last."""
+    """Return the accounts that lack most, then those with ended tasks, then those with a policy. `only_set`: only the
+    last.
+    """
     policies = [row["account"] for row in panels["policies"].value or ()]
     if only_set:
         return policies
@@ -131,7 +127,7 @@ def _names(panels: Mapping[str, Content], *, only_set: bool) -> list[str]:
 
 
 def _standings(names: Sequence[str], panels: Mapping[str, Content], policies: Content) -> list[dict[str, Any]]:
-    """Return a row for each. `share`, `hour` None: unknown if that panel was stopped, else it has and holds nothing."""
+    """Return a row for each account. None as `share` or `hour`: there is none, or that panel was stopped."""
     shares = {one.account: one for one in panels["shares"].value.accounts} if panels["shares"].value else {}
     hours = {one.account: one for one in panels["hours"].value or ()}
     known: Mapping[str, Any] = policies.value or {}

@@ -1,4 +1,4 @@
-"""Acts: a button's action, reported in a sentence on the next page."""
+"""Acts: run a button's action, and report it in a sentence on the next page."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ REFUSALS_NAMED = 5
 
 
 def done(page: Page, back: str, act: Callable[[], str]) -> Response:
-    """Run `act`, which returns what it did; if it is refused, the reason is shown instead."""
+    """Run `act` and show the sentence it returns; if it is refused, show the reason."""
     try:
         said = act()
     except CeleriacError as error:
@@ -41,7 +41,7 @@ def done(page: Page, back: str, act: Callable[[], str]) -> Response:
 def change(
     page: Page, back: str, verb: Callable[[Connection], Any], said: str, *, kick: Sequence[str] = ()
 ) -> Response:
-    """Make one change in one transaction. `kick`: the roles that may have work now."""
+    """Make one change in one transaction. `kick`: the roles to wake, which may have work now."""
 
     def act() -> str:
         page.write(verb)
@@ -55,7 +55,7 @@ def change(
 def move(
     page: Page, back: str, ids: Sequence[int], verb: Callable[[Connection, Sequence[int]], Steered], done_to: str
 ) -> Response:
-    """Steer each of these tasks whose state allows it, a bounded transaction at a time."""
+    """Steer those of these tasks whose state allows it, in bounded transactions."""
 
     def act() -> str:
         return each(steer.in_batches(page.celeriac.database, ids, verb, patience=PATIENCE), done_to)
@@ -64,7 +64,7 @@ def move(
 
 
 def each(batches: Iterable[Steered], done_to: str) -> str:
-    """Summarise the batches. Each is committed, so an error in a later one is shown with the results before it."""
+    """Summarise the batches. Each is committed, so an error in a later one is shown after the earlier results."""
     steered = Steered()
     try:
         for batch in batches:

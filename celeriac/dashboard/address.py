@@ -1,7 +1,7 @@
-"""The addresses of the dashboard's pages: relative to its root, with names of any text; and its time zone.
+"""The addresses of the dashboard's pages, relative to its root; names in them may be any text.
 
-An address with `.json` at its end is the page's content, one with `.html` the page itself. A name with such an end, or
-one that browsers take for a folder, gets `.html` appended.
+An address that ends in `.json` has the page's content, one that ends in `.html` the page itself. A name with such an
+end, or one that browsers take for a folder (`..`), gets `.html` appended.
 """
 
 from __future__ import annotations
@@ -29,14 +29,18 @@ def root_of(request: Request) -> str:
 
 
 def within(request: Request) -> str:
-    """Return the request's path below the dashboard's, escaped as it was sent, with the slash it begins with."""
+    """Return the request's path below the dashboard's root, escaped as it was sent; it begins with a slash."""
     raw: bytes = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
     mount: str = request.scope.get("root_path", "")
     return raw.partition(b"?")[0].decode("latin-1").removeprefix(mount)
 
 
+def wants_json(request: Request) -> bool:
+    return bool(request.scope.get("json")) or request.headers.get("accept", "").startswith("application/json")
+
+
 def path_to(*parts: object) -> str:
-    """Return the path of a page below the dashboard's; each part may be any text."""
+    """Return a page's path below the dashboard's root; each part may be any text."""
     *before, last = map(str, parts)
     if last in FOLDERS or (before and last.endswith((JSON, PAGE))):
         last += PAGE

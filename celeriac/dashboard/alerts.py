@@ -1,20 +1,19 @@
-"""Alerts: those that fire, that may soon, that are silenced, and all rules."""
+"""Alerts: list firing, pending and silenced ones, and all rules; silence one."""
 
 from __future__ import annotations
 
 from dataclasses import fields
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Response
 
 from celeriac import insights
 from celeriac.alerts.review import rules_there_are
 from celeriac.alerts.rules import Rule
 from celeriac.dashboard import acts, words
 from celeriac.dashboard.forms import Sent
-from celeriac.dashboard.guard import May
-from celeriac.dashboard.page import Page
+from celeriac.dashboard.guard import RoleSteerer, Viewer
 from celeriac.errors import BadValue
 from celeriac.operate import silences
 from celeriac.settings import Settings
@@ -22,12 +21,10 @@ from celeriac.settings import Settings
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
-_VARIABLES = {field.name: field.metadata.get("variable") for field in fields(Settings)}
+#: By setting, or by a number that is a rule's threshold itself (it has none): the environment's variable.
+_VARIABLES: dict[object, str | None] = {field.name: field.metadata.get("variable") for field in fields(Settings)}
 
 router = APIRouter()
-
-Viewer = Annotated[Page, Depends(May("view"))]
-Steerer = Annotated[Page, Depends(May("roles"))]
 
 
 @router.get("/alerts")
@@ -44,8 +41,7 @@ def _rules(app: Celeriac) -> list[dict[str, Any]]:
     rules = [rule for some in rules_there_are(app).values() for rule in some]
     return [
         {"name": r.name, "of": r.of, "limit": r.limit(app.settings), "shown": _limit(r, r.limit(app.settings)),
-         "lasts": r.lasts, "severity": r.severity,
-         "variable": _VARIABLES.get(r.threshold) if isinstance(r.threshold, str) else None}
+         "lasts": r.lasts, "severity": r.severity, "variable": _VARIABLES.get(r.threshold)}
         for r in rules
     ]  # fmt: skip
 
@@ -54,14 +50,13 @@ def _limit(rule: Rule, limit: float) -> str:
     """Format a rule's limit in its unit."""
     if "{threshold:.1%}" in rule.says:
         return words.rate(limit)
-    variable = _VARIABLES.get(rule.threshold) if isinstance(rule.threshold, str) else None
-    is_time = "{threshold:g} s" in rule.says or (variable or "").endswith("_MS")
+    is_time = "{threshold:g} s" in rule.says or (_VARIABLES.get(rule.threshold) or "").endswith("_MS")
     return words.took(limit) if is_time else words.figure(limit)
 
 
 @router.post("/alerts/silence")
-def silence(page: Steerer, form: Sent) -> Response:
-    """Silence an alert for so long; it is still shown."""
+def silence(page: RoleSteerer, form: Sent) -> Response:
+    """Send nobody an alert for some time; its page still shows it."""
 
     def act() -> str:
         seconds = words.seconds(form["span"])
@@ -75,7 +70,7 @@ def silence(page: Steerer, form: Sent) -> Response:
 
 
 @router.post("/alerts/unsilence")
-def end_silence(page: Steerer, form: Sent) -> Response:
+def end_silence(page: RoleSteerer, form: Sent) -> Response:
     name, subject = form.name("name"), form.name("subject")
     verb = partial(silences.end_silence, name=name, subject=subject, by=page.bearer.name)
     said = f"{name} {subject} is told of again."

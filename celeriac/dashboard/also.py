@@ -1,4 +1,4 @@
-"""Show how to get a page's content by SQL, HTTP and command line, with the page's filters or subject."""
+"""Other ways to a page's content, with its filters or subject: SQL, HTTP, command line."""
 
 from __future__ import annotations
 
@@ -15,30 +15,56 @@ from celeriac.insights.tasks.ranges import ends
 from celeriac.store.shell import argument, word
 from celeriac.store.states import WORDS
 
-#: The query for a page's rows; `{}` is the place of the filter.
+#: For each page: the query for its rows, with `{}` in the place of the filter; command and path without a filter.
 LISTS: Final = {
-    "overview": "SELECT * FROM celeriac.alerts ORDER BY firing_since",
-    "tasks": "SELECT * FROM celeriac.worker_tasks{} ORDER BY id DESC LIMIT 50",
-    "roles": "SELECT * FROM celeriac.v_worker_capacity{} ORDER BY role",
-    "accounts": "SELECT * FROM celeriac.account_policies ORDER BY account",
-    "locks": "SELECT * FROM celeriac.locks ORDER BY lock_key",
-    "unique-keys": "SELECT role, unique_key, id FROM celeriac.tasks WHERE unique_key IS NOT NULL{}"
-    " ORDER BY role, unique_key LIMIT 50",
-    "workers": "SELECT * FROM celeriac.workers ORDER BY last_heartbeat_at DESC",
-    "schedules": "SELECT * FROM celeriac.scheduled_jobs WHERE kind = 'task' ORDER BY name",
-    "failures": "SELECT role, split_part(error_message, E'\\n', 1) AS error, count(*) FROM celeriac.worker_tasks"
-    " WHERE status = 'failed'{} GROUP BY 1, 2 ORDER BY 3 DESC",
-    "bulk": "SELECT * FROM celeriac.bulk_actions ORDER BY id DESC",
-    "decisions": "SELECT * FROM celeriac.passes{} ORDER BY id DESC LIMIT 50",
-    "capacity": "SELECT * FROM celeriac.v_worker_capacity{} ORDER BY role",
-    "workflows": "SELECT workflow, count(*) FROM celeriac.worker_tasks WHERE workflow IS NOT NULL GROUP BY 1",
-    "dead-letters": "SELECT id, at, name, sender, reason, size FROM celeriac.dead_letters{} ORDER BY id DESC LIMIT 50",
-    "system": "SELECT * FROM celeriac.scheduled_jobs WHERE kind <> 'task' ORDER BY name",
-    "alerts": "SELECT * FROM celeriac.alerts ORDER BY firing_since",
-    "audit": "SELECT * FROM celeriac.audit{} ORDER BY id DESC LIMIT 50",
-}
+    "overview": ("SELECT * FROM celeriac.alerts ORDER BY firing_since", "celeriac status", "/api/alerts"),
+    "tasks": (
+        "SELECT * FROM celeriac.worker_tasks{} ORDER BY id DESC LIMIT 50", "celeriac tasks list", "/api/tasks",
+    ),
+    "roles": ("SELECT * FROM celeriac.v_worker_capacity{} ORDER BY role", "celeriac status", "/api/roles"),
+    "accounts": (
+        "SELECT * FROM celeriac.account_policies ORDER BY account", "celeriac accounts list", "/api/accounts",
+    ),
+    "locks": ("SELECT * FROM celeriac.locks ORDER BY lock_key", "celeriac locks list", "/api/locks"),
+    "unique-keys": (
+        "SELECT role, unique_key, id FROM celeriac.tasks WHERE unique_key IS NOT NULL{}"
+        " ORDER BY role, unique_key LIMIT 50", "celeriac locks unique-keys", "/api/unique-keys",
+    ),
+    "workers": (
+        "SELECT * FROM celeriac.workers ORDER BY last_heartbeat_at DESC", "celeriac workers list", "/api/workers",
+    ),
+    "schedules": (
+        "SELECT * FROM celeriac.scheduled_jobs WHERE kind = 'task' ORDER BY name", "celeriac schedules list",
+        "/api/admin/scheduled-jobs",
+    ),
+    "failures": (
+        "SELECT role, split_part(error_message, E'\\n', 1) AS error, count(*) FROM celeriac.worker_tasks"
+        " WHERE status = 'failed'{} GROUP BY 1, 2 ORDER BY 3 DESC", "celeriac failures list", "/api/failures",
+    ),
+    "bulk": ("SELECT * FROM celeriac.bulk_actions ORDER BY id DESC", "celeriac bulks list", "/api/bulk"),
+    "decisions": (
+        "SELECT * FROM celeriac.passes{} ORDER BY id DESC LIMIT 50", "celeriac roles decisions",
+        "/api/roles/{role}/passes",
+    ),
+    "capacity": (
+        "SELECT * FROM celeriac.v_worker_capacity{} ORDER BY role", "celeriac roles capacity", "/api/tasks/capacity",
+    ),
+    "workflows": (
+        "SELECT workflow, count(*) FROM celeriac.worker_tasks WHERE workflow IS NOT NULL GROUP BY 1",
+        "celeriac workflows show", "/api/workflows/{workflow}",
+    ),
+    "dead-letters": (
+        "SELECT id, at, name, sender, reason, size FROM celeriac.dead_letters{} ORDER BY id DESC LIMIT 50",
+        "celeriac dead-letters list", "/api/dead-letters",
+    ),
+    "system": (
+        "SELECT * FROM celeriac.scheduled_jobs WHERE kind <> 'task' ORDER BY name", "celeriac doctor", "/api/doctor",
+    ),
+    "alerts": ("SELECT * FROM celeriac.alerts ORDER BY firing_since", "celeriac alerts list", "/api/alerts"),
+    "audit": ("SELECT * FROM celeriac.audit{} ORDER BY id DESC LIMIT 50", "celeriac audit", "/api/audit"),
+}  # fmt: skip
 
-#: For the page of one thing: the command, the path, the query; `{}` is its name.
+#: For the page of one thing: command, path and query, with `{}` in the place of its name.
 ONE: Final = {
     "tasks": ("celeriac tasks show {}", "/api/tasks/{}", "SELECT * FROM celeriac.worker_tasks WHERE id = {}"),
     "roles": (
@@ -71,7 +97,8 @@ ONE: Final = {
 }  # fmt: skip
 
 #: For each filter of a list: the command's option, the path's parameter, the query's condition; None if there is none.
-FILTERS: Final[Mapping[str, Mapping[str, tuple[str | None, str | None, str | None]]]] = {
+Filters = Mapping[str, tuple[str | None, str | None, str | None]]
+FILTERS: Final[Mapping[str, Filters]] = {
     "tasks": {one.page: (one.option, one.name, one.sql) for one in CONDITIONS},
     "failures": {
         "role": ("--role", "role", "role = {}"),
@@ -88,12 +115,12 @@ FILTERS: Final[Mapping[str, Mapping[str, tuple[str | None, str | None, str | Non
     },
 }  # fmt: skip
 
-#: Filters that are times, given in seconds elsewhere.
+#: Filters that are times, which the other ways take in seconds.
 TIMES = ("newer", "older", "since")
 
 
-def also(name: str, of: str, asked: Mapping[str, str], usual: tuple[str | None, str | None]) -> list[tuple[str, str]]:
-    """Return the ways, each with its text. `usual`: the page's command and path without filters."""
+def also(name: str, of: str, asked: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Return SQL, API and CLI, each with its text, unless it cannot express a filter. `of`: the thing, on its page."""
     if of and name in ONE:
         command, path, query = ONE[name]
         number = of if of.isascii() and of.isdigit() and name in ("tasks", "bulk", "dead-letters") else _text(of)
@@ -101,12 +128,13 @@ def also(name: str, of: str, asked: Mapping[str, str], usual: tuple[str | None, 
             ("SQL", query.format(number)), ("API", path.format(quote(of, safe=""))),
             ("CLI", command.format(word(of) if " --" in command else argument(of))),
         ]  # fmt: skip
+    if name not in LISTS:
+        return []
+    query, command, path = LISTS[name]
     values = {key: _as_others_write(key, value) for key, value in asked.items()}
-    ways = [
-        ("SQL", _query(name, values)),
-        ("API", _path(name, values, usual[1])),
-        ("CLI", _command(name, values, usual[0])),
-    ]
+    known = {key: FILTERS[name][key] for key in values if key in FILTERS.get(name, {})}
+    ways = [("SQL", _query(query, known, values)), ("API", _path(name, path, known, values)),
+            ("CLI", _command(command, known, values))]  # fmt: skip
     return [(kind, text) for kind, text in ways if text is not None]
 
 
@@ -121,50 +149,48 @@ def _each(key: str, value: str) -> list[str]:
     return value.replace(",", " ").split() if key == "state" else [value]
 
 
-def _query(name: str, asked: Mapping[str, str]) -> str | None:
+def _query(query: str, known: Filters, asked: Mapping[str, str]) -> str | None:
     """Return the query; None if it cannot express a filter, or a value is invalid."""
-    try:
-        meant = [(of[2], _value(key, asked[key])) for key, of in FILTERS.get(name, {}).items() if key in asked]
-    except BadValue:
-        return None
-    if any(condition is None for condition, _ in meant):
-        return None
-    parts = [str(condition).format(value) for condition, value in meant]
+    parts = []
+    for key, (_, _, condition) in known.items():
+        try:
+            value = _value(key, asked[key])
+        except BadValue:
+            return None
+        if condition is None:
+            return None
+        parts.append(condition.format(value))
     parts += [f"kwargs -> {_text(key)} = {_text(value)}::jsonb" for key, value in _arguments(asked)]
-    query, condition = LISTS.get(name), " AND ".join(parts)
-    if query is None or not condition:
-        return query and query.replace("{}", "")
-    return query.replace("{}", f" {'AND' if ' WHERE ' in query else 'WHERE'} {condition}")
+    begins = " AND " if " WHERE " in query else " WHERE "
+    return query.replace("{}", begins + " AND ".join(parts) if parts else "")
 
 
-def _path(name: str, asked: Mapping[str, str], usual: str | None) -> str | None:
+def _path(name: str, path: str, known: Filters, asked: Mapping[str, str]) -> str | None:
     """Return the path; None if it does not accept a filter."""
-    known = FILTERS.get(name, {})
-    if usual and "role" in asked and name in ("decisions", "capacity"):
+    if "role" in asked and name in ("decisions", "capacity"):
         role = quote(asked["role"], safe="")
-        return usual.format(role=role) if "{role}" in usual else f"{usual}/{role}"
-    if usual is None or "{" in usual or any(known[key][1] is None for key in known if key in asked):
+        return path.format(role=role) if "{role}" in path else f"{path}/{role}"
+    if "{" in path or any(parameter is None for _, parameter, _ in known.values()):
         return None
-    query = [(str(known[key][1]), one) for key, value in asked.items() if key in known for one in _each(key, value)]
+    query = [(str(of[1]), one) for key, of in known.items() for one in _each(key, asked[key])]
     query += [(f"{ARGUMENT}{key}", value) for key, value in _arguments(asked)]
-    return usual + (f"?{urlencode(query)}" if query else "")
+    return path + (f"?{urlencode(query)}" if query else "")
 
 
-def _command(name: str, asked: Mapping[str, str], usual: str | None) -> str | None:
+def _command(command: str, known: Filters, asked: Mapping[str, str]) -> str | None:
     """Return the command; None if it does not accept a filter."""
-    known = FILTERS.get(name, {})
-    if usual is None or any(known[key][0] is None for key in known if key in asked):
+    if any(option is None for option, _, _ in known.values()):
         return None
     options = [
-        f"{known[key][0]} {word(one)}" if known[key][0] else argument(one)
-        for key, value in asked.items() if key in known for one in _each(key, value)
+        f"{option} {word(one)}" if option else argument(one)
+        for key, (option, _, _) in known.items() for one in _each(key, asked[key])
     ]  # fmt: skip
     options += [f"--arg {word(f'{key}={value}')}" for key, value in _arguments(asked)]
-    return " ".join([usual, *options])
+    return " ".join([command, *options])
 
 
 def _arguments(asked: Mapping[str, str]) -> list[tuple[str, str]]:
-    """Return filters by arguments, their values as JSON."""
+    """Return the filters by arguments, with their values as JSON."""
     texts = {key.removeprefix(ARGUMENT): value for key, value in asked.items() if key.startswith(ARGUMENT)}
     return [(key, json.dumps(as_argument(value))) for key, value in texts.items()]
 

@@ -1,4 +1,4 @@
-"""The dashboard, put together: `create(celeriac, throttle, requests)` is an ASGI application for `/admin`."""
+"""The dashboard's ASGI application, for `/admin`: `create(celeriac, throttle, requests)`."""
 
 from __future__ import annotations
 
@@ -28,14 +28,12 @@ from celeriac.dashboard import (
     records,
     roles,
     schedules,
-    scheduling,
     session,
     system,
     task,
     tasks,
     templates,
     trail,
-    views,
     workers,
     workflows,
 )
@@ -53,8 +51,8 @@ if TYPE_CHECKING:
 ROUTERS = tuple(
     module.router
     for module in (
-        session, overview, bulks, tasks, task, enqueue, roles, accounts, locks, workers, schedules, scheduling,
-        system, failures, records, trail, alerts, capacity, letters, workflows, views,
+        session, overview, bulks, tasks, task, enqueue, roles, accounts, locks, workers, schedules,
+        system, failures, records, trail, alerts, capacity, letters, workflows,
     )
 )  # fmt: skip
 
@@ -103,7 +101,7 @@ def _static() -> Mapping[str, bytes]:
 
 
 def _named(static: Mapping[str, bytes]) -> list[tuple[str, str]]:
-    """Name files by their content, so that a browser may keep them for ever."""
+    """Return each file's name with a digest of its content, for which browsers may keep it for ever, and its own."""
     stems = {name: name.rpartition(".") for name in static}
     return [(f"{s}.{hashlib.sha256(static[n]).hexdigest()[:12]}.{kind}", n) for n, (s, _, kind) in stems.items()]
 

@@ -1,4 +1,4 @@
-"""Bulk: one move of all tasks that a filter selects; first a confirmation, then the progress."""
+"""Bulks: one move of all tasks that a filter selects. Confirm it, then follow its progress."""
 
 from __future__ import annotations
 
@@ -6,18 +6,16 @@ from collections.abc import Mapping
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Response
+from fastapi import APIRouter, Response
 from sqlalchemy import Connection
 
 from celeriac import insights
 from celeriac.dashboard import acts, words
-from celeriac.dashboard.forms import Form, Sent
-from celeriac.dashboard.guard import May
+from celeriac.dashboard.forms import Form, Place, Sent, number
+from celeriac.dashboard.guard import Canceller, Prioritiser, Retrier, Viewer
 from celeriac.dashboard.page import Page
 from celeriac.dashboard.reading import Content
-from celeriac.dashboard.records import number
 from celeriac.dashboard.tasks import UNASKED, filters_of, is_filter, samples, wanted
 from celeriac.errors import BadValue, CeleriacError
 from celeriac.insights import Count, Filter, Matching, Moment
@@ -27,8 +25,6 @@ from celeriac.store.states import ALL, why_not
 
 router = APIRouter()
 
-Viewer = Annotated[Page, Depends(May("view"))]
-Number = Annotated[int, Path(ge=1, le=2**63 - 2)]
 
 ROWS = 50
 
@@ -44,7 +40,7 @@ def listed(page: Viewer) -> Response:
 
 
 @router.get("/bulk/{number}")
-def shown(number: Number, page: Viewer) -> Response:
+def shown(number: Place, page: Viewer) -> Response:
     page.ask()
     trail = page.panel(insights.audit_trail, kind="bulk", target=str(number), limit=20)
     return page.show("bulk.html", f"Bulk {number}", bulk=page.read(insights.bulk, number), trail=trail)
@@ -52,30 +48,30 @@ def shown(number: Number, page: Viewer) -> Response:
 
 @router.get("/tasks/matching")
 def matching(page: Viewer) -> Response:
-    """Show how many tasks the filter selects now, and the form that moves just these."""
+    """Show how many tasks the filter selects now, and the form that moves exactly these."""
     asked = page.ask("move", *filters_of(page))
     move = asked.pop("move", "retry")
     if move not in MOVES or not asked:
         raise BadValue(f"move={move!r:.50}: give {', '.join(MOVES)}, and at least one filter")
     now, meant = page.read(insights.moment), works.meant(move, wanted(asked))
     panels = page.at_once(
-        tasks=lambda: Content(Matching([])) if meant is None else _meant(page, _at(meant, now)),
+        tasks=lambda: (
+            Content(Matching([]))
+            if meant is None
+            else page.panel(insights.matching, _at(meant, now), most=words.CAP + 1)
+        ),
         refused=partial(page.panel, _refused, move, _at(wanted(asked), now)),
     )
     sentence = ", ".join(f"{name} {value}" for name, value in asked.items())
     return _question(page, move, panels["tasks"], now, sentence, asked, panels["refused"])
 
 
-def _meant(page: Page, meant: Filter) -> Content:
-    return page.panel(_matching, meant, words.CAP + 1)
-
-
 @router.get("/retry-failures/{fingerprint}")
 def failures(fingerprint: str, page: Viewer) -> Response:
-    """Show the same for the failures of one kind."""
+    """Show how many failures of one kind there are, and the form that retries these."""
     role = page.ask("role").get("role")
     now = page.read(insights.moment)
-    tasks = page.panel(_failed, fingerprint, role, words.CAP + 1)
+    tasks = page.panel(insights.failing, fingerprint, role=role, most=words.CAP + 1)
     fields = {works.FINGERPRINT: fingerprint} | ({"role": role} if role else {})
     return _question(page, "retry", tasks, now, f"the fingerprint {fingerprint}", fields)
 
@@ -84,7 +80,7 @@ def _question(
     page: Page, move: str, tasks: Content, now: Moment, sentence: str, fields: Mapping[str, str],
     refused: Content | None = None,
 ) -> Response:  # fmt: skip
-    """Ask for confirmation. `refused`: tasks that the filter selects and the move cannot apply to."""
+    """Request confirmation. `refused`: tasks that the filter selects and to which the move cannot apply."""
     meant: Matching = tasks.value or Matching([])
     n = Count(min(len(meant.ids), words.CAP), exact=len(meant.ids) <= words.CAP)
     many = f"{words.figure(n)} {'task' if n.n == 1 else 'tasks'}{' or more' if meant.gave_up else ''}"
@@ -99,12 +95,8 @@ def _question(
     )  # fmt: skip
 
 
-def _matching(connection: Connection, meant: Filter, most: int) -> Matching:
-    return insights.matching(connection, meant, most=most)
-
-
 def _refused(connection: Connection, move: str, meant: Filter) -> list[tuple[str, Count, str]]:
-    """Return, for each status selected that the move refuses, how many tasks (counted to 1,000), and why."""
+    """Return each selected status that the move refuses, with the number of its tasks (counted to 1,000), and why."""
     refused = []
     for status in ALL if meant.statuses is None else meant.statuses:
         if why := why_not(move, status):
@@ -112,10 +104,6 @@ def _refused(connection: Connection, move: str, meant: Filter) -> list[tuple[str
             n, reason = len(matching.ids), why.partition(": ")[2]
             refused += [(status, Count(min(n, UNASKED), exact=n <= UNASKED), reason)] if n else []
     return refused
-
-
-def _failed(connection: Connection, fingerprint: str, role: str | None, most: int) -> Matching:
-    return insights.failing(connection, fingerprint, role=role, most=most)
 
 
 def _needs_why(meant: Matching) -> bool:
@@ -127,22 +115,22 @@ def _at(meant: Filter, now: Moment) -> Filter:
 
 
 @router.post("/bulk/retry")
-def retry(page: Annotated[Page, Depends(May("retry"))], form: Sent) -> Response:
+def retry(page: Retrier, form: Sent) -> Response:
     return _ask(page, form, "retry")
 
 
 @router.post("/bulk/cancel")
-def cancel(page: Annotated[Page, Depends(May("cancel"))], form: Sent) -> Response:
+def cancel(page: Canceller, form: Sent) -> Response:
     return _ask(page, form, "cancel")
 
 
 @router.post("/bulk/prioritise")
-def prioritise(page: Annotated[Page, Depends(May("priority"))], form: Sent) -> Response:
+def prioritise(page: Prioritiser, form: Sent) -> Response:
     return _ask(page, form, "prioritise")
 
 
 @router.post("/bulk/{number}/stop")
-def stop(number: Number, page: Annotated[Page, Depends(May("cancel"))], form: Sent) -> Response:
+def stop(number: Place, page: Canceller, form: Sent) -> Response:
     def verb(connection: Connection) -> object:
         return bulks.stop(connection, number, by=page.bearer.name, why=form["why"])
 
@@ -170,7 +158,7 @@ def _ask(page: Page, form: Form, move: str) -> Response:
 
 
 def _moment(form: Form) -> Moment:
-    """Return the moment of the page with the question. Raises BadValue."""
+    """Return the moment at which the tasks of the confirmation page were counted. Raises BadValue."""
     try:
         until = datetime.fromisoformat(form["until"])
     except ValueError:
@@ -181,8 +169,8 @@ def _moment(form: Form) -> Moment:
 
 
 def _are_many(page: Page, move: str, meant: Filter | str, at: Moment, role: str | None) -> bool:
-    """Return whether the tasks are, or may be, many."""
+    """Return whether the tasks are, or may be, so many that the change needs a reason."""
     if isinstance(meant, str):
-        return _needs_why(page.read(_failed, meant, role, UNASKED + 1))
+        return _needs_why(page.read(insights.failing, meant, role=role, most=UNASKED + 1))
     allowed = works.meant(move, meant)
-    return allowed is not None and _needs_why(page.read(_matching, _at(allowed, at), UNASKED + 1))
+    return allowed is not None and _needs_why(page.read(insights.matching, _at(allowed, at), most=UNASKED + 1))

@@ -1,15 +1,14 @@
-"""Capacity: how many workers do I need?"""
+"""Capacity: how many workers does a backlog need, and how many tasks fit into a worker's memory?"""
 
 from __future__ import annotations
 
 import math
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Response
 
 from celeriac import insights
-from celeriac.dashboard.guard import May
-from celeriac.dashboard.page import Page
+from celeriac.dashboard.guard import Viewer
 from celeriac.errors import BadValue, Unknown
 from celeriac.insights.fleet.drain import Drain, drain
 from celeriac.worker.limits import limit_for, tasks_that_fit
@@ -18,8 +17,8 @@ router = APIRouter()
 
 
 @router.get("/capacity")
-def capacity(page: Annotated[Page, Depends(May("view"))]) -> Response:
-    """Show all roles; with `role`, `workers` and `hours`, the forecast of one; and how many tasks fit into memory."""
+def capacity(page: Viewer) -> Response:
+    """Show all roles; with `role`, `workers` and `hours` a role's forecast; and how many tasks fit into memory."""
     asked = page.ask("role", "workers", "hours", "task_mb", "pod_mb")
     roles = page.panel(insights.capacity, figures=True)
     plan, flow = None, None
@@ -35,9 +34,7 @@ def capacity(page: Annotated[Page, Depends(May("view"))]) -> Response:
 
 
 def drained_of(plan: dict[str, Any], flow: insights.Flow) -> Drain | None:
-    """Return the forecast; None if a worker's rate is unknown, or the arrivals are, as for roles that keep no
-    successes.
-    """
+    """Return the forecast; None if a worker's rate is unknown, or arrivals are, as for roles that keep no successes."""
     pace = plan["row"]["tasks_per_worker_hour"]
     if not pace or flow.is_partial:
         return None
@@ -46,7 +43,7 @@ def drained_of(plan: dict[str, Any], flow: insights.Flow) -> Drain | None:
 
 
 def _fits(task_mb: float | None, pod_mb: float | None) -> dict[str, float] | None:
-    """Return how many tasks of so much memory fit into a pod at once, and the memory these need."""
+    """Return how many tasks with `task_mb` of memory each fit into a pod at once, and the memory they need."""
     if task_mb is None or pod_mb is None:
         return None
     n = tasks_that_fit(pod_mb, task_mb)
@@ -54,7 +51,7 @@ def _fits(task_mb: float | None, pod_mb: float | None) -> dict[str, float] | Non
 
 
 def plan_of(row: dict[str, Any], workers: float | None, hours: float | None) -> dict[str, Any]:
-    """Plan without new arrivals: how long so many workers take, and how many finish in so many hours."""
+    """Plan without new arrivals: the hours that so many workers take, and the workers that so many hours need."""
     pending, pace = row["pending_tasks"], row["tasks_per_worker_hour"]
     workers = row["active_workers"] if workers is None else workers
     lasts = pending / (pace * workers) if pace and workers else None

@@ -1,4 +1,4 @@
-"""Charts: an insight's values over time, as lines of SVG. All lengths are in units of their view boxes."""
+"""Charts: an insight's values over time, as paths of SVG. All lengths are in units of its view box."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from celeriac.insights.fleet.ticket_hours import MINUTES, TicketSample
 from celeriac.insights.history.minutes import Flow, Step
 from celeriac.store.states import STRIP as LAST_TICKS
 
-#: Lengths of a chart; the axes' labels stand in the margins.
+#: Lengths of a chart; the axes' labels are in the margins.
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 720, 190, 46, 20, 8
 
-#: The height of an hour's strip.
+#: The height of a strip: a small chart without axes.
 STRIP = 20
 
 #: The part of a step's width that its bar takes.
@@ -26,10 +26,10 @@ FULL = 0.8
 #: The width of the strip of a schedule's last ticks, which lie 2 apart.
 TICKS = 2 * LAST_TICKS
 
-#: Up to how many decades of seconds lateness is visible: ten thousand seconds.
+#: The decimal logarithm of the lateness (seconds) beyond which ticks look alike.
 LATEST = 4
 
-#: Labels below a chart.
+#: Number of labels below a chart.
 TIMES = 6
 
 
@@ -56,7 +56,7 @@ class Failed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Vertical lines so `wide`: completed tasks, and on top failed ones."""
+    """Vertical lines of width `wide`: completed tasks, and above them failed ones."""
 
     completed: str
     failed: str
@@ -75,7 +75,9 @@ class Chart:
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """A summary of a flow. `behind`: steps in which more was enqueued than ended. `busiest`: where most ended."""
+    """A summary of a flow. `behind`: in how many steps more tasks were enqueued than ended. `busiest`: the step with
+    most ended tasks.
+    """
 
     enqueued: int
     completed: int
@@ -101,21 +103,21 @@ def chart(flow: Flow, zone: tzinfo) -> Chart:
 
 
 def strip(steps: Sequence[Ended]) -> Bars:
-    """Draw a small strip without axes, as high as its highest bar: steps that lie 2 apart."""
+    """Draw a strip as high as its highest bar; the steps are 2 apart."""
     top = max((step.completed + step.failed for step in steps), default=0) or 1
     return _bars(steps, 0, 2, STRIP, STRIP / top)
 
 
 @dataclass(frozen=True, slots=True)
 class Against:
-    """Bars, with a mark for each at the fair share."""
+    """Bars, with a mark at each one's fair share."""
 
     bars: Bars
     marks: str
 
 
 def against_fair(steps: Sequence[ReceivedStep]) -> Against:
-    """Draw a small strip of the slots that an account received, as high as its highest bar or mark."""
+    """Draw a strip of the slots that an account received, as high as its highest bar or mark."""
     top = max((max(step.slots, step.fair) for step in steps), default=0) or 1
     bars = "".join(f"M{2 * n + 1} {STRIP}V{STRIP * (1 - s.slots / top):.1f}" for n, s in enumerate(steps) if s.slots)
     marks = "".join(f"M{2 * n} {STRIP * (1 - s.fair / top):.1f}h2" for n, s in enumerate(steps) if s.fair)
@@ -123,7 +125,7 @@ def against_fair(steps: Sequence[ReceivedStep]) -> Against:
 
 
 def ticks(strip: Sequence[Mapping[str, Any]]) -> Bars:
-    """Draw ticks that lie 2 apart: from below those that made a task, higher if later; from above instants left out."""
+    """Draw ticks 2 apart: from below those that made a task, higher if later; from above skipped instants."""
     made, left_out = "", ""
     for n, tick in enumerate(strip):
         x = 2 * n + 1
@@ -135,8 +137,8 @@ def ticks(strip: Sequence[Mapping[str, Any]]) -> Bars:
 
 @dataclass(frozen=True, slots=True)
 class Hour:
-    """A worker's memory and CPU in percent, as lines broken where it did not report; bands so `wide` where it backed
-    off. `times`: places with their labels.
+    """A worker's memory and CPU in percent: lines, which break where it did not report, and bands of width `wide` where
+    it backed off. `times`: places with their labels.
     """
 
     memory: str
@@ -147,7 +149,7 @@ class Hour:
 
 
 def hour(samples: Sequence[Sample], now: datetime, zone: tzinfo) -> Hour:
-    """Draw the last hour, on an axis that ends at 100 %."""
+    """Draw a worker's last hour, on an axis that ends at 100 %."""
     since = now.replace(second=0, microsecond=0) - timedelta(hours=1)
     wide, high = (WIDTH - LEFT) / 61, HEIGHT - BOTTOM - TOP
     places = [LEFT + ((one.minute - since).total_seconds() / 60 + 0.5) * wide for one in samples]
@@ -173,8 +175,8 @@ def _line(points: Sequence[tuple[float, float | None]], apart: float) -> str:
 
 
 def of_minutes(samples: Sequence[TicketSample], now: datetime) -> Bars:
-    """Draw the hour that ends now: tickets that were also in Redis, and on top those that were in SQL alone. A minute
-    without a sample, or without Redis, has no bar.
+    """Draw the last hour: tickets that were also in Redis, and above them those that were only in SQL. A minute without
+    a sample, or without Redis, has no bar.
     """
     first = now.replace(second=0, microsecond=0) - timedelta(hours=1)
     by_minute = {
@@ -185,7 +187,7 @@ def of_minutes(samples: Sequence[TicketSample], now: datetime) -> Bars:
 
 
 def trend(failed: Sequence[int]) -> Bars:
-    """Draw a strip of failures alone."""
+    """Draw a strip of failures only."""
     return strip([Failed(n) for n in failed])
 
 
@@ -200,7 +202,7 @@ def summary(flow: Flow) -> Summary:
 
 
 def nice(n: int) -> int:
-    """Return the next of 2, 4, 10, 20, 40, 100 …, so that its half is whole as well."""
+    """Return the next of 2, 4, 10, 20, 40, 100 …, each of which has a whole half."""
     power = 10 ** max(0, floor(log10(max(n, 1))))
     return next(top for top in (power, 2 * power, 4 * power, 10 * power) if top >= max(n, 2))
 
@@ -227,7 +229,7 @@ def _at(at: datetime, zone: tzinfo, written: str) -> str:
 
 
 def curve(points: Sequence[tuple[float, float]]) -> Curve:
-    """Draw the forecast: hours from now, and how many wait then."""
+    """Draw a forecast: how many tasks wait, by hours from now."""
     last, most = points[-1][0] or 1.0, max(n for _, n in points) or 1.0
     height, width = HEIGHT - TOP - BOTTOM, WIDTH - LEFT
     places = [(LEFT + width * at / last, TOP + height * (1 - n / most)) for at, n in points]

@@ -1,4 +1,4 @@
-"""Columns of the table of tasks: all of them, and those that an address selects."""
+"""The columns of the table of tasks, and the choice of them in an address."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import cache
 from types import MappingProxyType
 
-#: Each column with its heading, in the table's order. A task's number stands before them.
+#: Each column with its heading, in the table's order. The task's id precedes them.
 COLUMNS = MappingProxyType({
     "role": "Role", "account": "Account", "state": "State", "priority": "Priority", "attempt": "Attempt",
     "lock": "Lock", "unique": "Unique key", "worker": "Worker", "created": "Created", "due": "Due",
@@ -17,7 +17,7 @@ COLUMNS = MappingProxyType({
 #: The columns by default.
 USUAL = tuple(name for name in COLUMNS if name not in ("unique", "due", "progress", "name", "by"))
 
-#: Right-aligned columns; and those for which a narrow screen has space.
+#: The right-aligned columns; and those that a narrow screen shows.
 FIGURES, NARROW = ("priority", "attempt", "took"), ("role", "state", "created")
 
 
@@ -29,7 +29,7 @@ def classes(name: str) -> str:
 
 
 def chosen(asked: str | None) -> tuple[str, ...]:
-    """Return the columns of `role,state` in the table's order, or the usual ones. Unknown names are left out."""
+    """Return the columns in a text like `role,state`, in the table's order; the usual ones if it names none."""
     names = () if asked is None else asked.split(",")
     return tuple(name for name in COLUMNS if name in names) or USUAL
 
@@ -39,6 +39,6 @@ def unknown(asked: str | None) -> list[str]:
 
 
 def switched(shown: Sequence[str], name: str) -> str | None:
-    """Return an address's value with this column added or removed; None for the usual ones."""
+    """Return the columns as text, with this one added or removed; None for the usual ones."""
     names = tuple(one for one in COLUMNS if (one in shown) != (one == name))
     return None if names in (USUAL, ()) else ",".join(names)

@@ -1,15 +1,15 @@
-"""Enqueue a new task of a role, by the same rules as `.delay()`, or one like an earlier task."""
+"""Enqueue a new task, by the same rules as `.delay()`, or a duplicate of an earlier one."""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, Path, Response
+from fastapi import APIRouter, Response
 from sqlalchemy import Connection
 
 from celeriac import insights
-from celeriac.dashboard.forms import Form, Sent, as_object
-from celeriac.dashboard.guard import May
+from celeriac.dashboard.forms import Form, Id, Sent, as_object
+from celeriac.dashboard.guard import Enqueuer
 from celeriac.dashboard.page import Page
 from celeriac.enqueue.insert import enqueue
 from celeriac.enqueue.intake import new_task
@@ -26,13 +26,10 @@ from celeriac.store.states import PENDING
 
 router = APIRouter()
 
-Enqueuer = Annotated[Page, Depends(May("enqueue"))]
-Task = Annotated[int, Path(ge=1, le=2**63 - 1)]
-
 
 @router.post("/enqueue/{role:name}")
 def new(role: str, page: Enqueuer, form: Sent) -> Response:
-    """Enqueue with arguments by name: a field for each, and a JSON object with the others."""
+    """Enqueue a task. Its arguments have a field each, or are in a JSON object."""
     options = {field: form.name(field) for field in ("account", "lock_key", "unique_key", "queue") if form.name(field)}
 
     def call() -> dict[str, Any]:
@@ -47,7 +44,7 @@ def new(role: str, page: Enqueuer, form: Sent) -> Response:
 
 @router.get("/new-task")
 def form(page: Enqueuer) -> Response:
-    """Show the form, once a role is chosen."""
+    """Show the roles, and the form of a chosen one."""
     role = page.ask("role").get("role")
     roles = page.panel(registered)
     asked = page.panel(parameters, role) if role else None
@@ -58,14 +55,14 @@ def form(page: Enqueuer) -> Response:
 
 
 def _named(form: Form) -> dict[str, Any]:
-    """Return the arguments by name; an empty field means the default."""
+    """Return the arguments in fields of their own; an empty field means the default."""
     texts = {name.removeprefix(ARGUMENT): form[name] for name in form.fields if name.startswith(ARGUMENT)}
     return {name: insights.as_argument(value) for name, value in texts.items() if value}
 
 
 @router.post("/tasks/{task}/duplicate")
-def duplicate(task: Task, page: Enqueuer) -> Response:
-    """Enqueue a task with the same arguments, account, keys and priority; due now."""
+def duplicate(task: Id, page: Enqueuer) -> Response:
+    """Enqueue a task with the same arguments, account, keys, priority and queue, due now."""
     was = page.read(insights.get, task)
     args, kwargs = page.read(call_of, task)
 
@@ -77,7 +74,7 @@ def duplicate(task: Task, page: Enqueuer) -> Response:
 
 
 def _enqueued(page: Page, name: str, back: str, call: Any) -> Response:
-    """Go to the new task, or, if it is refused, back with the reason."""
+    """Enqueue and go to the new task; if it is refused, go back with the reason."""
     try:
         receipt = _enqueue(page, name, call())
     except CeleriacError as error:
@@ -99,7 +96,7 @@ def _enqueue(page: Page, name: str, call: dict[str, Any]) -> Receipt:
 
 
 def _insert(connection: Connection, task: NewTask, by: str) -> Receipt:
-    """Insert the row together with the record of who enqueued it."""
+    """Insert the row, and in the same transaction the record of who enqueued it."""
     (receipt,) = enqueue(connection, [task])
     if receipt.is_new:
         made = Change(str(receipt.id), None, {"role": task.role, "task_id": task.task_id, "status": PENDING})

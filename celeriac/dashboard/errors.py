@@ -1,4 +1,4 @@
-"""Errors as pages: what went wrong, what still works, what to do."""
+"""Pages for errors: what went wrong, what still works, what to do."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
 
 from celeriac.dashboard import words
-from celeriac.dashboard.address import root_of, within
+from celeriac.dashboard.address import root_of, wants_json, within
 from celeriac.dashboard.guard import PERMISSIONS, Forbidden, NotSignedIn
 from celeriac.dashboard.page import Elsewhere, Repeated
-from celeriac.errors import BadValue, CeleriacError, EnqueueRefused, IllegalMove, Unknown
+from celeriac.errors import BadValue, EnqueueRefused, IllegalMove, Unknown
 from celeriac.store.failures import is_gone, is_locked, log_error
 
 logger = logging.getLogger(__name__)
 
-#: Seconds until the next attempt after Postgres failed.
+#: Seconds after which a browser may try again if Postgres failed.
 AGAIN = 5
 
 AWAY = (
@@ -42,7 +42,7 @@ def answer(request: Request, error: Exception) -> Response:
     if status >= 500:
         log_error(logger, error, "A page failed")
     headers = _headers(error, status)
-    if _wants_json(request):
+    if wants_json(request):
         return JSONResponse({"status": status, "detail": said}, status, headers)
     site = request.app.state.site
     html = site.templates.get_template("pages/error.html").render(
@@ -52,23 +52,23 @@ def answer(request: Request, error: Exception) -> Response:
 
 
 def _headers(error: Exception, status: int) -> dict[str, str]:
-    """Return the error's own headers, as Allow; and Retry-After, where that may help."""
+    """Return the error's own headers, such as Allow; and Retry-After if another attempt may succeed."""
     own = dict(error.headers or {}) if isinstance(error, HTTPException) else {}
     return ({"Retry-After": str(AGAIN)} if status == 503 else {}) | own
 
 
 def refusal(error: Exception) -> tuple[int, str]:
-    """Return status and sentence, without what is for the log only."""
+    """Return the status and the sentence for the user; details are for the log."""
     match error:
         case Forbidden():
             need = f"a token with the scope {PERMISSIONS[error.permission]}"
             return 403, f"This needs the permission {error.permission}: sign in with {need}."
         case Unknown():
-            return 404, _sentence(error)
+            return 404, words.sentence(str(error))
         case BadValue():
-            return 422, _sentence(error)
+            return 422, words.sentence(str(error))
         case IllegalMove() | EnqueueRefused():
-            return 409, _sentence(error)
+            return 409, words.sentence(str(error))
         case RequestValidationError():
             return 404, "There is no such page: a number is too large, or none."
         case HTTPException():
@@ -92,18 +92,10 @@ def _of_postgres(error: DBAPIError) -> tuple[int, str]:
     return 500, "This failed, and the server's log says why. Other pages may work."
 
 
-def _sentence(error: CeleriacError) -> str:
-    return words.sentence(str(error))
-
-
 def _to_sign_in(request: Request) -> Response:
-    if _wants_json(request) or request.headers.get("live"):
+    if wants_json(request) or request.headers.get("live"):
         return JSONResponse({"status": 401, "detail": "Sign in first."}, 401)
     root, to = root_of(request), ""
     if request.method == "GET":
         to = within(request).lstrip("/") + (f"?{request.url.query}" if request.url.query else "")
     return RedirectResponse(f"{root}sign-in" + (f"?to={quote(to, safe='')}" if to else ""), 303)
-
-
-def _wants_json(request: Request) -> bool:
-    return bool(request.scope.get("json")) or request.headers.get("accept", "").startswith("application/json")

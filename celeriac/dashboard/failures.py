@@ -1,30 +1,27 @@
-"""Failures: how many different problems are there?"""
+"""Failures, grouped by kind: how many different problems are there?"""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Response
 
 from celeriac import insights
-from celeriac.dashboard import acts, words
-from celeriac.dashboard.forms import Sent
-from celeriac.dashboard.guard import May
+from celeriac.dashboard import acts
+from celeriac.dashboard.forms import TIMES, Sent, number, seconds
+from celeriac.dashboard.guard import Retrier, Viewer
 from celeriac.dashboard.page import Page
 from celeriac.dashboard.reading import Content
-from celeriac.dashboard.records import number
-from celeriac.errors import BadValue, Unknown
+from celeriac.errors import Unknown
 from celeriac.operate import failures
 
 router = APIRouter()
 
-Viewer = Annotated[Page, Depends(May("view"))]
 
-#: The span that the page shows by default.
+#: The default span.
 USUAL = "1d"
 
-#: Spans for which the minutes have the number of ended tasks.
+#: The spans for which ended tasks are counted, with their names in `insights.flow`.
 SPANS = {"1h": "1h", "1d": "24h", "7d": "7d"}
 
 #: Tasks on a page.
@@ -40,7 +37,7 @@ def listed(page: Viewer) -> Response:
 
 
 def _ended(page: Page, since: str) -> Content:
-    """Return how many tasks ended in this time, and until when they are counted; nothing if no minutes have it."""
+    """Return how many tasks ended in this span, and until when they are counted; nothing if they are not counted."""
     span = SPANS.get(since)
     flow = Content() if span is None else page.panel(insights.flow, span, page.asked.get("role"))
     if flow.value is None or flow.value.is_cut:
@@ -50,7 +47,7 @@ def _ended(page: Page, since: str) -> Content:
 
 @router.get("/failures/{fingerprint}")
 def shown(fingerprint: str, page: Viewer) -> Response:
-    """Show one kind of failure, among the newest failures."""
+    """Show a kind of failure, as found among the newest failures."""
     asked = page.ask("since")
     failures = page.panel(insights.failures, since=_since(asked), limit=1_000)
     group = None
@@ -58,16 +55,16 @@ def shown(fingerprint: str, page: Viewer) -> Response:
         group = next((one for one in failures.value.groups if one.fingerprint == fingerprint), None)
         if group is None:
             raise Unknown(f"there are no failures {fingerprint!r} among the newest")
-    tasks = Content([page.read(insights.find, task) for task in group.tasks] if group else [])
-    tasks = Content([task for task in tasks.value if task is not None])
+    tasks = [page.read(insights.find, task) for task in group.tasks] if group else []
     return page.show(
-        "failure.html", f"Failure {fingerprint}", failure=failures if failures.stopped else Content(group), tasks=tasks
-    )
+        "failure.html", f"Failure {fingerprint}", failure=failures.then(lambda _: group),
+        tasks=Content([task for task in tasks if task is not None]),
+    )  # fmt: skip
 
 
 @router.get("/failures/{fingerprint}/tasks")
 def tasks(fingerprint: str, page: Viewer) -> Response:
-    """Show all tasks of one kind of failure, as far back as they are kept."""
+    """List all kept tasks with this kind of failure."""
     asked = page.ask("role", "before")
     failed = page.panel(
         insights.failed_tasks, fingerprint, role=asked.get("role"), limit=ROWS, after=number(asked, "before")
@@ -76,18 +73,13 @@ def tasks(fingerprint: str, page: Viewer) -> Response:
 
 
 @router.post("/failures/{fingerprint}/mark")
-def mark(fingerprint: str, page: Annotated[Page, Depends(May("retry"))], form: Sent) -> Response:
-    state, verb = form["state"], failures.mark
-    act = partial(verb, fingerprint=fingerprint, state=state, by=page.bearer.name, note=form["note"])
-    return acts.change(page, page.to("failures", fingerprint), act, f"It is marked as {state}.")
+def mark(fingerprint: str, page: Retrier, form: Sent) -> Response:
+    state, note = form["state"], form["note"]
+    verb = partial(failures.mark, fingerprint=fingerprint, state=state, by=page.bearer.name, note=note)
+    return acts.change(page, page.to("failures", fingerprint), verb, f"It is marked as {state}.")
 
 
 def _since(asked: dict[str, str]) -> float | None:
     """Return `since` in seconds. Raises BadValue."""
     since = asked.get("since", USUAL)
-    if since == "ever":
-        return None
-    seconds = words.seconds(since)
-    if seconds is None:
-        raise BadValue(f"since={since!r:.50}: give a time like 30s, 15m, 1h or 2d, or ever")
-    return seconds
+    return None if since == "ever" else seconds("since", since, f"{TIMES}, or ever")

@@ -1,4 +1,4 @@
-"""The first steps in a system where nothing has run yet, each with its command."""
+"""The first steps in a system in which nothing has run yet, each with its command."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from celeriac.store.shell import argument, word
 
 @dataclass(frozen=True, slots=True)
 class FirstStep:
-    """A step. `does`: its text, an imperative; `command`: the command for it; `is_done`: whether it is done."""
+    """A step. `does`: an imperative, for the page; `command`: a command for it."""
 
     does: str
     command: str
@@ -23,7 +23,7 @@ class FirstStep:
 
 
 def first_steps(page: Page, counts: Content, workers: Content) -> list[FirstStep]:
-    """Return the steps, none once a task was enqueued, or if that is unknown. `workers`: all that have reported."""
+    """Return the steps; none once a task was enqueued, or if that is unknown. `workers`: all that have reported."""
     if counts.stopped or workers.stopped or any(count.n for count in counts.value.values()):
         return []
     served = page.panel(_parameters)
@@ -33,7 +33,7 @@ def first_steps(page: Page, counts: Content, workers: Content) -> list[FirstStep
 
 
 def steps(app: str, required: Mapping[str, Sequence[str]], *, has_worker: bool) -> list[FirstStep]:
-    """Return the steps of an app without tasks. `required`: the arguments that a task of each registered role needs."""
+    """Return the steps of an app without tasks. `required`: by registered role, the arguments that a task needs."""
     role = min(required, default="")
     arguments = [f"{name}=1" for name in required.get(role, ())]
     enqueue = " ".join(["celeriac tasks enqueue", argument(role), *map(word, arguments)])

@@ -1,23 +1,32 @@
-"""Fields of a form: `application/x-www-form-urlencoded`, up to `CELERIAC_API_BODY_BYTES`."""
+"""Values of forms and queries. A form is `application/x-www-form-urlencoded`, up to `CELERIAC_API_BODY_BYTES`."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Annotated, Any
 from urllib.parse import parse_qs
 
-from fastapi import Depends, HTTPException, Request
+from fastapi import Depends, HTTPException, Path, Request
 
+from celeriac.dashboard import words
 from celeriac.errors import BadValue
 
-#: Most tasks that one form may name, and most fields.
+#: Maximum number of tasks in a form, and of its fields.
 MOST_TASKS, MOST_FIELDS = 10_000, 1_000
 
-#: Most bytes of the sign-in form, which anybody can send.
+#: Maximum bytes of the sign-in form, which anybody can send.
 MOST_BYTES_UNKNOWN = 4_096
 
 #: The largest bigint of Postgres, and its digits.
 MOST, DIGITS = 2**63 - 1, 19
+
+#: The times that a field takes, for an error message.
+TIMES = "a time like 30s, 15m, 1h or 2d"
+
+#: An id in an address; and one to which 1 can be added.
+Id = Annotated[int, Path(ge=1, le=MOST)]
+Place = Annotated[int, Path(ge=1, le=MOST - 1)]
 
 
 class Form:
@@ -31,11 +40,11 @@ class Form:
         return self.fields.get(name, [""])[-1].strip()
 
     def name(self, field: str) -> str:
-        """Return a name exactly as typed: with spaces at its ends it may be another name, or one that is refused."""
+        """Return a name exactly as typed: spaces at its ends may be part of it, or be refused."""
         return self.fields.get(field, [""])[-1]
 
     def tasks(self) -> list[int]:
-        """Return the ids in `task`, each field one or many with commas. Raises BadValue."""
+        """Return the ids in the fields `task`, each with one id or several with commas. Raises BadValue."""
         ids = [one for many in self.fields.get("task", []) for one in many.split(",") if one]
         if not ids or len(ids) > MOST_TASKS or not all(is_number(one) for one in ids):
             raise BadValue(f"task: tick 1 to {MOST_TASKS:,} tasks")
@@ -60,10 +69,32 @@ def as_object(said: str) -> dict[str, Any]:
     return value
 
 
+def number(asked: Mapping[str, str], name: str) -> int | None:
+    """Return a list's place, a number in the query; None without one. Raises BadValue."""
+    text = asked.get(name)
+    if text is None:
+        return None
+    if not is_number(text):
+        raise BadValue(f"{name}={text!r:.50}: give the number of the last one seen")
+    return int(text)
+
+
+def seconds(name: str, text: str | None, example: str = TIMES) -> float | None:
+    """Return a time of a query or form in seconds, None without one. Raises BadValue."""
+    if not text:
+        return None
+    if (value := words.seconds(text)) is None:
+        raise BadValue(f"{name}={text!r:.50}: give {example}")
+    return value
+
+
+def is_an_id(text: str) -> bool:
+    """Return whether a task's address has its id, not its task_id: fewer than 19 digits, the first no zero."""
+    return len(text) < DIGITS and is_number(text) and str(int(text)) == text
+
+
 def is_number(text: str) -> bool:
-    """Return whether these are digits within Postgres' range; for very many digits Python would raise an error of its
-    own.
-    """
+    """Return whether these are the digits of a bigint. The length is checked first: Python refuses very many digits."""
     return len(text) <= DIGITS and text.isascii() and text.isdigit() and int(text) <= MOST
 
 
@@ -84,15 +115,7 @@ class _Body:
         return bytes(body)
 
 
-def _form(body: Annotated[bytes, Depends(_Body())]) -> Form:
-    return parsed(body)
-
-
-def _form_unknown(body: Annotated[bytes, Depends(_Body(MOST_BYTES_UNKNOWN))]) -> Form:
-    return parsed(body)
-
-
-def parsed(body: bytes) -> Form:
+def parsed(body: Annotated[bytes, Depends(_Body())]) -> Form:
     """Parse a form. Raises BadValue."""
     try:
         fields = parse_qs(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=MOST_FIELDS)
@@ -103,6 +126,10 @@ def parsed(body: bytes) -> Form:
     return Form(fields)
 
 
-#: The form of a user with a session; and of one not signed in yet.
-Sent = Annotated[Form, Depends(_form)]
+def _form_unknown(body: Annotated[bytes, Depends(_Body(MOST_BYTES_UNKNOWN))]) -> Form:
+    return parsed(body)
+
+
+#: The form of a user who has signed in; and of one who has not.
+Sent = Annotated[Form, Depends(parsed)]
 SentUnknown = Annotated[Form, Depends(_form_unknown)]

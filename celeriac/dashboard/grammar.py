@@ -1,6 +1,6 @@
-"""Parse and write the search line: `state:failed role:crawl arg.store_id:17 error:"HTTP 502"` is a filter.
+"""Parse and write the search line, such as `state:failed role:crawl arg.store_id:17 error:"HTTP 502"`.
 
-Only values with whitespace, quotes or backslashes need quotes, within which a backslash precedes a quote or itself.
+Only values with whitespace, quotes or backslashes need quotes, in which quotes and backslashes follow a backslash.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from celeriac.insights import ARGUMENT
 
 
 class BadQuery(ValueError):
-    """A line that cannot be read. `at`: the place of the error."""
+    """The line is no filter. `at`: the place of the error."""
 
     def __init__(self, message: str, at: int) -> None:
         super().__init__(message)
@@ -22,7 +22,7 @@ class BadQuery(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """A term of the line. `at`: where its value begins."""
+    """A term of the line, as `role:crawl`. `at`: the place of its value."""
 
     name: str
     value: str
@@ -37,7 +37,7 @@ _ESCAPED = re.compile(r"\\([\"\\])")
 
 
 def parse(line: str, known: tuple[str, ...]) -> dict[str, Term]:
-    """Return each term by its name, in their order. Raises BadQuery."""
+    """Return the terms by name, in the line's order. Raises BadQuery."""
     terms: dict[str, Term] = {}
     for begins, term in _terms(line):
         if term.name not in known and not is_argument(term.name):

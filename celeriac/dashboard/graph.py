@@ -1,4 +1,4 @@
-"""Draw a workflow's shape: columns of nodes, each to the right of all it follows. Lengths are in units of the view."""
+"""A workflow's shape: columns of nodes, each to the right of all nodes that it follows. Lengths are in SVG's units."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 
 from celeriac.insights.tasks.workflows import Edge, Node
 
-#: Most nodes that are drawn; more are shown as a table alone.
+#: Maximum number of nodes that are drawn; a larger workflow is shown as a table only.
 MOST = 60
 
-#: Lengths of a node, and between two of them.
+#: A node's width and height, and the distances between two of them.
 WIDE, HIGH, ACROSS, DOWN = 170, 44, 50, 16
 
-#: Letters of a role's name that fit into a node.
+#: Number of letters of a role's name that fit into a node.
 LETTERS = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A node's place. `state`: the most important one among its parts."""
+    """A drawn node. `state`: the most important state among its parts."""
 
     x: int
     y: int
@@ -44,7 +44,7 @@ class Graph:
 
 
 def graph(nodes: Sequence[Node], edges: Sequence[Edge]) -> Graph | None:
-    """Return the picture; None if there are too many nodes to see."""
+    """Return the drawing; None if there are too many nodes."""
     if not 0 < len(nodes) <= MOST:
         return None
     columns = _columns(len(nodes), edges)
@@ -59,8 +59,8 @@ def graph(nodes: Sequence[Node], edges: Sequence[Edge]) -> Graph | None:
 
 
 def _columns(nodes: int, edges: Sequence[Edge]) -> list[int]:
-    """Return each node's column, the longest path to it. The columns of a cycle, such as a task that enqueues its own
-    kind, end at the number of nodes.
+    """Return each node's column: the length of the longest path to it. In a cycle, such as a role whose task enqueues
+    its own kind, that is at most the number of nodes.
     """
     columns = [0] * nodes
     for _ in range(nodes):

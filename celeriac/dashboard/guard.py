@@ -1,34 +1,34 @@
-"""The guard: it checks the session, its permissions and the origin of forms, and sets the headers of every answer.
+"""The guard: checks sessions, permissions and the origin of forms, and sets the headers of every answer.
 
-A session is a random id in a cookie that no script can read. It ends when its user signs out, or when its token ends:
-from the next request on it opens nothing, in every server process.
+A session is a random id in a cookie that no script can read. It ends when its user signs out or its token ends: from
+the next request on it opens no page, in any server process.
 """
 
 from __future__ import annotations
 
 import math
-from typing import Final, Protocol
+from typing import Annotated, Final, Protocol
 from urllib.parse import urlsplit
 
-from fastapi import Request, Response
+from fastapi import Depends, Request, Response
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import PlainTextResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from celeriac.dashboard.page import Page, Repeated, Site
+from celeriac.dashboard.page import Page, Repeated
 from celeriac.errors import BadValue
 from celeriac.operate import sessions
 from celeriac.operate.tokens import ADMIN, CALLS, ENQUEUE, OPERATE, READ, Bearer
 
-#: Permissions, and the scope of a token that gives each.
+#: Each permission, with the scope of a token that gives it.
 PERMISSIONS: Final = {
     "view": READ, "view_args": CALLS, "retry": OPERATE, "cancel": OPERATE, "priority": OPERATE, "enqueue": ENQUEUE,
     "schedules": OPERATE, "roles": OPERATE, "accounts": OPERATE, "workers": OPERATE,
     "define": ADMIN, "views": OPERATE,
 }  # fmt: skip
 
-#: The names of a session: over TLS, and over plain HTTP.
+#: The names of a session's cookie: over TLS, and over plain HTTP.
 COOKIES: Final = ("__Host-celeriac", "celeriac")
 
 CSP = (
@@ -62,14 +62,14 @@ class Forbidden(Exception):
 
 
 class Throttle(Protocol):
-    """A limit of how often an address may present a wrong token, or a token may make requests."""
+    """A limit of how often an address may present a wrong token, or a token may be used."""
 
     def take(self, key: str) -> float:
-        """Take one. Return the seconds to wait if there is none to take, else 0."""
+        """Count one for this address or token. Return the seconds to wait if that was too often, else 0."""
 
 
 class May:
-    """Checks for a session with this permission; every route but that of signing in depends on one."""
+    """Checks for a session with this permission, for every route except sign-in. Returns the request's page."""
 
     def __init__(self, permission: str) -> None:
         self.permission, self.scope = permission, PERMISSIONS[permission]
@@ -90,12 +90,29 @@ class May:
         return page
 
 
+#: A handler's page, which needs a session with the permission.
+Viewer = Annotated[Page, Depends(May("view"))]
+Retrier = Annotated[Page, Depends(May("retry"))]
+Canceller = Annotated[Page, Depends(May("cancel"))]
+Prioritiser = Annotated[Page, Depends(May("priority"))]
+Enqueuer = Annotated[Page, Depends(May("enqueue"))]
+ScheduleSteerer = Annotated[Page, Depends(May("schedules"))]
+RoleSteerer = Annotated[Page, Depends(May("roles"))]
+AccountSteerer = Annotated[Page, Depends(May("accounts"))]
+WorkerSteerer = Annotated[Page, Depends(May("workers"))]
+Definer = Annotated[Page, Depends(May("define"))]
+Sharer = Annotated[Page, Depends(May("views"))]
+
+
 def bearer_of(request: Request) -> Bearer | None:
-    """Return the session's bearer. A well-formed id is always checked, so that others' failures lock nobody out."""
+    """Return the session's bearer. A well-formed id is always checked: others' wrong ids cannot lock it out."""
     presented = next((cookie for name in COOKIES if (cookie := request.cookies.get(name))), None)
     if not presented:
         return None
-    bearer = _verify(request, presented) if sessions.has_form(presented) else None
+    bearer = None
+    if sessions.has_form(presented):
+        with request.app.state.site.celeriac.database.statement() as connection:
+            bearer = sessions.verify(connection, presented)
     if bearer is None:
         refuse_until(failed(request), "Too many sessions that are none came from this address.")
     return bearer
@@ -113,24 +130,18 @@ def refuse_until(seconds: float, why: str) -> None:
         raise HTTPException(429, f"{why} Wait {wait} s.", {"Retry-After": str(wait)})
 
 
-def _verify(request: Request, presented: str) -> Bearer | None:
-    site: Site = request.app.state.site
-    with site.celeriac.database.statement() as connection:
-        return sessions.verify(connection, presented)
-
-
 def is_tls(request: Request) -> bool:
-    """Return whether the browser uses TLS: a proxy may have ended it, but a form's Origin still shows it."""
+    """Return whether the browser uses TLS, which a proxy may have ended; then a form's Origin still shows it."""
     return request.url.scheme == "https" or request.headers.get("origin", "").startswith("https://")
 
 
 def cookie_of(request: Request) -> str:
-    """Return the cookie's name; over TLS one that the browser accepts from this host alone."""
+    """Return the name of the session's cookie; over TLS one that the browser accepts only from this host."""
     return COOKIES[0] if is_tls(request) else COOKIES[1]
 
 
 def keep(request: Request, answer: Response, name: str, value: str, seconds: int | None) -> None:
-    """Set a cookie that no script can read and no other site's form sends; without `seconds`, delete it."""
+    """Set a cookie that no script can read and no other site's form sends. `seconds` None: delete it."""
     answer.set_cookie(
         name, value, max_age=0 if seconds is None else seconds, path="/", httponly=True, samesite="lax",
         secure=is_tls(request) or name == COOKIES[0],
@@ -142,7 +153,7 @@ def role_of(bearer: Bearer) -> str:
 
 
 class Guard:
-    """The outermost layer: refuses requests from other sites, and sets answers' headers. HEAD is GET with no body."""
+    """The outermost layer: refuses other sites' forms, sets answers' headers, and answers HEAD as GET without body."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -172,7 +183,7 @@ class Guard:
 
 
 def is_same_origin(headers: Headers) -> bool:
-    """Return whether the browser reports the same origin; on plain HTTP, whether the page's origin is this host."""
+    """Return whether the browser reports the same origin; if it does not report that, whether Origin is this host."""
     if (site := headers.get("sec-fetch-site")) is not None:
         return site == "same-origin"
     origin = headers.get("origin", "")

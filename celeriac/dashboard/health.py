@@ -1,4 +1,4 @@
-"""Return a role's health in a word, from its figures alone."""
+"""A role's health in a word, from its figures alone."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 from celeriac.insights import RoleDepth
 from celeriac.insights.fleet.pace import Pace
 
-#: For how many passes' time nothing has to start, while nothing runs, before a role is stuck.
+#: Number of passes' intervals for which a task has to be ready, while nothing is claimed, before a role is stuck.
 PASSES = 3
 
 #: The meaning of each word, the worst first.
@@ -29,9 +29,8 @@ MEANS: Final = {
 def health(
     depth: RoleDepth, capacity: Mapping[str, Any] | None, pace: Pace, usual: float, *, burns: bool = False
 ) -> str:
-    """Return the word. `capacity`: its row of `insights.capacity`, if there is one. `usual`: seconds that a task may be
-    ready if the role has no objective, as for the alert `long_wait`. `burns`: far more of its attempts fail than
-    before.
+    """Return the word. `capacity`: the role's row of `insights.capacity`. `usual`: seconds that a task may be ready if
+    the role has no objective, as for the alert `long_wait`. `burns`: far more of its attempts fail than before.
     """
     held, oldest = depth.claimed + depth.running, depth.oldest_ready_seconds or 0.0
     if depth.paused:

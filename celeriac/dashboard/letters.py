@@ -1,25 +1,20 @@
-"""Dead letters: messages of plain Celery apps that became no task."""
+"""Dead letters: messages of plain Celery apps that could not become tasks. Replay or discard one."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
 
-from fastapi import APIRouter, Depends, Path, Response
+from fastapi import APIRouter, Response
 
 from celeriac import insights
 from celeriac.dashboard import acts
-from celeriac.dashboard.forms import Sent
-from celeriac.dashboard.guard import May
-from celeriac.dashboard.page import Page
-from celeriac.dashboard.records import number
+from celeriac.dashboard.forms import Id, Sent, number
+from celeriac.dashboard.guard import Canceller, Retrier, Viewer
 from celeriac.operate import dead_letters
 from celeriac.seam.dead_letters import replay as replayed
 
 router = APIRouter()
 
-Viewer = Annotated[Page, Depends(May("view"))]
-Letter = Annotated[int, Path(ge=1, le=2**63 - 1)]
 
 ROWS = 50
 
@@ -33,14 +28,14 @@ def listed(page: Viewer) -> Response:
 
 
 @router.get("/dead-letters/{letter}")
-def shown(letter: Letter, page: Viewer) -> Response:
+def shown(letter: Id, page: Viewer) -> Response:
     page.ask()
     content = page.read(insights.dead_letter, letter)
     return page.show("dead-letter.html", f"Dead letter {letter}", letter=content)
 
 
 @router.post("/dead-letters/{letter}/replay")
-def replay(letter: Letter, page: Annotated[Page, Depends(May("retry"))], form: Sent) -> Response:
+def replay(letter: Id, page: Retrier, form: Sent) -> Response:
     def act() -> str:
         done = page.write(partial(replayed, page.celeriac, letter=letter, by=page.bearer.name, why=form["why"]))
         if not done.after:
@@ -52,6 +47,6 @@ def replay(letter: Letter, page: Annotated[Page, Depends(May("retry"))], form: S
 
 
 @router.post("/dead-letters/{letter}/discard")
-def discard(letter: Letter, page: Annotated[Page, Depends(May("cancel"))], form: Sent) -> Response:
+def discard(letter: Id, page: Canceller, form: Sent) -> Response:
     verb = partial(dead_letters.discard, letter=letter, by=page.bearer.name, why=form["why"])
     return acts.change(page, page.to("dead-letters"), verb, "It is discarded; the audit trail keeps what it was.")

@@ -1,21 +1,18 @@
-"""Locks: which keys are held, by which task, and which tasks wait? There is no button that frees a lock: the index
-promises that it is exclusive.
+"""Locks: which keys are held, by which task, and which tasks wait? No button frees a lock: a unique index keeps it
+exclusive.
 """
 
 from __future__ import annotations
 
 import json
-from typing import Annotated
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Response
 
 from celeriac import insights
-from celeriac.dashboard.guard import May
-from celeriac.dashboard.page import Elsewhere, Page
+from celeriac.dashboard.guard import Viewer
+from celeriac.dashboard.page import Elsewhere
 
 router = APIRouter()
-
-Viewer = Annotated[Page, Depends(May("view"))]
 
 
 #: Unique keys on a page.
@@ -24,7 +21,7 @@ ROWS = 50
 
 @router.get("/locks")
 def listed(page: Viewer) -> Response:
-    """Show lock keys. Unique keys were once a part of this page: their former address redirects to their own page."""
+    """List lock keys. The former address of unique keys, once a tab of this page, redirects to their page."""
     asked = page.ask("tab", "role", "after")
     if asked.pop("tab", None) == "unique":
         raise Elsewhere(page.to(f"unique-keys{'.json' if page.wants_json else ''}", **asked))
@@ -42,7 +39,7 @@ def unique(page: Viewer) -> Response:
 
 
 def _place(after: str | None) -> tuple[str, str] | None:
-    """Return the place in the list; an invalid one is the beginning."""
+    """Return the place in the list; None, the beginning, if it is invalid."""
     try:
         role, key = json.loads(after or "")
     except (ValueError, TypeError):

@@ -2,30 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Response
 
 from celeriac import insights
 from celeriac.alerts.judgement import judge
 from celeriac.alerts.review import LATE, looks_of
+from celeriac.alerts.rules import RULES
 from celeriac.dashboard import words
 from celeriac.dashboard.first import first_steps
-from celeriac.dashboard.gone import is_an_id
-from celeriac.dashboard.guard import May
+from celeriac.dashboard.forms import is_an_id
+from celeriac.dashboard.guard import Viewer
 from celeriac.dashboard.health import MEANS, health
 from celeriac.dashboard.page import Elsewhere, Page
 from celeriac.dashboard.reading import Content
 from celeriac.dashboard.verdict import by_rule, concerns, soon, verdict
-from celeriac.insights.failures.burning import Burning, burning
+from celeriac.insights.failures.burning import burning
 from celeriac.insights.fleet.pace import Pace, pace
 from celeriac.operate.policies import is_known
 
 router = APIRouter()
 
-Viewer = Annotated[Page, Depends(May("view"))]
 
 WORST_FIRST = tuple(MEANS)
 
@@ -33,31 +33,21 @@ WORST_FIRST = tuple(MEANS)
 USUAL_SPAN = "1h"
 
 #: Maximum number of rules with findings, and of roles, on the first screen. Further findings are folded; further roles
-#: are on their own page.
+#: are on the page of roles.
 MOST_RULES, MOST_ROLES = 3, 6
 
 #: The number to which a role's backlog is counted in each state table, to estimate how long it will take.
 COUNTED = 100_000
 
-#: After how many intervals (CELERIAC_SWEEP_INTERVAL_MS) without a check it is unknown whether anything should alert.
+#: Number of sweep intervals without a check of the alerts after which it is unknown whether anything should alert.
 UNSEEN = 2 * LATE
 
-#: The page on which an alert of this kind is cured: that of its subject, or one for all.
-CURES = {
-    **dict.fromkeys(("missed_schedule", "skipped_instants", "failing_sweep"), ("schedules", True)),
-    **dict.fromkeys(
-        (
-            "queue_depth", "flood", "fails_now", "slow_role", "failed_rate", "long_running", "no_worker",
-            "idle_while_ready", "long_wait", "unfair", "lost_tickets", "late_finish",
-        ),
-        ("roles", True),
-    ),
-    **dict.fromkeys(
-        ("dead_worker", "short_of_memory", "drains_on", "clocks_apart", "old_worker"), ("workers", False)
-    ),
-    "account_fails": ("accounts", True), "stuck_key": ("locks", True),
-    "dead_letters": ("dead-letters", False),
+#: By the kind of a rule's subjects: the page on which its alert is cured, and whether each subject has its own.
+PLACES = {
+    "a role": ("roles", True), "a schedule": ("schedules", True), "an account": ("accounts", True),
+    "a lock key": ("locks", True), "a worker": ("workers", False), "plain Celery": ("dead-letters", False),
 }  # fmt: skip
+CURES = {rule.name: PLACES[rule.of] for rule in RULES if rule.of in PLACES}
 
 
 @router.get("/")
@@ -76,7 +66,8 @@ def overview(page: Viewer) -> Response:
     )  # fmt: skip
     first = first_steps(page, panels["counts"], panels["workers"])
     panels |= {
-        "workers": _at_work(panels["workers"]), "lengths": _together(panels["lengths"]), "hour": _ended(panels["hour"]),
+        "workers": panels["workers"].then(_at_work), "hour": panels["hour"].then(_ended),
+        "lengths": panels["lengths"].then(lambda roles: insights.together(list(roles.values()))),
     }  # fmt: skip
     wrong, late = concerns(panels), UNSEEN * page.celeriac.settings.sweep_interval
     return page.show(
@@ -85,35 +76,25 @@ def overview(page: Viewer) -> Response:
     )  # fmt: skip
 
 
-def _together(lengths: Content) -> Content:
-    return lengths if lengths.stopped else Content(insights.together(list(lengths.value.values())))
-
-
-def _at_work(workers: Content) -> Content:
+def _at_work(workers: Sequence[Mapping[str, Any]]) -> dict[str, int]:
     """Return how many workers report, how many of them back off, their slots; and how many fell silent."""
-    if workers.stopped:
-        return workers
-    up = [row for row in workers.value if words.standing(row) == "active"]
-    return Content(
-        {
-            "up": len(up),
-            "backing_off": sum(bool(row["resources"].get("is_backing_off")) for row in up),
-            "slots": sum(row["concurrency"] for row in up),
-            "gone": sum(words.standing(row) == "gone" for row in workers.value),
-        }
-    )
+    up = [row for row in workers if words.standing(row) == "active"]
+    return {
+        "up": len(up),
+        "backing_off": sum(bool(row["resources"].get("is_backing_off")) for row in up),
+        "slots": sum(row["concurrency"] for row in up),
+        "gone": sum(words.standing(row) == "gone" for row in workers),
+    }
 
 
-def _ended(hour: Content) -> Content:
+def _ended(hours: Mapping[str, Sequence[Any]]) -> dict[str, int]:
     """Sum all roles' ended tasks, within the counted hour."""
-    if hour.stopped:
-        return hour
-    steps = [step for of_role in hour.value.values() for step in of_role]
-    return Content({"completed": sum(step.completed for step in steps), "failed": sum(step.failed for step in steps)})
+    steps = [step for steps_of_role in hours.values() for step in steps_of_role]
+    return {"completed": sum(step.completed for step in steps), "failed": sum(step.failed for step in steps)}
 
 
 def roles(page: Page, role: str | None = None) -> Content:
-    """Return each role, or one, with its depth, and its capacity if that was read in time; the worst first."""
+    """Return all roles, or one, with health, depth, and the capacity if it was read in time; the worst first."""
     panels = page.at_once(
         depths=partial(page.panel, insights.depth, role, cap=words.CAP),
         capacity=partial(page.panel, insights.capacity, role, most=COUNTED, figures=True),
@@ -121,29 +102,22 @@ def roles(page: Page, role: str | None = None) -> Content:
         paces=partial(page.panel, pace, role),
         burning=partial(page.panel, burning, role),
     )
-    depths, capacity, hours = panels["depths"], by_role(panels["capacity"]), panels["hours"].value or {}
+    depths, hours = panels["depths"], panels["hours"].value or {}
+    capacity = {row["role"]: row for row in panels["capacity"].value or ()}
     for needed in (depths, panels["paces"]):
         if needed.stopped:
             return needed
     paces, usual = panels["paces"].value, page.celeriac.settings.alert_wait
     burns = {one.role: one for one in panels["burning"].value or ()}
     rows = [
-        _role(d, capacity.get(d.role), hours.get(d.role), paces.get(d.role, Pace()), usual, burns.get(d.role))
+        {
+            "depth": d, "capacity": capacity.get(d.role), "hour": hours.get(d.role),
+            "health": health(d, capacity.get(d.role), paces.get(d.role, Pace()), usual, burns=d.role in burns),
+            "burns": burns.get(d.role),
+        }
         for d in depths.value
-    ]
+    ]  # fmt: skip
     return Content(sorted(rows, key=lambda row: WORST_FIRST.index(row["health"])))
-
-
-def by_role(rows: Content) -> dict[str, Any]:
-    return {row["role"]: row for row in rows.value or ()}
-
-
-def _role(
-    depth: insights.RoleDepth, capacity: Any, hour: Any, pace: Pace, usual: float, burns: Burning | None
-) -> dict[str, Any]:
-    """Return a role's row. `hour`: how many tasks ended in each minute; None if none did."""
-    is_so = health(depth, capacity, pace, usual, burns=burns is not None)
-    return {"depth": depth, "capacity": capacity, "hour": hour, "health": is_so, "burns": burns}
 
 
 @router.get("/go")
@@ -159,7 +133,7 @@ def go(page: Viewer) -> Response:
 
 
 def _hits(page: Page, name: str) -> Iterator[tuple[str, tuple[object, ...]]]:
-    """Yield everything of this name, with its address."""
+    """Yield the kind and the address of each thing that has this name."""
     ways = (f"id={name}", f"task_id={name}") if is_an_id(name) else (name,)
     for number in {task["id"] for way in ways if (task := page.read(insights.find, way))}:
         yield "task", ("tasks", number)

@@ -1,4 +1,4 @@
-"""A page, as a handler works on it: one request, its links, its reading, and its answer."""
+"""A page, as a handler uses it: one request, its links, its reading, and its answer."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from jinja2 import Environment
 from sqlalchemy import Connection
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse
 
-from celeriac.dashboard.address import JSON, PAGE, path_to, root_of, within, zone_of
+from celeriac.dashboard.address import JSON, PAGE, path_to, root_of, wants_json, within, zone_of
 from celeriac.dashboard.also import also
 from celeriac.dashboard.reading import Content, Reading
 from celeriac.dashboard.shown import Fragments, Rendered, Shown, rendered
@@ -29,15 +29,15 @@ from celeriac.store.failures import retry_deadlocks
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
-#: Parts of an address with the place in a list, and of how many earlier pages it keeps the beginnings.
+#: Parts of an address with the place in a list; and the maximum number of earlier pages whose places it keeps.
 PLACES, MOST_SEEN = ("before", "after"), 20
 
-#: Parts of an address that are no filters.
+#: Parts of an address that do not filter.
 _NO_FILTERS = (*PLACES, "seen", "q", "was", "columns")
 
 THEMES = ("system", "light", "dark")
 
-#: The cookie with a button's result, for the next page, and the most bytes that browsers accept.
+#: The cookie that brings a button's result to the next page, and the most bytes of it that browsers accept.
 RESULT, LONGEST_RESULT = "celeriac-told", 3_000
 
 
@@ -53,7 +53,7 @@ class Site:
 
 
 class Elsewhere(Exception):
-    """Redirects to the page's better address."""
+    """Raised to redirect to another address, such as the page's canonical one."""
 
     def __init__(self, location: str) -> None:
         super().__init__(location)
@@ -61,7 +61,7 @@ class Elsewhere(Exception):
 
 
 class Repeated(Exception):
-    """Another viewer has just read the same, and this is the answer."""
+    """Raised to repeat the answer that another viewer has just got."""
 
     def __init__(self, answer: Response) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class Repeated(Exception):
 
 @dataclass
 class Page:
-    """A page. Links are relative, so that a proxy may put it anywhere. `moment`: renderings of the present moment."""
+    """A page. Links are relative, so that a proxy may serve it anywhere. `moment`: renderings of this moment."""
 
     request: Request
     bearer: Bearer
@@ -91,13 +91,12 @@ class Page:
 
     @property
     def live(self) -> bool:
-        """Return whether the page's own script asks for changes."""
+        """Return whether the page's own script polls for changes."""
         return self.request.headers.get("live") == "1"
 
     @property
     def wants_json(self) -> bool:
-        accepts = self.request.headers.get("accept", "")
-        return bool(self.request.scope.get("json")) or accepts.startswith("application/json")
+        return wants_json(self.request)
 
     @property
     def without_body(self) -> bool:
@@ -106,7 +105,7 @@ class Page:
 
     @cached_property
     def root(self) -> str:
-        """The path from this page's address to the dashboard's."""
+        """The relative path from this page to the dashboard's root."""
         return root_of(self.request)
 
     @property
@@ -135,7 +134,7 @@ class Page:
 
     @property
     def at(self) -> str:
-        """The page's address below the dashboard's, for a form that returns here."""
+        """The page's address below the dashboard's root, for a form that returns here."""
         query = self.request.url.query
         return within(self.request).lstrip("/") + (f"?{query}" if query else "")
 
@@ -144,11 +143,11 @@ class Page:
         """The API's address, as the reader's browser calls it."""
         return str(self.request.base_url).rstrip("/").removesuffix("/admin")
 
-    def also(self, usual: Mapping[str, tuple[str | None, str | None]]) -> list[tuple[str, str]]:
-        """Return other ways to the same content, by name. `usual`: by page, command and path without filters."""
+    def also(self) -> list[tuple[str, str]]:
+        """Return other ways to the same content, by name."""
         name, of = self.name, self._path.removeprefix("/").partition("/")[2]
         of = "" if (name, of) == ("tasks", "matching") else of  # no task's id, but tasks that a filter selects
-        return also(name, of, self.filtered(), usual.get(name, (None, None)))
+        return also(name, of, self.filtered())
 
     def may(self, permission: str) -> bool:
         return permission in self.permissions
@@ -160,12 +159,12 @@ class Page:
         return f"{address}?{urlencode(asked)}" if asked else address
 
     def here(self, **changes: object) -> str:
-        """Return this page's address with another query, in fixed order. A new place in the list drops earlier ones."""
+        """Return this page's address with a changed query. A new place in the list drops the earlier ones."""
         values = self.asked | ({"seen": None} if changes.keys() & set(PLACES) else {}) | changes
         return "?" + urlencode({name: str(values[name]) for name in self.known if values.get(name) not in (None, "")})
 
     def older(self, cursor: object, place: str = "before") -> str:
-        """Return the address of the list's next page, which keeps the way back."""
+        """Return the address of the list's next page, with the places of the pages before it."""
         seen = [*self._seen, self.asked.get(place, "")][-MOST_SEEN:]
         return self.here(**{place: cursor, "seen": json.dumps(seen, separators=(",", ":"))})
 
@@ -176,7 +175,7 @@ class Page:
 
     @property
     def _seen(self) -> list[str]:
-        """The beginnings of the pages before this one."""
+        """The places in the list of the pages before this one."""
         try:
             seen = json.loads(self.asked.get("seen", "[]"))
         except (ValueError, RecursionError):
@@ -193,7 +192,7 @@ class Page:
         return f"{self.root}{path.removesuffix(PAGE)}{JSON}" + (f"?{query}" if query else "")
 
     def ask(self, *known: str) -> dict[str, str]:
-        """Return the query's values of these; others are ignored with a notice, and a redirect drops empty ones."""
+        """Return the query's values for these names. Others are ignored with a notice; a redirect drops empty ones."""
         known += ("seen",) if {*known} & {*PLACES} else ()
         query, self.known = dict(self.request.query_params), known
         self.asked = {name: query[name] for name in known if query.get(name)}
@@ -218,7 +217,7 @@ class Page:
         return content if self.may("view_args") else replace(content, value=veiled(content.value))
 
     def refuse_to_narrow(self, asked: Mapping[str, str]) -> None:
-        """Raise BadValue for a filter that would reveal what this token may not see."""
+        """Raise BadValue for a filter that would reveal values that this token may not see."""
         if not self.may("view_args") and (names := refused(asked)):
             raise BadValue(f"{', '.join(names)}: this token sees neither arguments nor errors: it lacks the scope read")
 
@@ -227,7 +226,7 @@ class Page:
         return self.site.reading.at_once(panels)
 
     def write(self, act: Callable[[Connection], Any]) -> Any:
-        """Run `act` in one transaction that waits only briefly for others'."""
+        """Run `act` in one transaction, which waits only briefly for others' locks."""
 
         def once() -> Any:
             with self.celeriac.database.transaction(patience=PATIENCE) as connection:
@@ -252,7 +251,7 @@ class Page:
         return answer
 
     def earlier(self) -> Response | None:
-        """Return the answer to the page's script, if the same view was rendered at this moment."""
+        """Return the answer to the page's script, if the same view was rendered since the last reading."""
         shown = self.moment.get(self._view) if self.live and not self.wants_json else None
         return None if shown is None else self._answer(shown)
 
@@ -279,19 +278,16 @@ class Page:
 
     @property
     def _view(self) -> tuple[Hashable, ...]:
-        """Return the key of a live rendering: only the viewer's permissions, time zone and address of the dashboard
-        matter.
-        """
-        request = self.request
+        """Return the key of a live rendering: all it depends on, except figures and the day."""
         where = self.base_url, self.root, self.at
-        return request.method, self.without_body, *where, self.permissions, self.zone_name
+        return self.request.method, self.without_body, *where, self.permissions, self.zone_name
 
     def _always(self) -> dict[str, Any]:
         reading = self.site.reading
         return {"now": reading.clock(), "redis_answers": reading.redis_answers()}
 
     def go(self, location: str, said: str) -> Response:
-        """Redirect to another page, which shows what was done."""
+        """Redirect to another page, which shows `said`: what was done."""
         self.site.reading.forget()
         answer = RedirectResponse(location, 303)
         while len(quote(said)) > LONGEST_RESULT:

@@ -1,4 +1,4 @@
-"""Read insights, each in a read-only transaction of bounded time; for many viewers in the same second, once."""
+"""Read insights, each in a read-only transaction of bounded time, and once for all viewers in the same second."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from copy import copy
 from dataclasses import dataclass
 from datetime import datetime
@@ -25,15 +24,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-#: Maximum seconds of a statement; seconds for which its result serves all equal requests; and the multiple of its
-#: duration for which a slow statement's result serves. So Postgres spends at most a tenth of its time on a statement,
-#: however many viewers there are.
+#: Maximum seconds of a statement; seconds for which its result is kept for equal requests; and for how many times its
+#: duration a slow statement's result is kept. So Postgres spends at most a tenth of its time on a statement, however
+#: many viewers there are.
 TIMEOUT, SERVES, TIMES = 2.0, 1.0, 9.0
 
-#: Results that are kept at once.
+#: Maximum number of results that are kept.
 MOST = 500
 
-#: Threads beside the handlers' own that read what a page needs.
+#: Number of threads that read for pages, beside the handlers' own.
 THREADS = 3
 
 #: Maximum number of examinations by the doctor that run at once: one may be stuck while another runs after a change.
@@ -47,9 +46,13 @@ class Content:
     value: Any = None
     stopped: str | None = None
 
+    def then(self, make: Callable[[Any], Any]) -> Content:
+        """Return what `make` returns for the value; if the insight was stopped, this content."""
+        return self if self.stopped else Content(make(self.value))
+
 
 class Kept:
-    """One result, or its error. The first that needs it reads it, so that a slow one is not read by each in turn."""
+    """One result, or its error. The first caller reads it; the others wait for that and do not read it again."""
 
     def __init__(self) -> None:
         self.turn = threading.Lock()
@@ -60,7 +63,10 @@ class Kept:
         with self.turn:
             began = time.monotonic()
             if began > self.until:
-                self.value, self.error = _tried(read)
+                try:
+                    self.value, self.error = read(), None
+                except DBAPIError as error:
+                    self.value, self.error = None, _bare(error)
                 ended = time.monotonic()
                 self.until = _tick(ended + (0.0 if is_passing(self.error) else TIMES * (ended - began)))
             if self.error is not None:
@@ -69,21 +75,14 @@ class Kept:
 
 
 def _tick(earliest: float) -> float:
-    """Return the next instant at which everything is read anew: a common one, so that a page is rendered once and not
-    for each panel.
+    """Return the next instant at which results are read again: the same for all, so that a page is rendered once and
+    not for each panel.
     """
     return (earliest // SERVES + 1) * SERVES
 
 
-def _tried(read: Callable[[], Any]) -> tuple[Any, DBAPIError | None]:
-    try:
-        return read(), None
-    except DBAPIError as error:
-        return None, _bare(error)
-
-
 def is_passing(error: DBAPIError | None) -> bool:
-    """Return whether the error is unrelated to the insight's duration: Postgres may be back in a moment."""
+    """Return whether the statement was not too slow, but Postgres failed: it may be back in a moment."""
     return error is not None and not isinstance(error.orig, QueryCanceledError)
 
 
@@ -95,7 +94,7 @@ def _bare(error: DBAPIError) -> DBAPIError:
 
 
 class Reading:
-    """Reads insights: `of(insight, …)` calls one with a connection before its arguments."""
+    """Reads insights: `of(insight, …)` calls one with a connection and these arguments."""
 
     def __init__(self, celeriac: Celeriac) -> None:
         self.celeriac = celeriac
@@ -107,10 +106,11 @@ class Reading:
         self._moment_ends = 0.0
 
     def of(self, insight: Callable[..., Any], *args: Any, figures: bool = False, **kwargs: Any) -> Any:
-        """Read an insight. `figures`: it counts, so it is not planned by look-ups. Raises what the insight raises."""
+        """Read an insight. `figures`: it counts many rows, so it is not planned for look-ups. Raises its errors."""
 
         def read() -> Any:
-            with self._connection(figures) as connection:
+            database = self.celeriac.database
+            with database.transaction() if figures else database.reading() as connection:
                 bound(connection)
                 return insight(connection, *args, **kwargs)
 
@@ -133,9 +133,7 @@ class Reading:
             return Content(stopped=f"This took over {TIMEOUT:g} s and was stopped. Narrow it by role or time.")
 
     def at_once(self, reads: Mapping[str, Callable[[], T]]) -> dict[str, T]:
-        """Return each result, by name. The waiting caller itself does reads that no thread has begun, the last
-        first.
-        """
+        """Return each result, by name. The caller does the reads that no thread has begun, the last one first."""
         begun = {name: self._threads.submit(read) for name, read in reads.items()}
         try:
             return {name: reads[name]() if one.cancel() else one.result() for name, one in reversed(begun.items())}
@@ -144,7 +142,7 @@ class Reading:
                 one.cancel()
 
     def moment(self) -> dict[Hashable, Any]:
-        """Return the cache of renderings since figures were last read anew."""
+        """Return the cache of renderings made since results were last read again."""
         now = time.monotonic()
         if now > self._moment_ends:
             self._moment, self._moment_ends = {}, _tick(now)
@@ -159,9 +157,7 @@ class Reading:
         return bool(self._shared("redis", self.celeriac.publisher.answers))
 
     def examined(self) -> Content:
-        """Return the doctor's findings. They are waited for as long as for a statement; a later request gets the
-        others.
-        """
+        """Return the doctor's findings, if it ends within a statement's time; else a later request gets them."""
         with self._turn:
             if self._doctor is None or self._doctor.done():
                 self._doctor = self._doctors.submit(self._shared, "doctor", lambda: examine(self.celeriac))
@@ -180,12 +176,8 @@ class Reading:
         return lengths
 
     def forget(self) -> None:
-        """Forget all results after a change, so that its author sees it."""
+        """Drop all results after a change, so that its author sees the change."""
         self._kept, self._doctor, self._moment = {}, None, {}
-
-    def _connection(self, figures: bool) -> AbstractContextManager[Connection]:
-        database = self.celeriac.database
-        return database.transaction() if figures else database.reading()
 
 
 def bound(connection: Connection) -> None:

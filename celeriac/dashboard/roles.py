@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Response
 from sqlalchemy import Connection
 
 from celeriac import insights
 from celeriac.dashboard import acts, words
-from celeriac.dashboard.forms import Form, Sent
-from celeriac.dashboard.guard import May
+from celeriac.dashboard.forms import Form, Sent, seconds
+from celeriac.dashboard.guard import RoleSteerer, Viewer
 from celeriac.dashboard.overview import USUAL_SPAN
 from celeriac.dashboard.overview import roles as roles_of
 from celeriac.dashboard.page import Page
@@ -25,8 +25,6 @@ from celeriac.operate import policies
 
 router = APIRouter()
 
-Viewer = Annotated[Page, Depends(May("view"))]
-Steerer = Annotated[Page, Depends(May("roles"))]
 
 #: Maximum number of decisions, accounts and operators' changes on a role's page.
 DECISIONS, SHARES, CHANGES = 20, 100, 5
@@ -45,7 +43,8 @@ def shown(role: str, page: Viewer) -> Response:
         role=partial(roles_of, page, role), priorities=partial(page.panel, insights.priorities, role, figures=True),
         passes=partial(page.panel, insights.passes, role, limit=DECISIONS),
         accounts=partial(_accounts, page, role), workers=partial(page.panel, insights.workers),
-        waited=partial(page.panel, insights.rounds_waited, role), lengths=partial(_lengths, page, role),
+        waited=partial(page.panel, insights.rounds_waited, role),
+        lengths=lambda: page.panel(insights.lengths).then(lambda histograms: histograms.get(role)),
         flow=partial(page.panel, insights.flow, span, role), declared=partial(page.panel, declared, role),
         idle=partial(page.panel, idle, role), retries=partial(page.panel, insights.retries, role),
         parameters=partial(page.panel, parameters, role),
@@ -58,29 +57,25 @@ def shown(role: str, page: Viewer) -> Response:
     if not roles.value:
         raise Unknown(f"there is no role {role!r}: start a worker of the code that declares it")
     (mine,) = roles.value
-    if not workers.stopped:
-        workers = Content([worker for worker in workers.value if mine["depth"].queue in worker["queues"]])
+    workers = workers.then(lambda rows: [one for one in rows if mine["depth"].queue in one["queues"]])
     shares, waits = panels.pop("accounts")
-    shown = panels | {"role": Content(mine), "workers": workers, "shares": _first(shares), "waits": waits}
+    shown = panels | {"role": Content(mine), "workers": workers, "shares": shares.then(_first), "waits": waits}
     return page.show("role.html", title, span=span, **shown)
 
 
 def _accounts(page: Page, role: str) -> tuple[Content, Content]:
-    """Return the shares of as many accounts as possible, and, computed from these, why tasks wait."""
+    """Return the shares of up to `MOST` accounts, and why tasks wait, computed from these."""
     shares = page.panel(insights.shares, role, limit=MOST)
     return shares, shares if shares.stopped else _waits(page, role, shares.value)
 
 
-def _first(shares: Content) -> Content:
+def _first(shares: insights.Shares) -> insights.Shares:
     """Return the shares that the table shows."""
-    if shares.stopped:
-        return shares
-    accounts, is_all = shares.value.accounts, shares.value.is_all
-    return Content(insights.Shares(accounts[:SHARES], is_all and len(accounts) <= SHARES))
+    return insights.Shares(shares.accounts[:SHARES], shares.is_all and len(shares.accounts) <= SHARES)
 
 
 def _waits(page: Page, role: str, shares: insights.Shares) -> Content:
-    """Return why tasks wait; nothing for an unknown role, which the page reports itself."""
+    """Return why tasks wait; nothing for an unknown role: the page itself reports that."""
 
     def of(connection: Connection, role: str) -> list[insights.Waits]:
         return insights.waits_of(connection, role, page.celeriac.probe, shares)
@@ -91,39 +86,31 @@ def _waits(page: Page, role: str, shares: insights.Shares) -> Content:
         return Content()
 
 
-def _lengths(page: Page, role: str) -> Content:
-    """Return the role's histograms; None if there are none."""
-    queues = page.panel(insights.lengths)
-    return queues if queues.stopped else Content(queues.value.get(role))
-
-
 @router.post("/pause-role/{role:name}")
-def pause(role: str, page: Steerer, form: Sent) -> Response:
+def pause(role: str, page: RoleSteerer, form: Sent) -> Response:
     def act() -> str:
-        seconds = words.seconds(form["for"]) if form["for"] else None
-        if form["for"] and seconds is None:
-            raise BadValue(f"for={form['for']!r:.50}: give a time like 30s, 15m, 1h or 2d")
-        page.write(partial(policies.pause_role, role=role, by=page.bearer.name, why=form["why"], seconds=seconds))
-        return f"{role} is paused{f' for {words.took(seconds)}' if seconds else ''}: what is claimed already runs on."
+        lasts = seconds("for", form["for"])
+        page.write(partial(policies.pause_role, role=role, by=page.bearer.name, why=form["why"], seconds=lasts))
+        return f"{role} is paused{f' for {words.took(lasts)}' if lasts else ''}: what is claimed already runs on."
 
     return acts.done(page, page.to("roles", role), act)
 
 
 @router.post("/resume-role/{role:name}")
-def resume(role: str, page: Steerer, form: Sent) -> Response:
+def resume(role: str, page: RoleSteerer, form: Sent) -> Response:
     verb = partial(policies.resume_role, role=role, by=page.bearer.name, why=form["why"])
     return acts.change(page, page.to("roles", role), verb, f"{role} is resumed.", kick=[role])
 
 
 @router.post("/pass-of-role/{role:name}")
-def ask_for_pass(role: str, page: Steerer) -> Response:
+def request_pass(role: str, page: RoleSteerer) -> Response:
     def act() -> str:
-        asked, _ = page.celeriac.role_declared(role)
-        if not asked.prompt:
+        declared, _ = page.celeriac.role_declared(role)
+        if not declared.prompt:
             raise BadValue(f"{role} is not prompt: its workers run its passes as they poll")
-        if not asked.enabled():
+        if not declared.enabled():
             raise BadValue(f"{role} is switched off")
-        if not all(page.celeriac.publisher.kick(lane.lane, lane.queue) for lane in asked.lanes):
+        if not all(page.celeriac.publisher.kick(lane.lane, lane.queue) for lane in declared.lanes):
             raise BadValue("Redis does not answer: a pass is made at the workers' next poll")
         return f"A pass of {role} was asked for."
 
@@ -131,7 +118,7 @@ def ask_for_pass(role: str, page: Steerer) -> Response:
 
 
 @router.post("/limits-of-role/{role:name}")
-def limits(role: str, page: Steerer, form: Sent) -> Response:
+def limits(role: str, page: RoleSteerer, form: Sent) -> Response:
     def act() -> str:
         changes = _limits(form)
         change = page.write(partial(policies.set_limits, role=role, by=page.bearer.name, why=form["why"], **changes))
@@ -142,7 +129,7 @@ def limits(role: str, page: Steerer, form: Sent) -> Response:
 
 
 @router.post("/reset-limits-of-role/{role:name}")
-def reset_limits(role: str, page: Steerer, form: Sent) -> Response:
+def reset_limits(role: str, page: RoleSteerer, form: Sent) -> Response:
     verb = partial(policies.reset_limits, role=role, by=page.bearer.name, why=form["why"])
     said = f"The limits of {role} are as declared again."
     return acts.change(page, page.to("roles", role), verb, said, kick=[role])

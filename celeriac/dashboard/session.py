@@ -1,19 +1,18 @@
-"""Signing in with an API token, signing out, and preferences of display."""
+"""Sign in with an API token or a one-time code; sign out; keep preferences of display."""
 
 from __future__ import annotations
 
 import math
-from typing import Annotated
 from urllib.parse import quote
 
-from fastapi import APIRouter, Depends, Request, Response
+from fastapi import APIRouter, Request, Response
 from sqlalchemy import Connection
 from starlette.responses import HTMLResponse, RedirectResponse
 
 from celeriac.dashboard.address import root_of, zone_of
 from celeriac.dashboard.forms import Sent, SentUnknown
-from celeriac.dashboard.guard import COOKIES, May, cookie_of, failed, keep
-from celeriac.dashboard.page import THEMES, Page, Site
+from celeriac.dashboard.guard import COOKIES, Viewer, cookie_of, failed, keep
+from celeriac.dashboard.page import THEMES, Site
 from celeriac.operate import sessions, tokens
 from celeriac.store.connections import Database
 
@@ -21,7 +20,7 @@ router = APIRouter()
 
 LOOPBACK = ("127.0.0.1", "::1")
 
-#: Headers by which a proxy names the real caller.
+#: Headers in which a proxy names the real caller.
 FORWARDED = ("forwarded", "x-forwarded-for")
 
 USED = "This link has been used, or is too old. It signs in once, on its own machine: `celeriac up` prints another."
@@ -32,19 +31,20 @@ YEAR = 365 * 86_400
 
 @router.get("/sign-in")
 def form(request: Request, to: str = "", code: str = "") -> Response:
-    """Show the form. With a code the page submits it, so that following the link alone changes nothing."""
+    """Show the form. With a code, the page submits it: following the link alone changes nothing."""
     return _form(request, to, code=code)
 
 
 @router.post("/sign-in")
 def sign_in(request: Request, sent: SentUnknown) -> Response:
-    """Sign in. This is the only form without a permission; the number of wrong tokens that an address may present in a
-    minute is limited.
-    """
+    """Sign in: the only form without a permission. The number of an address's wrong tokens in a minute is limited."""
     if sent["code"]:
         token = _token_of_code(request, sent["code"])
         return _refuse(request, sent["to"], USED) if token is None else _let_in(request, sent["to"], token)
-    bearer = _verify(request, sent["token"]) if tokens.has_form(sent["token"]) else None
+    bearer = None
+    if tokens.has_form(sent["token"]):
+        with _database(request).statement() as connection:
+            bearer = tokens.verify(connection, sent["token"])
     if bearer is None:
         return _refuse(request, sent["to"], "This token is not valid, or no longer.")
     if tokens.READ not in bearer.may:
@@ -63,7 +63,7 @@ def _refuse(request: Request, to: str, why: str) -> Response:
 
 
 def _let_in(request: Request, to: str, token: str) -> Response:
-    # The target is always relative, so that it leads to this site only.
+    # The target is always relative, so that it cannot lead to another site.
     answer = RedirectResponse("./" + to.lstrip("/"), 303)
     name = cookie_of(request)
     _forget(request, answer, *(other for other in COOKIES if other != name))
@@ -74,7 +74,7 @@ def _let_in(request: Request, to: str, token: str) -> Response:
 
 
 @router.post("/sign-out")
-def sign_out(page: Annotated[Page, Depends(May("view"))]) -> Response:
+def sign_out(page: Viewer) -> Response:
     answer = RedirectResponse(page.to("sign-in"), 303)
     with page.celeriac.database.transaction() as connection:
         _end_all(page.request, connection)
@@ -83,8 +83,8 @@ def sign_out(page: Annotated[Page, Depends(May("view"))]) -> Response:
 
 
 @router.post("/looks")
-def looks(page: Annotated[Page, Depends(May("view"))], sent: Sent) -> Response:
-    """Keep theme and time zone in cookies that the server reads, so that no page flashes in the wrong one."""
+def looks(page: Viewer, sent: Sent) -> Response:
+    """Keep theme and time zone in cookies: the server renders with them, so that no page flashes in the wrong theme."""
     answer = RedirectResponse("./" + sent["to"].lstrip("/"), 303)
     if sent["theme"] in THEMES:
         keep(page.request, answer, "celeriac-theme", sent["theme"], YEAR)
@@ -94,7 +94,7 @@ def looks(page: Annotated[Page, Depends(May("view"))], sent: Sent) -> Response:
 
 
 def _token_of_code(request: Request, code: str) -> str | None:
-    """Return the id of the code's token; a code is for a browser on this machine, not for a proxy's."""
+    """Return the id of the code's token. A code works only for a browser on this machine, and not through a proxy."""
     is_here = request.client is not None and request.client.host in LOOPBACK
     if not is_here or any(name in request.headers for name in FORWARDED) or not sessions.has_form(code):
         return None
@@ -107,20 +107,15 @@ def _database(request: Request) -> Database:
     return site.celeriac.database
 
 
-def _verify(request: Request, presented: str) -> tokens.Bearer | None:
-    with _database(request).statement() as connection:
-        return tokens.verify(connection, presented)
-
-
 def _end_all(request: Request, connection: Connection) -> None:
-    """End the sessions of this browser."""
+    """End this browser's sessions."""
     for name in COOKIES:
         if sessions.has_form(cookie := request.cookies.get(name, "")):
             sessions.end(connection, cookie)
 
 
 def _forget(request: Request, answer: Response, *names: str) -> None:
-    """Delete those of these cookies that the browser has."""
+    """Delete these cookies, if the browser has them."""
     for name in names:
         if name in request.cookies:
             keep(request, answer, name, "", None)

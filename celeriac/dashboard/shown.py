@@ -1,4 +1,4 @@
-"""Renderings: made once for all viewers of the same view with the same figures."""
+"""Renderings: one for all viewers of the same view, as long as its figures are the same."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from celeriac.dashboard.reading import Content
 
-#: The most views whose last rendering is kept.
+#: Maximum number of views whose last rendering is kept.
 MOST = 100
 
 #: Parts that change every second; if only these have changed, no new page is sent.
@@ -47,8 +47,8 @@ class Rendered:
 
 
 class Fragments:
-    """The fragments of a rendering, such as the rows of a table. A fragment with the same content as in the view's last
-    rendering is reused. It then has its former ages, which the browser goes on counting.
+    """The fragments of a rendering, such as the rows of a table. A fragment is reused from the view's last rendering if
+    its content is the same. Its ages are then the former ones, which the page's script keeps current.
     """
 
     def __init__(self, last: Mapping[str, Fragment] = MappingProxyType({})) -> None:
@@ -56,22 +56,20 @@ class Fragments:
         self.made: dict[str, Fragment] = {}
 
     def get(self, name: str, of: tuple[Any, ...], make: Callable[..., Markup]) -> Markup:
-        """Return a fragment. `name`: unique within its page; `of`: all that `make` shows, its arguments."""
+        """Return a fragment. `name`: unique within its page; `of`: the arguments of `make`, all that it shows."""
         last = self._last.get(name)
         self.made[name] = fragment = last if last and _are_the_same(last[0], of) else (of, make(*of))
         return fragment[1]
 
 
 class Shown:
-    """The last rendering of each view, valid while its figures are the very same."""
+    """The last rendering of each view, valid while its figures are the same."""
 
     def __init__(self) -> None:
         self._last: dict[Hashable, Rendered] = {}
 
     def get(self, view: Hashable, figures: Mapping[str, Any], render: Callable[[Fragments], str]) -> Rendered:
-        """Return the rendering. `view`: everything it depends on except the figures; it may contain nothing of a single
-        viewer.
-        """
+        """Return the rendering. `view`: all it depends on except the figures; nothing of a single viewer."""
         of = tuple(_bare(value) for value in figures.values())
         last = self._last.get(view)
         if last is None or not _are_the_same(last.of, of):
@@ -84,18 +82,17 @@ class Shown:
 
 
 def rendered(html: str, of: tuple[Any, ...] = (), fragments: Mapping[str, Fragment] = MappingProxyType({})) -> Rendered:
-    return Rendered(html, f'"{hashlib.sha256(_still(html).encode()).hexdigest()[:32]}"', of, fragments)
+    still = _TICKS.sub(r"\1", _CLOCK.sub("<time>", html))
+    return Rendered(html, f'"{hashlib.sha256(still.encode()).hexdigest()[:32]}"', of, fragments)
 
 
 def _bare(value: Any) -> Any:
-    """Return what `Reading` shares, without the wrapper that it makes for each caller."""
+    """Return a content's value, or why it was stopped: `Reading` shares that, and wraps it anew for each caller."""
     return value.stopped or value.value if isinstance(value, Content) else value
 
 
 def _are_the_same(some: Any, other: Any) -> bool:
-    """Return whether both are the same object, or consist of the same objects; for texts and numbers equality is
-    enough.
-    """
+    """Return whether both are the same object or consist of the same objects; texts and numbers may just be equal."""
     if some is other:
         return True
     if type(some) is not type(other):
@@ -107,7 +104,3 @@ def _are_the_same(some: Any, other: Any) -> bool:
     if is_dataclass(some):
         return all(_are_the_same(getattr(some, one.name), getattr(other, one.name)) for one in fields(some))
     return isinstance(some, str | int | float | datetime) and bool(some == other)
-
-
-def _still(html: str) -> str:
-    return _TICKS.sub(r"\1", _CLOCK.sub("<time>", html))

@@ -1,17 +1,18 @@
-"""System: is the machinery itself sound? Beats, Redis, Postgres, sweeps."""
+"""System: are beats, Redis, Postgres and sweeps sound?"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import timedelta
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Response
 
 from celeriac import insights
 from celeriac.dashboard import words
-from celeriac.dashboard.guard import May
+from celeriac.dashboard.guard import Viewer
 from celeriac.dashboard.page import Page
 from celeriac.dashboard.reading import Content
 from celeriac.insights.fleet import condition
@@ -19,8 +20,6 @@ from celeriac.repair.prune import KNOWN, MINUTES_KEPT
 from celeriac.settings import Settings
 
 router = APIRouter()
-
-Viewer = Annotated[Page, Depends(May("view"))]
 
 
 @router.get("/system")
@@ -35,8 +34,7 @@ def system(page: Viewer) -> Response:
         hours=partial(page.panel, insights.ticket_hours),
         doctor=page.examined, runs=partial(page.panel, insights.sweep_runs),
     )  # fmt: skip
-    schedules = panels["sweeps"]
-    sweeps = schedules if schedules.stopped else Content([row for row in schedules.value if row["kind"] != "task"])
+    sweeps = panels["sweeps"].then(lambda rows: [row for row in rows if row["kind"] != "task"])
     return page.show(
         "system.html", "System", republish_after=page.celeriac.probe.republish_after, old=condition.OLD,
         retention=_retention(page.celeriac.settings), **panels | {"sweeps": sweeps},
@@ -45,9 +43,9 @@ def system(page: Viewer) -> Response:
 
 def _retention(settings: Settings) -> list[tuple[str, float]]:
     """Return what the sweep `prune` keeps, and for how many seconds."""
-    events, day = settings.event_days * 86_400, 86_400
+    day = 86_400
     return [
-        ("Events of tasks, bulk actions, silent workers", events),
+        ("Events of tasks, bulk actions, silent workers", settings.event_days * day),
         ("Passes, silent beats", settings.pass_hours * 3_600),
         ("Dead letters", settings.dead_letter_days * day),
         ("Minutes of the charts", MINUTES_KEPT * day),
@@ -56,18 +54,18 @@ def _retention(settings: Settings) -> list[tuple[str, float]]:
 
 
 def tickets(page: Page) -> Content:
-    """Return, for each queue that has some, the tickets claimed in SQL beside those in Redis."""
-    unstarted = page.panel(insights.unstarted)
-    if unstarted.stopped:
-        return unstarted
-    lengths = page.site.reading.lengths([one.queue for one in unstarted.value])
-    queues = [(one, lengths[one.queue]) for one in unstarted.value]
-    return Content([_ticket_row(page, one, n) for one, n in queues if one.tickets or n != 0])
+    """Return, for each queue that has some, the unstarted tickets in SQL beside those in Redis."""
+
+    def rows(queues: Sequence[insights.UnstartedTickets]) -> list[dict[str, Any]]:
+        lengths = page.site.reading.lengths([one.queue for one in queues])
+        return [_ticket_row(page, one, n) for one in queues if (n := lengths[one.queue]) != 0 or one.tickets]
+
+    return page.panel(insights.unstarted).then(rows)
 
 
 def _ticket_row(page: Page, one: insights.UnstartedTickets, in_redis: int | None) -> dict[str, Any]:
-    """Return a queue's row. `again_from`: when its oldest ticket counts as lost, if it is not in Redis."""
-    lacks = in_redis is not None and one.tickets > in_redis and one.oldest is not None
+    """Return a queue's row. `again_from`: when its oldest ticket counts as lost, if Redis may lack it."""
+    lacks = in_redis is not None and one.tickets > in_redis
     grace = timedelta(seconds=page.celeriac.probe.republish_after)
     return asdict(one) | {
         "in_redis": in_redis, "verdict": words.in_step(one.tickets, in_redis),

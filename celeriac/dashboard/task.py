@@ -1,21 +1,23 @@
-"""One task: its row, its history, why it waits, and the actions that its state allows."""
+"""A task: its row, its history, why it waits, and the actions that its state allows; also if it was deleted."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, Path, Response
+from fastapi import APIRouter, Response
 from sqlalchemy import Connection
 
 from celeriac import insights
-from celeriac.dashboard import acts, gone, reading, words
-from celeriac.dashboard.forms import Sent, as_object
-from celeriac.dashboard.guard import May
+from celeriac.dashboard import acts, reading, words
+from celeriac.dashboard.forms import Id, Sent, as_object, is_an_id
+from celeriac.dashboard.guard import Canceller, Definer, Prioritiser, Retrier, Viewer
 from celeriac.dashboard.page import Elsewhere, Page
 from celeriac.dashboard.reading import Content
+from celeriac.errors import Unknown
 from celeriac.insights.tasks import attempts
+from celeriac.insights.tasks.gone import Gone, gone
 from celeriac.insights.tasks.log import log_of
 from celeriac.insights.tasks.path import path
 from celeriac.insights.tasks.tasks import events
@@ -24,18 +26,15 @@ from celeriac.store.states import FAILED, FINISHED, MOVES, RUNNING, WAITS_FOR_TI
 
 router = APIRouter()
 
-Viewer = Annotated[Page, Depends(May("view"))]
-Task = Annotated[int, Path(ge=1, le=2**63 - 1)]
-
 
 @router.get("/tasks/{task}")
 @router.get("/tasks/{task:name}")
 def shown(task: str, page: Viewer) -> Response:
-    """Show a task, by the number of its row, as in the dashboard's own addresses, or by its task_id."""
+    """Show a task by its id, as in the dashboard's own addresses, or by its task_id."""
     page.ask()
-    row = page.read(insights.find, int(task) if gone.is_an_id(task) else task)
+    row = page.read(insights.find, int(task) if is_an_id(task) else task)
     if row is None:
-        return gone.show(page, task)
+        return _gone(page, task)
     if str(row["id"]) != task:
         raise Elsewhere(page.to("tasks", row["id"]))
 
@@ -56,21 +55,49 @@ def shown(task: str, page: Viewer) -> Response:
     )  # fmt: skip
 
 
+def _gone(page: Page, task: str) -> Response:
+    """Show why a deleted task was deleted, and its events as long as they are kept. Raises Unknown if none is left."""
+    kept = page.celeriac.settings.event_days * 86_400
+    pruned = page.read(gone, int(task), otherwise=kept) if is_an_id(task) else None
+    if pruned is None:
+        raise Unknown(
+            f"there is no task {task:.50}: none had this id, or it was pruned as its role's `keep` says;"
+            f" what happened to tasks is kept {words.took(kept)}"
+        )
+    why = f"{_rule(pruned, kept)} Its history is kept {words.took(kept)}."
+    role, events = pruned.role, pruned.events
+    return page.show(
+        "gone.html", f"Task {task}", status=404, number=task, why=why, still=True, role=role, events=events
+    )
+
+
+def _rule(task: Gone, kept: float) -> str:
+    """Explain in a sentence why it was deleted. `kept`: seconds for which a role without successes keeps failures."""
+    match task.keep:
+        case "forever":
+            return f"Tasks of {task.role} are kept for ever: it was deleted by hand."
+        case None:
+            return f"Completed tasks of {task.role} are not kept, others {words.took(kept)}."
+        case 0:
+            return f"Finished tasks of {task.role} are not kept."
+    return f"Finished tasks of {task.role} are kept {words.took(task.keep)}."
+
+
 def _plan(page: Page, task: Mapping[str, Any]) -> str | None:
-    """Return the consequence of a failure; None for a finished task, or if its role cannot be read."""
+    """Return what would follow a failure; None for a finished task, or if its role cannot be read."""
     delays = Content() if task["status"] in FINISHED else page.panel(attempts.delays, task["role"])
     return None if delays.value is None else attempts.after_a_failure(task, *delays.value)
 
 
 def _traceback(page: Page, task: Mapping[str, Any]) -> Content:
-    """Return the traceback, which may contain arguments, so it takes the permission."""
+    """Return the traceback; it may contain arguments, so only for who may see these."""
     if task["status"] != FAILED or not page.may("view_args"):
         return Content()
     return page.panel(attempts.traceback, task["id"])
 
 
 def lede(task: Mapping[str, Any], why: insights.Why | None) -> str:
-    """Return one true sentence about the task."""
+    """Describe the task's state in a sentence."""
     match task["status"]:
         case "completed":
             return f"Completed on {task['worker_id'] or 'no worker'}."
@@ -85,15 +112,15 @@ def lede(task: Mapping[str, Any], why: insights.Why | None) -> str:
 
 
 @router.post("/tasks/{task}/retry")
-def retry(task: Task, page: Annotated[Page, Depends(May("retry"))], form: Sent) -> Response:
-    """Retry it from the beginning, or from where it stopped."""
+def retry(task: Id, page: Retrier, form: Sent) -> Response:
+    """Retry it from the beginning, or let it go on from where it stopped."""
     goes_on = bool(form["goes_on"])
     said = "It will go on from where it stopped." if goes_on else "It will run again."
     return _one(page, task, partial(steer.retry, by=page.bearer.name, why=form["why"], goes_on=goes_on), said)
 
 
 @router.post("/tasks/{task}/cancel")
-def cancel(task: Task, page: Annotated[Page, Depends(May("cancel"))], form: Sent) -> Response:
+def cancel(task: Id, page: Canceller, form: Sent) -> Response:
     verb = partial(steer.cancel, by=page.bearer.name, why=form["why"])
 
     def act() -> str:
@@ -104,7 +131,7 @@ def cancel(task: Task, page: Annotated[Page, Depends(May("cancel"))], form: Sent
 
 
 @router.post("/tasks/{task}/priority")
-def priority(task: Task, page: Annotated[Page, Depends(May("priority"))], form: Sent) -> Response:
+def priority(task: Id, page: Prioritiser, form: Sent) -> Response:
     def act() -> str:
         verb = partial(steer.set_priority, priority=form.whole("priority"), by=page.bearer.name, why=form["why"])
         change = page.write(lambda c: verb(c, [task]).one())
@@ -114,14 +141,14 @@ def priority(task: Task, page: Annotated[Page, Depends(May("priority"))], form: 
 
 
 @router.post("/tasks/{task}/boost")
-def boost(task: Task, page: Annotated[Page, Depends(May("priority"))]) -> Response:
+def boost(task: Id, page: Prioritiser) -> Response:
     """Raise its priority by 20, to 100 at most."""
     verb = partial(steer.boost, boost=20, by=page.bearer.name)
     return _one(page, task, verb, "It was moved up.")
 
 
 @router.post("/tasks/{task}/arguments")
-def arguments(task: Task, page: Annotated[Page, Depends(May("define"))], form: Sent) -> Response:
+def arguments(task: Id, page: Definer, form: Sent) -> Response:
     """Replace some arguments of a waiting task."""
 
     def act() -> str:
@@ -133,7 +160,7 @@ def arguments(task: Task, page: Annotated[Page, Depends(May("define"))], form: S
 
 
 @router.post("/tasks/{task}/now")
-def run_now(task: Task, page: Annotated[Page, Depends(May("priority"))]) -> Response:
+def run_now(task: Id, page: Prioritiser) -> Response:
     def act() -> str:
         row = page.read(insights.get, task)
         page.write(lambda c: steer.hasten(c, [task], by=page.bearer.name).one())

@@ -1,4 +1,4 @@
-"""Tasks: the list, and actions on the ticked ones."""
+"""Tasks: the list, actions on the ticked ones, and saved views: named filters, one's own or shared."""
 
 from __future__ import annotations
 
@@ -6,18 +6,19 @@ import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
-from typing import Annotated, Any
+from typing import Any
 
-from fastapi import APIRouter, Depends, Path, Response
+from fastapi import APIRouter, Response
+from sqlalchemy import Connection
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as NoConnection
 from starlette.responses import StreamingResponse
 
 from celeriac import insights
 from celeriac.dashboard import acts, columns, grammar, words
-from celeriac.dashboard.forms import Form, Sent
+from celeriac.dashboard.forms import Form, Sent, seconds
 from celeriac.dashboard.grammar import BadQuery, is_argument
-from celeriac.dashboard.guard import May
+from celeriac.dashboard.guard import Canceller, Prioritiser, Retrier, Sharer, Viewer
 from celeriac.dashboard.page import Elsewhere, Page
 from celeriac.dashboard.reading import Content, bound
 from celeriac.errors import BadValue
@@ -25,15 +26,13 @@ from celeriac.insights import ARGUMENT, Filter
 from celeriac.insights.tasks import exports, lists
 from celeriac.insights.tasks.conditions import CONDITIONS, WAITS
 from celeriac.insights.tasks.veil import veiled
-from celeriac.operate import steer
+from celeriac.operate import steer, views
 from celeriac.store.failures import log_error
 
 logger = logging.getLogger(__name__)
 
 router = APIRouter()
 
-Viewer = Annotated[Page, Depends(May("view"))]
-Task = Annotated[int, Path(ge=1, le=2**63 - 1)]
 
 #: Filters of the list, in the order of its address.
 FILTERS = tuple(one.page for one in CONDITIONS)
@@ -41,7 +40,7 @@ FILTERS = tuple(one.page for one in CONDITIONS)
 #: Rows on a page.
 ROWS = 50
 
-#: Tasks of a bulk that are shown before it is done.
+#: Number of tasks that a confirmation shows.
 SAMPLES = 5
 
 #: Points that a boost adds to a priority.
@@ -83,7 +82,7 @@ def _listed(page: Page, asked: Mapping[str, str], line: str | None, bad: BadQuer
 
 
 def _meant(line: str) -> dict[str, str]:
-    """Return the filter of a search line, as in the address. Raises BadQuery with the place of the wrong value."""
+    """Return a search line's filter, as in the address. Raises BadQuery with the place of the wrong value."""
     terms = grammar.parse(line, FILTERS)
     for term in terms.values():
         try:
@@ -94,7 +93,7 @@ def _meant(line: str) -> dict[str, str]:
 
 
 def _last_good(asked: Mapping[str, str]) -> dict[str, str]:
-    """Return the last valid filter: its rows stay on the page while the line cannot be read."""
+    """Return the last valid filter, whose rows stay on the page while the search line cannot be read."""
     try:
         return _meant(asked.get("was", ""))
     except BadQuery:
@@ -106,7 +105,7 @@ def is_filter(name: str) -> bool:
 
 
 def filters_of(page: Page) -> tuple[str, ...]:
-    """Return the fixed filters, and those by arguments in the query."""
+    """Return the names of the fixed filters, and of the query's filters by arguments."""
     return (*FILTERS, *sorted(name for name in page.request.query_params if name not in FILTERS and is_filter(name)))
 
 
@@ -139,7 +138,7 @@ _FILES: Mapping[exports.Kind, str] = {"csv": "text/csv; charset=utf-8", "ndjson"
 
 
 def _whole(kind: exports.Kind, lines: Iterator[str]) -> Iterator[str]:
-    """Yield the file's lines; if an error cuts them short, the file says so."""
+    """Yield the file's lines; if an error cuts them short, the last one says so."""
     try:
         yield from lines
     except (DBAPIError, NoConnection) as error:
@@ -153,7 +152,8 @@ def wanted(asked: Mapping[str, str]) -> Filter:
     if asked.get("waits") not in (None, *WAITS):
         raise BadValue(f"waits={asked['waits']!r:.50}: give {', '.join(WAITS[:-1])} or {WAITS[-1]}")
     values: dict[str, Any] = {
-        one.name: _seconds(asked, one.page) if one.name.endswith("_than") else asked.get(one.page) for one in CONDITIONS
+        one.name: seconds(one.page, asked.get(one.page)) if one.name.endswith("_than") else asked.get(one.page)
+        for one in CONDITIONS
     }
     words_of = str(values.pop("status") or "").replace(",", " ").split()
     meant = Filter.of(words_of, **values, arguments=_arguments(asked) or None)
@@ -166,43 +166,25 @@ def _arguments(asked: Mapping[str, str]) -> dict[str, Any]:
     return {name: insights.as_argument(value) for name, value in texts.items()}
 
 
-def _seconds(asked: Mapping[str, str], name: str) -> float | None:
-    """Return a time of the query in seconds, None without one. Raises BadValue."""
-    if name not in asked:
-        return None
-    seconds = words.seconds(asked[name])
-    if seconds is None:
-        raise BadValue(f"{name}={asked[name]!r:.50}: give a time like 30s, 15m, 1h or 2d")
-    return seconds
-
-
-def confirm(page: Page, move: str, ids: list[int], priority: str) -> Response:
-    """Show the page that asks for confirmation."""
-    title = f"{move.capitalize()} {words.plural(len(ids), 'task')}?"
-    return page.show(
-        "confirm.html", title, move=move, ids=ids, samples=samples(page, ids), unasked=UNASKED, priority=priority
-    )
-
-
 def samples(page: Page, ids: Sequence[int]) -> list[dict[str, Any]]:
     """Return the first few of these tasks."""
-    read = page.at_once(**{str(task): partial(page.read, insights.find, task) for task in ids[:SAMPLES]})
-    return [read[str(task)] for task in ids[:SAMPLES] if read[str(task)] is not None]
+    tasks = page.at_once(**{str(task): partial(page.read, insights.find, task) for task in ids[:SAMPLES]})
+    return [tasks[str(task)] for task in ids[:SAMPLES] if tasks[str(task)] is not None]
 
 
 @router.post("/tasks/retry")
-def retry_ticked(page: Annotated[Page, Depends(May("retry"))], form: Sent) -> Response:
+def retry_ticked(page: Retrier, form: Sent) -> Response:
     return _ticked(page, form, "retry", steer.retry, "will run again")
 
 
 @router.post("/tasks/cancel")
-def cancel_ticked(page: Annotated[Page, Depends(May("cancel"))], form: Sent) -> Response:
+def cancel_ticked(page: Canceller, form: Sent) -> Response:
     """Cancel after a confirmation, as it cannot be undone."""
     return _ticked(page, form, "cancel", steer.cancel, "cancelled")
 
 
 @router.post("/tasks/prioritise")
-def prioritise_ticked(page: Annotated[Page, Depends(May("priority"))], form: Sent) -> Response:
+def prioritise_ticked(page: Prioritiser, form: Sent) -> Response:
     try:
         verb = partial(steer.set_priority, priority=form.whole("priority"))
     except BadValue as error:
@@ -211,14 +193,14 @@ def prioritise_ticked(page: Annotated[Page, Depends(May("priority"))], form: Sen
 
 
 @router.post("/tasks/boost")
-def boost_ticked(page: Annotated[Page, Depends(May("priority"))], form: Sent) -> Response:
+def boost_ticked(page: Prioritiser, form: Sent) -> Response:
     """Raise priorities by 20, to 100 at most."""
     return _ticked(page, form, "boost", partial(steer.boost, boost=BOOST), "moved up")
 
 
 @router.post("/tasks/hasten")
-def hasten_ticked(page: Annotated[Page, Depends(May("priority"))], form: Sent) -> Response:
-    """Make ticked tasks due now that wait for their time."""
+def hasten_ticked(page: Prioritiser, form: Sent) -> Response:
+    """Make the ticked tasks that wait for their time due now."""
     return _ticked(page, form, "hasten", steer.hasten, "due now")
 
 
@@ -227,12 +209,52 @@ def _ticked(page: Page, form: Form, move: str, verb: Callable[..., steer.Steered
     if (move == "cancel" and not sure) or (len(ids) > UNASKED and not form["why"]):
         if sure:
             page.notices.append(f"Over {words.figure(UNASKED)} tasks at once need a reason.")
-        return confirm(page, move, ids, form["priority"])
+        return page.show(
+            "confirm.html", f"{move.capitalize()} {words.plural(len(ids), 'task')}?", move=move, ids=ids,
+            samples=samples(page, ids), unasked=UNASKED, priority=form["priority"],
+        )  # fmt: skip
     act = partial(verb, by=page.bearer.name, why=form["why"])
     return acts.move(page, _back(page, form), ids, act, done_to)
 
 
 def _back(page: Page, form: Form) -> str:
-    """Return the address of the list as it was filtered."""
+    """Return the list's address with the filter that it had."""
     was = {name.removeprefix("was_"): form[name] for name in form.fields if name.startswith("was_")}
     return page.to("tasks", **_filter(was), columns=was.get("columns"))
+
+
+@router.post("/views/mine")
+def save(page: Viewer, form: Sent) -> Response:
+    return _save(page, form, page.bearer.name)
+
+
+@router.post("/views/shared")
+def share(page: Sharer, form: Sent) -> Response:
+    return _save(page, form, views.ALL)
+
+
+@router.post("/forget-view/mine")
+def forget(page: Viewer, form: Sent) -> Response:
+    return _forget(page, form, page.bearer.name)
+
+
+@router.post("/forget-view/shared")
+def forget_shared(page: Sharer, form: Sent) -> Response:
+    return _forget(page, form, views.ALL)
+
+
+def _save(page: Page, form: Form, owner: str) -> Response:
+    name, fields = form.name("name"), [field for field in form.fields if is_filter(field) or field == "columns"]
+    values = {field: form.name(field) for field in fields if form.name(field)}
+
+    def verb(connection: Connection) -> None:
+        insights.refuse_sensitive(connection, wanted(values).arguments or ())
+        views.save(connection, owner, name, values, by=page.bearer.name)
+
+    return acts.change(page, page.to("tasks", **values), verb, f"The view {name} is saved.")
+
+
+def _forget(page: Page, form: Form, owner: str) -> Response:
+    name = form.name("name")
+    verb = partial(views.forget, owner=owner, name=name, by=page.bearer.name)
+    return acts.change(page, page.to("tasks"), verb, f"The view {name} is forgotten.")

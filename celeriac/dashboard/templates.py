@@ -1,4 +1,4 @@
-"""The templates' environment: everything is escaped, and undefined names are errors."""
+"""The templates' environment: it escapes every value, and an undefined name is an error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from celeriac.insights import ARGUMENT
 from celeriac.insights.tasks import exports
 from celeriac.store.states import ALL
 
-#: The tabs, in the order in which an incident is read, each with its pages: path, word, key after `g`.
+#: The tabs, in the order in which one reads during an incident, each with its pages: path, word, key after `g`.
 TABS: Final = {
     "Now": (("overview", "Overview", "o"),),
     "Tasks": (
@@ -35,37 +35,14 @@ TABS: Final = {
     ),
 }  # fmt: skip
 
-#: For pages without a tab entry of their own, the page under which they are shown, by the first part of the path.
+#: For pages that are in no tab, by the first part of the path: the page whose tab is marked instead.
 BELONGS: Final = {
     "new-task": "tasks", "go": "tasks", "retry-failures": "failures", "new-schedule": "schedules",
     "edit-schedule": "schedules",
 }  # fmt: skip
 
-
-#: The same content by command line and HTTP.
-ALSO = {
-    "overview": ("celeriac status", "/api/alerts"),
-    "tasks": ("celeriac tasks list", "/api/tasks"),
-    "roles": ("celeriac status", "/api/roles"),
-    "accounts": ("celeriac accounts list", "/api/accounts"),
-    "workers": ("celeriac workers list", "/api/workers"),
-    "schedules": ("celeriac schedules list", "/api/admin/scheduled-jobs"),
-    "locks": ("celeriac locks list", "/api/locks"),
-    "unique-keys": ("celeriac locks unique-keys", "/api/unique-keys"),
-    "failures": ("celeriac failures list", "/api/failures"),
-    "decisions": ("celeriac roles decisions", "/api/roles/{role}/passes"),
-    "bulk": ("celeriac bulks list", "/api/bulk"),
-    "capacity": ("celeriac roles capacity", "/api/tasks/capacity"),
-    "system": ("celeriac doctor", "/api/doctor"),
-    "workflows": ("celeriac workflows show", "/api/workflows/{workflow}"),
-    "dead-letters": ("celeriac dead-letters list", "/api/dead-letters"),
-    "alerts": ("celeriac alerts list", "/api/alerts"),
-    "audit": ("celeriac audit", "/api/audit"),
-}
-
-
-#: Maximum seconds between the reads of one page, the clock's included. A time that is less than this ahead is shown as
-#: "just now". `live.js` has the same constant.
+#: Maximum seconds between the reads of one page, the clock's included. A time that is at most so far ahead is shown as
+#: past. `live.js` has the same constant.
 APART = 1.5
 
 
@@ -88,7 +65,6 @@ def environment() -> Environment:
         "tabs": TABS,
         "tab_of": tab_of,
         "belongs": BELONGS,
-        "also": ALSO,
         "states": ALL,
         "most_exported": exports.MOST,
         "role_of": role_of,
@@ -104,22 +80,22 @@ def tab_of(path: str) -> str:
 
 @pass_context
 def fragment(context: Context, name: str, macro: Callable[..., Markup], *of: Any) -> Markup:
-    """Render a macro with these arguments, or reuse its last rendering with the same arguments in this place of the
-    page. Such a macro shows only its arguments, ages, and values common to a view.
+    """Render a macro, or reuse its last rendering in this place of the page if the arguments are the same. It may show
+    only its arguments, ages, and values common to a view.
     """
     made: Markup = context["fragments"].get(name, of, macro)
     return made
 
 
 def code(text: str) -> Markup:
-    """Render a text whose commands stand in backticks."""
+    """Render a text with commands in backticks."""
     parts = text.split("`")
     return Markup("").join(Markup("<code>{}</code>").format(one) if n % 2 else one for n, one in enumerate(parts))
 
 
 @pass_context
 def ago(context: Context, at: datetime | None) -> Any:
-    """Render how long ago an instant was, or in how long it comes; the browser counts on."""
+    """Render how long ago an instant was, or in how long it will be; the page's script keeps that current."""
     if at is None:
         return words.NONE
     seconds = (context["now"] - at).total_seconds()
@@ -130,7 +106,7 @@ def ago(context: Context, at: datetime | None) -> Any:
 
 @pass_context
 def lasting(context: Context, seconds: float | None) -> Any:
-    """Render how long something has lasted, rounded to the second, so that two reads of the same thing agree."""
+    """Render how long something has lasted, rounded to the second, so that two readings of it agree."""
     if seconds is None:
         return words.NONE
     since = context["now"] - timedelta(seconds=seconds - 0.5)
@@ -139,7 +115,7 @@ def lasting(context: Context, seconds: float | None) -> Any:
 
 @pass_context
 def when(context: Context, at: datetime | None) -> Any:
-    """Render the time of day, with the date unless it is today's."""
+    """Render the time of day, with the date unless that is today."""
     if at is None:
         return words.NONE
     zone = context["page"].zone
@@ -149,7 +125,7 @@ def when(context: Context, at: datetime | None) -> Any:
 
 
 def _time(context: Context, at: datetime, text: str, ticks: str = "") -> Markup:
-    """Render a time. `text`: figures and units; pointing at it shows date and zone."""
+    """Render `text`, which stands for an instant; a tooltip shows its date, time and zone."""
     local = at.astimezone(context["page"].zone)
     in_full = escape(f"{local.isoformat(' ')[:19]} {local.tzname()}")
     return Markup(f'<time datetime="{words.iso(at)}" title="{in_full}"{ticks}>{text}</time>')  # noqa: S704

@@ -1,33 +1,28 @@
-"""Audit: who changed what, from what to what, and why; filtered, and as a file."""
+"""The audit trail: who changed what, from what to what, and why; filtered, and as a file."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Response
 from starlette.responses import StreamingResponse
 
 from celeriac import insights
-from celeriac.dashboard import words
-from celeriac.dashboard.guard import May
-from celeriac.dashboard.page import Page
+from celeriac.dashboard.forms import number, seconds
+from celeriac.dashboard.guard import Viewer
 from celeriac.dashboard.reading import bound
-from celeriac.dashboard.records import number
-from celeriac.errors import BadValue
 from celeriac.insights.history.trail import LOOK, Of, trail
 from celeriac.insights.tasks import exports
 from celeriac.insights.tasks.veil import veiled
 
 router = APIRouter()
 
-Viewer = Annotated[Page, Depends(May("view"))]
 
 ROWS = 50
 
 FILTERS = ("by", "via", "action", "kind", "target", "newer")
 
-#: The kinds of things that are changed, and the surfaces.
+#: The kinds of things that are changed, and the surfaces on which they are.
 KINDS = (
     "task", "role", "account", "worker", "schedule", "dead_letter", "alert", "bulk", "view", "token", "enqueuer",
 )  # fmt: skip
@@ -69,8 +64,5 @@ def export(kind: exports.Kind, page: Viewer) -> Response:
 
 def wanted(asked: Mapping[str, str]) -> Of:
     """Return the query's filter. Raises BadValue."""
-    newer = words.seconds(asked["newer"]) if "newer" in asked else None
-    if "newer" in asked and newer is None:
-        raise BadValue(f"newer={asked['newer']!r:.50}: give 90, 30s, 15m, 1h or 2d")
-    values = {name: asked.get(name) for name in ("by", "action", "kind", "target", "via")}
-    return Of(**values, newer_than=newer)
+    values = {name: asked.get(name) for name in FILTERS if name != "newer"}
+    return Of(**values, newer_than=seconds("newer", asked.get("newer"), "90, 30s, 15m, 1h or 2d"))

@@ -1,4 +1,4 @@
-"""The overview's first lines: what is wrong, the worst first, and a headline that never calls the unknown well."""
+"""The overview's first lines: what is wrong, the worst first, and a headline that says so if that is not known."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from celeriac.dashboard.first import FirstStep
 from celeriac.dashboard.reading import Content
 from celeriac.insights.history.alerts import Look, damage
 
-#: Maximum number of named rules among those that the last check could not read.
+#: Maximum number of rules that the headline names among those that the last check could not read.
 NAMED = 3
 
 
 @dataclass(frozen=True, slots=True)
 class Concern:
-    """A problem of one subject. `since`: since when its alert fires; None: it has not lasted for long enough."""
+    """A problem of one subject. `since`: when its alert began to fire; None: it has not lasted long enough for that."""
 
     name: str
     subject: str
@@ -32,8 +32,8 @@ class Concern:
 
 
 def concerns(panels: Mapping[str, Content]) -> list[Concern]:
-    """Return what is wrong now, the worst first, silenced problems last. Results of the application's own rules, and of
-    those that cannot be read now, are those of the last check.
+    """Return what is wrong now, the worst first, silenced problems last. The application's own rules, and rules that
+    cannot be read now, have the result of the last check.
     """
     judgement = _judgement(panels)
     firing = {(alert["name"], alert["subject"]): alert for alert in panels["alerts"].value or ()}
@@ -57,7 +57,7 @@ def _concern(
 
 
 def by_rule(wrong: Iterable[Concern]) -> list[list[Concern]]:
-    """Group the problems by rule, each group in the place of its worst."""
+    """Group the problems by rule, in the order of each group's worst one."""
     groups: dict[str, list[Concern]] = {}
     for one in wrong:
         groups.setdefault(one.name, []).append(one)
@@ -65,9 +65,7 @@ def by_rule(wrong: Iterable[Concern]) -> list[list[Concern]]:
 
 
 def soon(panels: Mapping[str, Content]) -> list[Mapping[str, Any]]:
-    """Return the alerts that may fire soon and cannot be judged now; the others are among the problems if they still
-    apply.
-    """
+    """Return the pending alerts of rules that cannot be judged now; those of other rules are among the problems."""
     known = _judgement(panels).judged
     return [one for one in panels["pending"].value or () if one["name"] not in known]
 
@@ -77,17 +75,14 @@ def verdict(panels: Mapping[str, Content], wrong: Sequence[Concern], first: Sequ
     unknown = list(_unknown(panels, late))
     if wrong:
         more = f", and {words.plural(len(wrong) - 1, 'thing')} more" if len(wrong) > 1 else ""
-        return "; ".join([words.sentence(_named(wrong[0])).rstrip(".") + more, *unknown])
+        worst = words.sentence(f"{wrong[0].name.replace('_', ' ')}: {wrong[0].subject}").rstrip(".")
+        return "; ".join([worst + more, *unknown])
     if step := next((step for step in first if not step.is_done), None):
         return "; ".join([f"Nothing has run yet: {step.does.partition(':')[0]}", *unknown])
     if unknown:
         return f"Not known: {'; '.join(unknown)}"
     coming = len(soon(panels))
     return f"{words.plural(coming, 'thing')} may need you soon" if coming else "All is well"
-
-
-def _named(one: Concern) -> str:
-    return f"{one.name.replace('_', ' ')}: {one.subject}"
 
 
 def _unknown(panels: Mapping[str, Content], late: float) -> Iterator[str]:

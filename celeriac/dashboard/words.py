@@ -1,4 +1,4 @@
-"""Wording of states, durations and figures. `–` means none, `0` zero, `unknown` not known."""
+"""Format states, durations and figures. `–` means none, `0` zero, `unknown` not known."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from typing import Any
 from celeriac.insights import ARGUMENT, Count
 from celeriac.insights.failures.marks import Mark
 from celeriac.insights.fleet.resources import percent as percent
+from celeriac.insights.tasks.conditions import CONDITIONS
 from celeriac.store.states import ALL, CRAWLS, GONE, NO_TICK, QUEUES
 
-#: A state is shown by glyph, word and colour, never by one of them alone.
+#: The glyph of each state, which is always shown with the word and a colour.
 GLYPHS = {
     "pending": "○", "claimed": "◔", "running": "▶", "completed": "✓", "failed": "✕", "cancelled": "⊘", "paused": "❚❚",
     "late": "◌", "active": "●", "draining": "◐", "stopped": "✕", "gone": "✕",
@@ -26,31 +27,29 @@ WAITS = {
     "members": "for its group",
 }  # fmt: skip
 
-#: The same reasons, by a filter's value, and with the name of its chip.
+#: The label of each value of the filter by such a reason.
 REASONS = {
     "nothing": "due", "time": "later", "lock": "behind a lock", "account": "account paused", "members": "for a group",
 }  # fmt: skip
 
-#: The number to which a filter's matches, and the tasks of each role, are counted.
+#: The number up to which a filter's matches, and each role's tasks, are counted.
 CAP = 10_000
 
 NONE = "–"
 
-#: The filter's value for tasks without an account, as an empty value is no filter.
+#: The filter's value for tasks without an account: an empty value would be no filter.
 NOBODY = "(none)"
 
 _LIKE_NOBODY = re.compile(r"\(+none\)+")
 
 
 def account(name: str) -> str:
-    """Return the filter's value for an account's tasks; an account that has the name of that for none gets further
-    parentheses.
-    """
+    """Return the filter's value for an account's tasks: its name, in further parentheses if it looks like `NOBODY`."""
     return f"({name})" if _LIKE_NOBODY.fullmatch(name) else name or NOBODY
 
 
 def account_of(value: str) -> str:
-    """Return the account that a filter's value means."""
+    """Return the account for a filter's value."""
     if value == NOBODY:
         return ""
     return value[1:-1] if _LIKE_NOBODY.fullmatch(value) and value.startswith("((") and value.endswith("))") else value
@@ -60,7 +59,7 @@ _UNITS = ((86_400.0, "d"), (3_600.0, "h"), (60.0, "m"), (1.0, "s"))
 
 
 def size(n: int) -> str:
-    """Format `8 kB`, `1.5 GB`: in powers of 1,024, as Postgres does."""
+    """Format as `8 kB`, `1.5 GB`: in powers of 1,024, as Postgres does."""
     value = float(n)
     for unit in ("B", "kB", "MB", "GB"):
         if value < 1024:
@@ -70,7 +69,7 @@ def size(n: int) -> str:
 
 
 def took(seconds: float | None) -> str:
-    """Format `4 m 12 s`: the two largest units that matter."""
+    """Format as `4 m 12 s`: the two largest units that matter."""
     if seconds is None:
         return NONE
     if seconds < 0:
@@ -89,7 +88,7 @@ def took(seconds: float | None) -> str:
 
 
 def figure(value: Any) -> str:
-    """Format with thin groups of three: `12 404`; counted to a bound: `10 000+`."""
+    """Format as `12 404`, with thin spaces; a count that reached its limit as `10 000+`."""
     if value is None:
         return NONE
     if isinstance(value, Count):
@@ -100,7 +99,7 @@ def figure(value: Any) -> str:
 
 
 def short(value: float) -> str:
-    """Format for an axis, in a place of its own size: `1 000`, `50k`, `2.5M`."""
+    """Format for a narrow axis: `1 000`, `50k`, `2.5M`."""
     for least, size, unit in ((1e9, 1e9, "G"), (1e6, 1e6, "M"), (1e4, 1e3, "k")):
         if value >= least:
             return f"{value / size:.3g}{unit}"
@@ -108,12 +107,12 @@ def short(value: float) -> str:
 
 
 def mean(value: float | None) -> str:
-    """Format a value computed from means with three digits, because more are not known."""
+    """Format a value computed from means with three digits: further ones would be chance."""
     return figure(value if value is None or value < 100 else float(f"{value:.3g}"))
 
 
 def at_least(count: Count | None) -> str:
-    """Format a count among the newest rows: `12`, or `12+` if there may be more; 0 if there was none."""
+    """Format a count among the newest rows as `12`, or `12+` if there may be more; None is 0."""
     return "0" if count is None else f"{figure(count.n)}{'' if count.exact else '+'}"
 
 
@@ -122,14 +121,14 @@ def plural(n: int, one: str, many: str = "") -> str:
 
 
 def marked(mark: Mark) -> str:
-    """Return a failure's mark as glyph and word."""
+    """Format a failure's mark: glyph and word."""
     if mark.reopened:
         return "✕ open again"
     return {"open": "✕ open", "known": "◔ known", "resolved": "✓ resolved"}[mark.state]
 
 
 def share(part: int | None, whole: int | None) -> str:
-    """Format a percentage with its base: `2.1 % (262 of 12 666)`."""
+    """Format as `2.1 % (262 of 12 666)`: a percentage with its base."""
     if not whole or part is None:
         return NONE
     return f"{100 * part / whole:.1f} % ({figure(part)} of {figure(whole)})"
@@ -140,24 +139,24 @@ def rate(value: float | None) -> str:
 
 
 def exact(value: Any) -> str:
-    """Format JSON, exactly to the digit in Postgres."""
+    """Format as indented JSON, with all digits that Postgres has."""
     return json.dumps(value, indent=2, ensure_ascii=False, default=str)
 
 
 def compact(value: Any) -> str:
-    """Format as `exact`, in one line."""
+    """Format as `exact` does, in one line."""
     return json.dumps(value, ensure_ascii=False, default=str)
 
 
 def first_line(value: Any, longest: int = 120) -> str:
     if value is None:
         return ""
-    line = (value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)).partition("\n")[0]
+    line = (value if isinstance(value, str) else compact(value)).partition("\n")[0]
     return line if len(line) <= longest else f"{line[: longest - 1]}…"
 
 
 def resource(percent: float | None) -> str:
-    """Return a word for a resource's use: ok below 50 %, warm below 75, high below 90, critical from there."""
+    """Return the word for a resource's use: ok below 50 %, warm below 75, high below 90, else critical."""
     if percent is None:
         return "unknown"
     return "ok" if percent < 50 else "warm" if percent < 75 else "high" if percent < 90 else "critical"
@@ -190,7 +189,7 @@ def standing(worker: Mapping[str, Any]) -> str:
 
 
 def still(worker: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the row without the values that change at each read."""
+    """Return a worker's row without the value that changes at each read."""
     return {name: value for name, value in worker.items() if name != "heartbeat_age"}
 
 
@@ -211,20 +210,17 @@ def in_step(tickets: int, in_redis: int | None) -> str:
 
 
 def alert(row: Mapping[str, Any]) -> str:
-    """Return the alert's sentence, to be written after its subject."""
+    """Return the alert's sentence, without the subject with which it begins."""
     usual = f"has {row['value']:g} for {row['name'].replace('_', ' ')}, over {row['threshold']:g}"
     return str(row["says"] or usual)
 
 
-#: Names of a bulk's conditions, as on the page of tasks.
-_CONDITIONS = {
-    "statuses": "state", "lock_key": "lock", "unique_key": "unique", "worker_id": "worker", "waits_for": "waits",
-    "older_than": "older", "newer_than": "newer",
-}  # fmt: skip
+#: By a bulk's condition: its word on the page of tasks.
+_CONDITIONS = {one.name: one.page for one in CONDITIONS} | {"statuses": "state"}
 
 
 def conditions(filters: Mapping[str, Any]) -> str:
-    """Return a bulk's filter as a part of a sentence."""
+    """Format a bulk's filter as part of a sentence."""
     flat = {name: value for name, value in filters.items() if name != "arguments"}
     flat |= {f"{ARGUMENT}{name}": value for name, value in filters.get("arguments", {}).items()}
     return ", ".join(f"{_CONDITIONS.get(name, name)} {_condition(name, value)}" for name, value in flat.items())
@@ -239,9 +235,7 @@ def _condition(name: str, value: Any) -> str:
 
 
 def of_many(entry: Mapping[str, Any]) -> str:
-    """Return the counts of a bulk's audit entry: how many tasks it selected, changed and skipped, as far as it has
-    them.
-    """
+    """Format how many tasks a bulk selected, changed and skipped, as far as its audit entry has these counts."""
     counts = entry["after"] if entry["kind"] == "bulk" and isinstance(entry["after"], dict) else {}
     return ", ".join(
         f"{figure(counts[name])} {name}" for name in ("asked", "done", "skipped") if counts.get(name) is not None

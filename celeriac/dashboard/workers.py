@@ -1,16 +1,15 @@
-"""Workers: which work, which struggle, which are gone? Drain one, free the tasks of a dead one."""
+"""Workers: which work, which struggle, which are gone? Drain one; free the tasks of a dead one."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
 
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Response
 
 from celeriac import insights
 from celeriac.dashboard import acts, words
 from celeriac.dashboard.forms import Sent
-from celeriac.dashboard.guard import May
+from celeriac.dashboard.guard import Viewer, WorkerSteerer
 from celeriac.dashboard.page import Page
 from celeriac.errors import Unknown
 from celeriac.insights import Filter
@@ -22,7 +21,6 @@ from celeriac.store.states import RUNNING
 
 router = APIRouter()
 
-Viewer = Annotated[Page, Depends(May("view"))]
 
 #: Maximum number of a worker's tasks on its page.
 SHOWN = 100
@@ -55,8 +53,8 @@ def shown(worker: str, page: Viewer) -> Response:
 
 
 @router.post("/free-tasks-of/{worker:name}")
-def free(worker: str, page: Annotated[Page, Depends(May("workers"))], form: Sent) -> Response:
-    """Release a worker's tasks, so that they wait again. Refused while it lives; without `sure` a page asks first."""
+def free(worker: str, page: WorkerSteerer, form: Sent) -> Response:
+    """Release a worker's tasks, which then wait again; refused while it lives. Without `sure`: request confirmation."""
     back = page.to("workers", worker)
     if not form["sure"]:
         n = page.read(held, worker, silent=LIVES)
@@ -74,8 +72,8 @@ def free(worker: str, page: Annotated[Page, Depends(May("workers"))], form: Sent
 
 
 @router.post("/drain-worker/{worker:name}")
-def drain(worker: str, page: Annotated[Page, Depends(May("workers"))], form: Sent) -> Response:
-    """Drain a worker: it takes nothing more, finishes what it has, and ends; without `sure` a page asks first."""
+def drain(worker: str, page: WorkerSteerer, form: Sent) -> Response:
+    """Drain a worker: it takes nothing more, finishes what it has, and ends. Without `sure`: request confirmation."""
     if not form["sure"]:
         running = page.panel(insights.list_tasks, Filter(worker_id=worker, statuses=[RUNNING]), limit=SHOWN)
         grace = page.celeriac.settings.drain_grace
@@ -86,7 +84,7 @@ def drain(worker: str, page: Annotated[Page, Depends(May("workers"))], form: Sen
 
 
 @router.post("/resume-worker/{worker:name}")
-def resume(worker: str, page: Annotated[Page, Depends(May("workers"))], form: Sent) -> Response:
-    """Withdraw its decommission, as long as it has not read that."""
+def resume(worker: str, page: WorkerSteerer, form: Sent) -> Response:
+    """Withdraw the worker's decommission, which has no effect once it has read that."""
     verb = partial(let_go_on, worker_id=worker, by=page.bearer.name, why=form["why"])
     return acts.change(page, page.to("workers", worker), verb, f"{worker} goes on.")

@@ -1,30 +1,27 @@
-"""Workflows: show the progress and shape of one, and what holds it up. Cancel it as a whole."""
+"""Workflows: list those under way; show one's progress and shape, and what holds it up; cancel it as a whole."""
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Depends, Response
+from fastapi import APIRouter, Response
 
 from celeriac import insights
 from celeriac.dashboard import acts
 from celeriac.dashboard.forms import Sent
 from celeriac.dashboard.graph import graph
-from celeriac.dashboard.guard import May
-from celeriac.dashboard.page import Elsewhere, Page
+from celeriac.dashboard.guard import Canceller, Viewer
+from celeriac.dashboard.page import Elsewhere
 from celeriac.insights.tasks.under_way import COUNTED
 from celeriac.operate import PATIENCE, workflows
 
 router = APIRouter()
 
-Viewer = Annotated[Page, Depends(May("view"))]
 
 ROWS = 50
 
 
 @router.get("/workflows")
 def search(page: Viewer) -> Response:
-    """Show running workflows; find any other by its id, or that of any of its parts."""
+    """List running workflows. `of`: go to a workflow, by its own id or that of any of its parts."""
     asked = page.ask("of", "after")
     if of := asked.get("of"):
         raise Elsewhere(page.to("workflows", page.read(insights.workflow_of, of)))
@@ -45,8 +42,8 @@ def shown(workflow: str, page: Viewer) -> Response:
 
 
 @router.post("/cancel-workflow/{workflow:name}")
-def cancel(workflow: str, page: Annotated[Page, Depends(May("cancel"))], form: Sent) -> Response:
-    """Cancel all unfinished parts; no new part begins from then on."""
+def cancel(workflow: str, page: Canceller, form: Sent) -> Response:
+    """Cancel all unfinished parts; no further part begins."""
 
     def act() -> str:
         label = page.read(insights.workflow_of, workflow)

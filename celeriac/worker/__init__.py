@@ -1,11 +1,11 @@
 """The worker: a Celery worker that runs rows.
 
-In the children, `run.ticket` starts, runs and settles a ticket's rows while `run.watch` supervises the one that runs.
+In the children, `run.ticket` starts, runs and settles a ticket's rows while `run.watch` supervises the running one.
 In the parent, `lifeline` sends heartbeats, notices lost children and late rows, polls for work, and drains;
 `repairs` admits the outbox, turns the ring, and runs the vital sweeps where no beat does; `celeriac.alerts` checks
-alerts there; `adopter` takes messages of plain Celery apps; `governor` backs off while memory or CPU is short; `alone`
-makes the children poll while Redis is away. `controller` sizes the worker as it starts, and `pools` says which of
-Celery's pools it may have.
+alerts; `adopter` takes messages of plain Celery apps; `governor` backs off while memory or CPU is short; `alone` makes
+the children poll while Redis is away. `controller` sizes the worker as it starts, and `pools` lists the pools of Celery
+that it may have.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def install(app: WorkerApp) -> None:
         with at_work():
             return run_ticket(app, role, ids, token)
 
-    # Celery's own decorator: the ticket is the one task that is no role. The configuration's limits do not apply to it.
+    # Celery's own decorator: the ticket is the only task without a role. The configured time limits do not apply to it.
     Celery.task(
         app, name=TICKET, base=TicketTask, ignore_result=True, typing=False, shared=False, time_limit=0,
         soft_time_limit=0, acks_late=False,

@@ -1,9 +1,9 @@
 """The adopter, a thread of the parent: turns messages of plain Celery apps in Redis into tasks or dead letters.
 
 A message moves from its queue to the list `celeriac:adopting:<queue>`, is written to Postgres, and is removed from the
-list after the commit. If a worker is killed in between, any other adopter goes on, and a message that is written twice
+list after the commit. If a worker is killed in between, any other adopter continues; a message that is written twice
 becomes one task. So there are no leases, and nothing has to be recovered. A Redis that is out of memory can remove
-messages but not move them: then a message is read where it is.
+messages but not move them: then a message is read from its queue.
 """
 
 from __future__ import annotations
@@ -33,11 +33,10 @@ from celeriac.worker.app import WorkerApp
 
 logger = logging.getLogger(__name__)
 
-#: A message, and the list it was moved to.
+#: The list that has a message, and the message.
 Taken = tuple[str, bytes]
 
-#: Maximum number of messages, and approximate bytes of them, that one transaction adopts: a worker has them in its
-#: memory.
+#: Maximum number of messages, and approximate number of their bytes, that one transaction adopts: they are in memory.
 BATCH, BATCH_BYTES = 50, 2**24
 
 #: Seconds between two polls if no role adopts, and seconds of rest after an error.
@@ -48,9 +47,8 @@ PATIENCE = 1.0
 
 
 class Adopter(threading.Thread):
-    """Takes messages from the plain keys of `queues()`, and of the default queue if a role of this code adopts.
-
-    It runs until `ending`.
+    """Takes messages from the plain keys of `queues()`, and of the default queue if a role of this code adopts; until
+    `ending`.
     """
 
     def __init__(self, app: WorkerApp, queues: Callable[[], set[str]], ending: threading.Event | None = None) -> None:
@@ -64,7 +62,7 @@ class Adopter(threading.Thread):
         self.last_warning = ""
 
     def run(self) -> None:
-        """Adopt until the worker ends. Without a Redis there is nothing to do."""
+        """Adopt until the worker ends, if there is a Redis."""
         if not self.app.settings.has_redis:
             return
         while not self.ending.wait(self.attempt()):
@@ -76,10 +74,10 @@ class Adopter(threading.Thread):
             more = not closed() and self.look()
         except FAILURES as error:
             self._disconnect()
-            self._tell(f"Redis does not let plain Celery's messages be taken: {in_brief(error)}")
+            self._warn_once(f"Redis does not let plain Celery's messages be taken: {in_brief(error)}")
             return REST
         except Exception as error:
-            self._tell(f"Plain Celery's messages wait: {error}", known=is_gone(error))
+            self._warn_once(f"Plain Celery's messages wait: {error}", known=is_gone(error))
             return REST
         self.last_warning = ""
         return 0.0 if more else self.interval()
@@ -89,7 +87,7 @@ class Adopter(threading.Thread):
         return usual if usual and self.adopts else max(usual, SELDOM)
 
     def look(self) -> bool:
-        """Take and adopt a batch, if there is something; return whether there may be more."""
+        """Take and adopt a batch of messages; return whether there may be more."""
         client, queues = self.client(), self.looked_at()
         keys = [key for queue, plain in queues.items() for key in (self._adopting(queue), *plain)]
         if not keys or not client.exists(*keys):
@@ -113,8 +111,8 @@ class Adopter(threading.Thread):
                 connection.close()
 
     def looked_at(self) -> dict[str, list[str]]:
-        """Return the plain keys of each queue; none for a queue whose messages are left alone. The default queue may be
-        a stock app's own, even if workers consume tickets of that name.
+        """Return the plain keys of each queue; no keys if adopting is switched off. The default queue may be a stock
+        app's own, even if workers consume tickets of that name.
         """
         default = {self.app.conf.task_default_queue}
         queues = self.queues() | default if self.adopts else self.queues() - default
@@ -129,12 +127,12 @@ class Adopter(threading.Thread):
         return self.prefix + adopting_key(queue)
 
     def _queue_of(self, key: str) -> str:
-        """Return the queue in which a message lay, from the key where it is."""
+        """Return a message's queue, from the key that has it."""
         return key.removeprefix(self.prefix).removeprefix(adopting_key("")).partition(self.separator)[0]
 
     def take(self, client: Any, queues: Mapping[str, Sequence[str]]) -> list[str]:
-        """Move a batch, divided among the keys, unless an earlier one is not adopted yet. Return the keys whose
-        messages could not be moved because Redis is out of memory.
+        """Move a batch, divided among the keys, unless an earlier one is not adopted yet. Return the keys if Redis,
+        out of memory, cannot move their messages.
         """
         if sum(self._lengths(client, [self._adopting(queue) for queue in queues], ours=True).values()) >= BATCH:
             return []
@@ -152,14 +150,14 @@ class Adopter(threading.Thread):
         return []
 
     def _lengths(self, client: Any, keys: Sequence[str], *, ours: bool) -> dict[str, int]:
-        """Return the lengths of those lists that are not empty. A key that is no list is quarantined if it is ours."""
+        """Return the lengths of the non-empty lists. A key that is no list is quarantined if it is ours."""
         lengths = dict(zip(keys, _answers(client, [("llen", key) for key in keys]), strict=True))
         if ours:
             quarantine(client, {key: "list" for key, length in lengths.items() if length is None})
         return {key: length for key, length in lengths.items() if length}
 
     def taken(self, client: Any, keys: Sequence[str]) -> list[Taken]:
-        """Read the messages that were taken first."""
+        """Read a batch of messages, the oldest first."""
 
         def read(key: str, first: int, last: int) -> list[Any]:
             return list(client.lrange(key, -last, -first - 1)[::-1])
@@ -168,7 +166,7 @@ class Adopter(threading.Thread):
         return [(key, payload) for key in full for payload in _some(partial(read, key), len(full))]
 
     def forget(self, client: Any, taken: Sequence[Taken]) -> None:
-        """Remove messages by value, each as often as it was written: messages that came meanwhile stay."""
+        """Remove messages by value, each as often as it was written; messages that have arrived meanwhile stay."""
         with client.pipeline(transaction=False) as pipe:
             for key, payload in taken:
                 pipe.lrem(key, -1, payload)
@@ -177,9 +175,7 @@ class Adopter(threading.Thread):
     # -- Postgres --------------------------------------------------------------------------------------------------
 
     def adopt(self, client: Any, keys: Sequence[str]) -> bool:
-        """Adopt the messages that were taken first, unless somebody else is adopting; return whether there may
-        be more.
-        """
+        """Adopt the oldest messages, unless another worker is adopting; return whether there may be more."""
         taken: list[Taken] = []
         try:
             with self.app.database.transaction(patience=PATIENCE) as connection:
@@ -197,8 +193,8 @@ class Adopter(threading.Thread):
         return bool(done)
 
     def _one_by_one(self, taken: Sequence[Taken]) -> tuple[list[Taken], set[str]]:
-        """Adopt messages one by one: those that Postgres refuses become dead letters; those that somebody's open
-        transaction holds up stay for the next poll.
+        """Adopt messages one by one. A message that Postgres refuses becomes a dead letter; one that waits for another
+        transaction's lock stays for the next poll.
         """
         done, roles = [], set()
         for key, payload in taken:
@@ -226,7 +222,7 @@ class Adopter(threading.Thread):
             logger.warning("%d dead letter(s), one of %s: %s", len(letters), letter.name or "nobody", letter.reason)
         return adopted.adopt(connection, [item for item in judged if isinstance(item, NewTask)])
 
-    def _tell(self, what: str, *, known: bool = True) -> None:
+    def _warn_once(self, what: str, *, known: bool = True) -> None:
         """Log each reason once, until adopting works again."""
         if what != self.last_warning:
             logger.log(logging.WARNING if known else logging.ERROR, "%s", what, exc_info=not known)
@@ -234,19 +230,18 @@ class Adopter(threading.Thread):
 
 
 def _of_one(error: DBAPIError) -> bool:
-    """Return whether the error is about a message, not about Postgres."""
+    """Return whether a message caused the error, not Postgres."""
     return isinstance(error, DataError | IntegrityError) or isinstance(error.orig, LockNotAvailable)
 
 
 def _some(page: Callable[[int, int], list[Any]], keys: int) -> list[Any]:
-    """Return one key's share of a batch, if there are `keys` keys in all; `page(first, last)` returns some of its
-    messages.
+    """Return one key's share of a batch that `keys` keys share; `page(first, last)` returns some of its messages.
 
-    Pages grow as long as the messages so far are small: only a message itself tells how large it is.
+    A message's size is known only once it is read: pages grow as long as the messages so far are small.
     """
-    share, room = max(1, BATCH // keys), BATCH_BYTES // keys
+    share, most_bytes = max(1, BATCH // keys), BATCH_BYTES // keys
     messages: list[Any] = []
-    while len(messages) < share and sum(map(len, messages)) < room:
+    while len(messages) < share and sum(map(len, messages)) < most_bytes:
         wanted = min(share, 2 * len(messages) or 1)
         some = [one for one in page(len(messages), wanted) if one is not None]
         messages += some

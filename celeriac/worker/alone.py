@@ -25,12 +25,12 @@ from celeriac.worker.request import TicketRequest
 #: Maximum seconds of one round of polls if tasks run in the consumer's own thread.
 ROUND = 1.0
 
-#: Seconds between two checks, by a consumer that waits for Redis, whether its worker should end.
+#: Seconds between two checks of whether the worker should end, while its consumer waits for Redis.
 OFTEN = 0.05
 
 
 class Asked(TicketRequest):
-    """A poll of a role that no message from Redis requested."""
+    """A poll of a role, requested by the parent, not by a message from Redis."""
 
     alone: Alone
     role: str
@@ -49,7 +49,7 @@ class Asked(TicketRequest):
 
 
 class Alone:
-    """Makes processes poll, from the consumer's thread. A poll that found work is followed by two more."""
+    """Makes processes poll, from the consumer's thread. Two more polls follow one that found work."""
 
     def __init__(self, consumer: Any) -> None:
         self.consumer = consumer
@@ -63,13 +63,11 @@ class Alone:
         return (places.alone or not self.app.publisher.is_open) and not shared.closed()
 
     def look(self) -> None:
-        """Request a poll of each role that was seen to have work; if nobody has checked lately, of each role of this
-        worker.
-        """
+        """Request a poll of each role in which work was seen; of all roles served, if nobody has checked lately."""
         with_work, now = SEEN.take(), time.monotonic()
         if not self.is_needed():
             return
-        if (shared.alone() or not SEEN.is_fresh()) and now >= self.next_look:  # nobody may read the queues of tickets
+        if (shared.alone() or not SEEN.is_fresh()) and now >= self.next_look:  # perhaps nobody reads tickets
             self.next_look = now + self.app.settings.poll_interval
             with_work |= {role.lane for role in self.app.roles.of_queues(set(self.app.amqp.queues.consume_from))}
         self.waiting.extend(sorted(with_work.difference(self.waiting)))
@@ -82,7 +80,7 @@ class Alone:
         self.ask()
 
     def ask(self) -> None:
-        """Start as many polls as there are slots. In `solo` each runs, and ends, within this call."""
+        """Start as many polls as there are free slots. In `solo` each runs, and ends, within this call."""
         if self.is_asking:
             return
         self.is_asking, until = True, time.monotonic() + ROUND
@@ -93,7 +91,7 @@ class Alone:
             self.is_asking = False
 
     def forget(self) -> None:
-        """Forget polls that have not begun: with its connection the consumer drops them without notice."""
+        """Forget polls that have not begun: a consumer that loses its connection drops them unreported."""
         self.under_way.clear()
 
     def _slots(self) -> int:
@@ -117,7 +115,7 @@ class Alone:
         self.consumer.on_task_request(request)
 
     def work_for(self, seconds: float) -> None:
-        """Work while the consumer has no connection, and therefore no loop of its own."""
+        """Let processes work while the consumer has no connection, and therefore no loop of its own."""
         hub, until = self.consumer.hub, time.monotonic() + seconds
         if hub is None or fills_itself(self.consumer.pool):
             while time.monotonic() < until:
@@ -149,12 +147,12 @@ def fills_itself(pool: Any) -> bool:
 
 
 def _entry(scheduled: Any) -> Any:
-    """The timer's entry, which can be cancelled: those that the pool registers outlast the loop's reset."""
+    """Return the timer's entry, to cancel it: entries that the pool registers would outlast the loop's reset."""
     return scheduled.entry
 
 
 class AloneStep(bootsteps.StartStopStep):
-    """Requests polls while the consumer is connected, too: Redis may be full, refuse commands, or not answer."""
+    """Requests polls also while the consumer is connected: Redis may be full, refuse commands, or not answer."""
 
     requires = ("celery.worker.consumer.tasks:Tasks",)
     timer: Any = None

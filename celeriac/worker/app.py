@@ -15,9 +15,7 @@ from celeriac.store.connections import Database
 
 
 class WorkerApp(RunApp, DispatchApp, Protocol):
-    """The app as a worker needs it: beside what runs need, connections to Postgres and Redis, its steps,
-    and wake-ups.
-    """
+    """The app as a worker needs it: as runs do, with connections to Postgres and Redis, its steps, and wake-ups."""
 
     @property
     def steps(self) -> Any: ...

@@ -1,4 +1,4 @@
-"""The cgroups that this process is in, of either version, and the CPUs that they allow it."""
+"""The cgroups of this process, of either version, and the number of CPUs that they allow it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ OWN = Path("/proc/self/cgroup")
 
 
 def cgroups(controller: str, root: Path = ROOT, own: Path = OWN) -> Iterator[tuple[int, Path]]:
-    """Yield the version and the folder of the process's own cgroup and of those around it, as far as they may limit it.
+    """Yield version and folder of the process's own cgroup and of those around it, which may all limit it.
 
     /proc/self/cgroup has `0::/path` in version 2, `4:cpu,cpuacct:/path` in version 1, where each hierarchy is mounted
     under its controllers' names, or one of them.
@@ -30,7 +30,7 @@ def _around(mounted: Path, path: str) -> Iterator[Path]:
 
 
 def cpus(root: Path = ROOT, own: Path = OWN) -> float:
-    """Return how many CPUs this process may use: those it may run on, or the share of them that a cgroup allows."""
+    """Return how many CPUs this process may use: those it may run on, or fewer by a cgroup's quota."""
     shares = (_share(version, folder) for version, folder in cgroups("cpu", root, own))
     runs_on = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return min(float(runs_on), *(share for share in shares if share is not None), float("inf"))

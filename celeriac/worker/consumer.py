@@ -1,4 +1,4 @@
-"""Celery's consumer, for a Redis that goes away or refuses: it waits for as long as that takes, and logs it once."""
+"""Celery's consumer, for a Redis that goes away or refuses: it waits however long that takes, and logs it once."""
 
 from __future__ import annotations
 
@@ -24,28 +24,28 @@ from celeriac.worker.pulse import PULSE
 
 logger = logging.getLogger(__name__)
 
-#: Seconds until Redis is tried again: the first time, and at most.
+#: Seconds until the next attempt to reach Redis: at first, and at most.
 SOON, AT_LAST = 0.5, 5.0
 
-#: If a connection ends within so many seconds, the network or Redis breaks connections.
+#: A connection that ends within so many seconds counts as broken by the network or by Redis.
 STEADY = 10.0
 
 #: Seconds that a worker's loop waits for Redis' answer, unless `broker_transport_options` sets that. Meanwhile the loop
-#: does nothing else, and does not request polls of SQL.
+#: does nothing else, such as requesting polls of SQL.
 IN_LOOP = {"socket_timeout": 1.0, "socket_connect_timeout": 1.0}
 
 
 class Consumer(StockConsumer):
-    """Celery's consumer. `broken`: how many connections in a row ended soon, because the network breaks them or Redis
-    refuses a command on each. `began`: when (monotonic) the last one was made.
+    """Celery's consumer. `broken`: how many connections in a row ended within `STEADY`. `began`: when (monotonic) the
+    last one was made.
     """
 
     class Blueprint(StockConsumer.Blueprint):
         """The consumer's steps, one of which is its loop."""
 
         def start(self, parent: Any) -> None:
-            """Run the steps. An error that would end a worker is raised as OperationalError, after which the consumer
-            connects again.
+            """Run the steps. An error of a broken connection that would end the worker is raised as OperationalError,
+            after which the consumer connects again.
             """
             try:
                 super().start(parent)
@@ -65,14 +65,12 @@ class Consumer(StockConsumer):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        # The errors that kombu makes of a connection's error, and that would end Celery's worker.
+        # Kombu turns connection errors into this one, which would end Celery's worker.
         self.connection_errors = (*self.connection_errors, OperationalError)
         self.alone = Alone(self)
 
     def connect(self) -> Any:
-        """Connect. If connections end one right after the other, the pauses in between, in which work goes on, grow
-        longer.
-        """
+        """Connect, after a pause if connections keep breaking: it grows with their number, and work goes on in it."""
         if self.broken:
             self.work_alone(min(2 ** min(self.broken, 10) * SOON, AT_LAST))
         connection = super().connect()
@@ -94,14 +92,14 @@ class Consumer(StockConsumer):
         return self.ensure_connected(self.app.connection_for_read(heartbeat=heartbeat, transport_options=patience))
 
     def connection_for_write(self, url: Any = None, heartbeat: Any = None) -> Any:
-        """Return a connection for events, with short timeouts: a hung Redis would hold up the consumer's own loop."""
+        """Return a connection for events, with short timeouts: a hung Redis would block the consumer's loop."""
         conn = self.app.connection_for_write(url=url, heartbeat=heartbeat)
         conn.transport_options = {**conn.transport_options, **SHORT_FUSE}
         return self.ensure_connected(conn)
 
     def ensure_connected(self, conn: Any) -> Any:
-        """Connect, however long it takes, and log each reason once. Work goes on meanwhile. Without a Redis this ends
-        with the worker.
+        """Connect, however long it takes, and log each reason once; work goes on meanwhile. If no Redis is configured,
+        work until the worker ends.
         """
         if not self.app.settings.has_redis:
             self._work_without()
@@ -135,16 +133,16 @@ class Consumer(StockConsumer):
     def on_connection_error_after_connected(self, exc: Exception) -> None:
         with warnings.catch_warnings(action="ignore", category=CPendingDeprecationWarning):
             super().on_connection_error_after_connected(_in_words(exc))
-        # Mingle waits a second for other workers' revocations, which are rows here: once is enough.
+        # Mingle waits a second for other workers' revocations, which are rows here: the first connection's is enough.
         self.steps = [step for step in self.steps if not isinstance(step, Mingle)]
         lasted = time.monotonic() - self.began
         self.broken = self.broken + 1 if lasted < STEADY else 0
 
 
 class Teller(EventDispatcher):
-    """Sends this worker's own events. Those that Redis does not take are sent once it is back, except heartbeats.
+    """Sends this worker's own events. Events that Redis refuses are sent once it is back, except heartbeats.
 
-    Celery's own dispatcher retries each one in the consumer's loop.
+    Celery's own dispatcher would retry each one in the consumer's loop.
     """
 
     def send(self, type: str, *args: Any, **fields: Any) -> Any:  # noqa: A002 - Celery's name
@@ -154,7 +152,7 @@ class Teller(EventDispatcher):
 
 
 def _is_of_connections(error: BaseException) -> bool:
-    """Return whether kombu or redis-py raised the error because of a broken connection, whose objects are closed."""
+    """Return whether kombu or redis-py raised the error: they do if a broken connection's objects are closed."""
     frame = error.__traceback__
     while frame is not None and frame.tb_next is not None:
         frame = frame.tb_next
@@ -163,7 +161,7 @@ def _is_of_connections(error: BaseException) -> bool:
 
 
 def _in_words(error: Exception) -> Exception:
-    """Return an error whose `repr`, which Celery logs, has Redis' own message; that of redis-py's error has not."""
+    """Return an error whose `repr`, which Celery logs, has Redis' own message; redis-py's has not."""
     brief = OperationalError(in_brief(error))
     brief.__cause__ = error
     return brief

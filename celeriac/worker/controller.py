@@ -1,4 +1,4 @@
-"""Celery's worker, configured by the store workers' variables: which roles it serves, and how many tasks at once."""
+"""Celery's worker, configured by environment variables: which roles it serves, and how many tasks at once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ logger = logging.getLogger(__name__)
 
 
 class CannotStart(ConfigurationError, click.ClickException):
-    """The worker cannot start: Celery's command line prints this in a line and exits with status 1."""
+    """The worker cannot start: Celery's command line prints the message and exits with status 1."""
 
 
 PURGE = (
@@ -36,7 +36,7 @@ PURGE = (
 
 
 class Worker(StockWorker):
-    """Celery's worker. `WORKER_ROLE` stands in for `-Q`; `memory_per_task` caps the concurrency."""
+    """Celery's worker. `WORKER_ROLE` sets the queues if `-Q` does not; `memory_per_task` caps the concurrency."""
 
     app: WorkerApp
     concurrency: int
@@ -59,8 +59,8 @@ class Worker(StockWorker):
         self._refuse_to_adopt()
         if self.app.settings.remote_control == OFF:
             self.app.conf.worker_enable_remote_control = False
-        self.quiet = self.quiet or self.app.settings.log_format == "json"  # Celery's banner is no JSON
-        if options.get("beat"):  # beat gets a process of its own, and nobody would notice its end
+        self.quiet = self.quiet or self.app.settings.log_format == "json"  # Celery's banner is not JSON
+        if options.get("beat"):  # checked here: beat gets its own process, whose end nobody would notice
             aliases = dict(load_extension_class_names("celery.beat_schedulers"))
             check = getattr(symbol_by_name(self.scheduler, aliases=aliases), "check", None)
             if check is not None:
@@ -68,7 +68,7 @@ class Worker(StockWorker):
         super().setup_instance(**options)
 
     def _refuse_to_adopt(self) -> None:
-        """Raise ConfigurationError if messages of plain Celery apps have to be taken and there is no Redis."""
+        """Raise ConfigurationError if a role adopts messages of plain Celery apps and no Redis is configured."""
         adopting = [declared.role.name for declared in self.app.roles.all() if declared.role.adopt]
         if adopting and not self.app.settings.has_redis:
             raise ConfigurationError(f"REDIS_URL=none: {', '.join(adopting)} adopt from Redis: declare adopt=False")
@@ -77,7 +77,7 @@ class Worker(StockWorker):
         super().setup_queues(include or queues_of(self.app.roles, self.app.settings.worker_role), exclude)
 
     def tasklist(self, *args: Any, **more: Any) -> str:
-        """Return the tasks it can run, without the engine's own ticket task."""
+        """Return the lines of the tasks it can run, without the engine's own ticket task."""
         lines = super().tasklist(*args, **more).splitlines()
         return "\n".join(line for line in lines if not line.endswith(f" {TICKET}"))
 
@@ -99,9 +99,9 @@ class Worker(StockWorker):
             self.app.database.widen(pools.connections(kind, self.concurrency))
 
     def _leave_limits_to_rows(self) -> None:
-        """Unset Celery's own limits: its pool would apply a task's limit to a ticket, which carries several tasks.
+        """Unset Celery's own time limits: its pool would apply a task's limit to a ticket, which carries several tasks.
 
-        Raises ConfigurationError for a limit of the command line.
+        Raises ConfigurationError for a limit given on the command line.
         """
         for limit in ("time_limit", "soft_time_limit"):
             if getattr(self, limit) not in (None, self.app.conf[f"task_{limit}"]):
@@ -128,9 +128,7 @@ class Worker(StockWorker):
 
 
 def queues_of(roles: Roles, wanted: str | None) -> list[str]:
-    """Return the queues of the roles in `WORKER_ROLE`, passed as `wanted`; none if it is unset. Raises
-    ConfigurationError.
-    """
+    """Return the queues of the roles in `wanted`, the setting `WORKER_ROLE`. Raises ConfigurationError."""
     names = [name.strip() for name in (wanted or "").split(",") if name.strip()]
     return [queue for name in names for queue in _queues_of(roles, name, wanted)]
 
@@ -144,6 +142,6 @@ def _queues_of(roles: Roles, name: str, wanted: str | None) -> Iterable[str]:
 
 
 def most_demanding(declared: Roles, queues: set[str]) -> Role | None:
-    """Return the role in these queues that takes most memory per task; None if none declares it."""
+    """Return the role in these queues with the most memory per task; None if none declares that."""
     roles = [role for role in declared.of_queues(queues) if role.memory_per_task]
     return max(roles, key=lambda role: role.memory_per_task or 0, default=None)

@@ -1,8 +1,8 @@
 """The worker's memory and CPU governor: while either is short, nothing new begins here; running tasks go on.
 
-A thread of the parent measures and decides; it passes the decision on by flags shared with the children; the gate keeps
-the consumer from taking more from Redis. If memory stays short, idle processes that ran tasks before end, and the pool
-starts others: this frees the memory they had kept.
+A thread of the parent measures and decides. It sets flags that the children share; the gate keeps the consumer from
+taking more from Redis. If memory stays short, idle processes that have run tasks end, and the pool starts others: this
+frees the memory they had kept.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Governor(threading.Thread):
         self.usage = Usage()
         self.back_off = BackOff()
         self.lacking: str | None = None
-        self.has_told_draining = False
+        self.has_logged_drain = False
         self._lock = threading.Lock()
 
     def run(self) -> None:
@@ -60,19 +60,19 @@ class Governor(threading.Thread):
             use = self.usage
             self.back_off = govern(self.back_off, use.memory, use.cpu, self.limits, time.monotonic())
             shared.replace_idle(self.back_off.stuck)
-        if shared.draining() and not self.has_told_draining:  # logged here because a signal handler may not log
-            self.has_told_draining = True
+        if shared.draining() and not self.has_logged_drain:  # a signal handler, which begins the drain, may not log
+            self.has_logged_drain = True
             extra = logged.of("worker.draining", worker=shared.worker_id())
             logger.warning("[TaskWorker] %s drains: it finishes what it has", shared.worker_id(), extra=extra)
 
     def lack(self, reason: str | None) -> None:
-        """Back off as long as there is this reason, which another thread checks; None ends that."""
+        """Back off for this reason, which another thread checks, until it calls this with None."""
         with self._changing():
             self.lacking = reason
 
     @contextmanager
     def _changing(self) -> Iterator[None]:
-        """Change one of the reasons. Their combined effect is set and announced before another thread changes one."""
+        """Change one of the reasons, then set and announce the effect of both, before another thread changes one."""
         with self._lock:
             before = self.reason()
             yield
@@ -99,7 +99,7 @@ class Governor(threading.Thread):
 
 
 class GateStep(bootsteps.StartStopStep):
-    """Closes the consumer's gate during a back-off. It starts again with each connection, which has a new channel."""
+    """Closes the consumer's gate during a back-off. Celery starts it with each connection, which has a new channel."""
 
     requires = ("celery.worker.consumer.tasks:Tasks",)
 
@@ -108,8 +108,8 @@ class GateStep(bootsteps.StartStopStep):
 
 
 def gate(channel: Any) -> None:
-    """Stop the channel from consuming during a back-off. An answer that is under way would be stuck in the socket, so
-    it is read, and its ticket handed back.
+    """Stop the channel from consuming during a back-off. An answer under way is still read, and its ticket handed back:
+    otherwise it would be stuck in the socket.
     """
     open_otherwise = channel.qos.can_consume
 

@@ -1,4 +1,4 @@
-"""The pool `-P gevent`: a greenlet for each slot; one that waits for Postgres lets the others run."""
+"""The pool `-P gevent`: a greenlet for each slot; others run while one waits for Postgres."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from celeriac.store import forks
 from celeriac.store.connections import CONNECT_TIMEOUT
 from celeriac.worker.wide import Wide
 
-#: Exceptions by which a greenlet ends the worker. gevent has `SystemExit` among these, by which one greenlet that a
-#: handler spawned would end its neighbours: here it ends its greenlet alone, as it does a thread.
+#: Exceptions by which a greenlet ends the worker. In gevent `SystemExit` is one of them, so a greenlet that a handler
+#: spawned could end its neighbours: here it ends only its greenlet, as it does a thread.
 ENDING = (KeyboardInterrupt, WorkerShutdown, WorkerTerminate, SystemError)
 
 
@@ -28,9 +28,7 @@ class Greenlets(Wide, gevent.TaskPool):
 
 
 def wait_for_postgres() -> None:
-    """Make psycopg2 wait by gevent. Raises ConfigurationError if gevent is not installed,
-    or was not patched in first.
-    """
+    """Make psycopg2 wait by gevent. Raises ConfigurationError if that is not installed, or was not patched in first."""
     try:
         from gevent import get_hub
         from gevent.monkey import is_module_patched
@@ -59,16 +57,16 @@ def _wait(connection: Any) -> None:
         waits[state](connection.fileno(), None if is_open else CONNECT_TIMEOUT, timed_out)
 
 
-#: The parent's greenlets, as a forked child has them. The child keeps references to them: a greenlet without one is
-#: ended by an error raised in its code, where a handler's `finally` would release what belongs to the parent.
+#: A forked child's copies of the parent's greenlets. It keeps references to them: a greenlet without one is ended by an
+#: error raised in it, upon which a handler's `finally` would release resources that belong to the parent.
 _left: set[object] = set()
 
 
 def _leave_the_others() -> None:
     """Stop the parent's other greenlets in a child that one of them forked: gevent would go on with all of them.
 
-    What would end the main greenlet (nothing is left to wait for, `SystemExit`) ends the child, since its main greenlet
-    is the worker's.
+    The child's main greenlet is a copy of the worker's, so its end (nothing is left to wait for, `SystemExit`) ends the
+    child instead.
     """
     from gevent import get_hub, getcurrent
     from greenlet import greenlet, settrace
@@ -101,8 +99,8 @@ def _is_for(watcher: Any, one: object) -> bool:
 
 
 def _freeze(_: str, between: tuple[Any, Any]) -> None:
-    """Replace a greenlet of the parent: control that comes to it goes back at once. The parent's greenlet may wait for
-    a lock, or the end of a greenlet, that the child has as well.
+    """Trace switches: send control that comes to a greenlet of the parent back at once. That greenlet may have waited
+    for a lock, or for the end of a greenlet, that the child has as well.
     """
     origin, target = between
     while target in _left:
@@ -110,7 +108,7 @@ def _freeze(_: str, between: tuple[Any, Any]) -> None:
 
 
 def _end_instead(forker: Any) -> None:
-    """Replace the main greenlet: end the process with the exception that is thrown into it."""
+    """Stand in for the main greenlet: end the process with the exception that is thrown into it."""
     from gevent.hub import LoopExit
 
     try:

@@ -1,8 +1,7 @@
-"""The event reporter: sends Celery's events about tasks that ended outside a run, and `task_revoked` of those that were
-cancelled.
+"""The event reporter: sends Celery's events about tasks that ended outside a run, `task_revoked` for cancelled ones.
 
-For an operator's cancel, a lost process or a sweep, SQL has a task event. One worker at a time reads these and sends
-them to the listeners; the signal to this process's own receivers.
+Operators' cancels, lost processes and sweeps leave task events in SQL. One worker at a time reads these and sends
+Celery's events to the listeners, and the signal to its own process's receivers.
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from celeriac.worker.app import WorkerApp
 
 logger = logging.getLogger(__name__)
 
-#: How old (seconds) a task event has to be to be read: by then transactions that began earlier have mostly committed.
+#: The age (seconds) at which a task event is read: by then transactions with earlier ids have mostly committed.
 LAG = 1.0
 
 #: Maximum number of task events that are read at once.
 BATCH = 1000
 
-#: If there was no reporter for so long (milliseconds), the next one skips what happened meanwhile.
+#: If there was no reporter for so long (milliseconds), the next one skips the events since.
 FORGOTTEN = 60_000
 
 TURN, UPTO = "celeriac:herald", "celeriac:herald:upto"
@@ -62,10 +61,10 @@ class Herald(threading.Thread):
         self.app.journal.flush()  # this process's own events, kept while Redis was away
         if not self._is_mine():
             return
-        while self._tell_some() and not self.ending.is_set() and self._is_mine():
+        while self._send_batch() and not self.ending.is_set() and self._is_mine():
             pass
 
-    def _tell_some(self) -> bool:
+    def _send_batch(self) -> bool:
         """Send a batch of events; return whether there may be more."""
         with self.app.database.reading() as connection:
             if (upto := self._upto()) is None:
@@ -85,7 +84,7 @@ class Herald(threading.Thread):
         return len(rows) == BATCH
 
     def _revoked(self, row: dict[str, Any]) -> None:
-        """Send the signal, as Celery's worker does when it takes up a task that was revoked."""
+        """Send the signal, as Celery's worker does when it gets a revoked task."""
         task = self.app.tasks.get(row["role"])
         if task is None or not signals.task_revoked.receivers:
             return
@@ -97,7 +96,7 @@ class Herald(threading.Thread):
         signals.task_revoked.send(sender=task, request=request, terminated=False, signum=None, expired=is_expired)
 
     def _is_mine(self) -> bool:
-        """Return whether it is this worker's turn; it keeps the turn as long as it polls in time."""
+        """Return whether it is this worker's turn, which it keeps as long as it polls in time."""
         lasts = int(max(5.0, 3 * self.every) * 1000)
 
         def ask(redis: Any) -> bool:
@@ -115,7 +114,7 @@ class Herald(threading.Thread):
 
 
 def event_of(row: dict[str, Any], secret: Sensitive | None = None) -> journal.Event:
-    """Return Celery's event for a task event, with name and arguments: a lost run's own events may never have come."""
+    """Return Celery's event for a task event, with name and arguments: a lost run may not have sent its own events."""
     became, why = row["became"], row["why"] or ""
     more: dict[str, Any] = {"retries": row["retry_count"]} | journal.arguments(
         row["args"], row["kwargs"], row["headers"], secret

@@ -1,6 +1,4 @@
-"""Celery's `inspect` for rows: the tasks that run in this worker, those it holds, and those that wait for their
-time.
-"""
+"""Celery's `inspect` for rows: this worker's running and reserved tasks, and those that wait for their time."""
 
 from __future__ import annotations
 
@@ -9,7 +7,6 @@ import os
 import queue
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from datetime import datetime
 from functools import partial
 from typing import Any, TypeVar
 
@@ -27,10 +24,10 @@ from celeriac.store.encoding import legible
 from celeriac.store.failures import in_a_line, is_passing
 from celeriac.store.sensitive import without_masks
 
-#: Returns a task's entry in an answer from its row, whether it is active or reserved, and its description.
+#: Makes a task's entry in an answer, from its row, `active` or `reserved`, and its description.
 Place = Callable[[Row, str, dict[str, Any]], Any]
 
-#: Stands for arguments that are too large for an answer.
+#: Replaces arguments that are too large for an answer.
 LEFT_OUT = {"args": "...", "kwargs": "..."}
 
 #: The priority that Celery shows in `scheduled`: its timer's. A task's own is in its delivery info.
@@ -57,7 +54,7 @@ class Holdings:
         return self.desk.ask(lambda: [info for word, info in self._held(safe) if word == "active"])
 
     def reserved(self, state: Any, **_: Any) -> Any:  # noqa: ARG002
-        """Return the other tasks of this worker's tickets."""
+        """Return the tasks of this worker's tickets that do not run yet."""
         return self.desk.ask(lambda: [info for word, info in self._held() if word == "reserved"])
 
     def scheduled(self, state: Any, **_: Any) -> Any:  # noqa: ARG002
@@ -69,24 +66,26 @@ class Holdings:
         return self.desk.ask(lambda: self._query(wanted[: held.MOST]))
 
     def revoked(self, state: Any, **_: Any) -> Any:  # noqa: ARG002
-        """Return the ids of the tasks of this worker's roles that were cancelled last."""
+        """Return the ids of the last cancelled tasks of this worker's roles."""
         return self.desk.ask(self._cancelled)
 
     def _held(self, safe: bool = False) -> list[tuple[str, dict[str, Any]]]:
         with self.app.database.reading() as connection:
-            rows = held.held(connection, shared.worker_id(), _tokens())
+            rows = held.held(connection, shared.worker_id(), tokens_at_hand())
         return self._answer(rows, safe=safe)
 
     def _scheduled(self) -> list[dict[str, Any]]:
         with self.app.database.reading() as connection:
             rows = held.later(connection, [role.lane for role in self._roles()])
         return self._answer(
-            rows, lambda row, _, info: {"eta": _iso(row["scheduled_for"]), "priority": OF_TIMERS, "request": info}
+            rows, lambda row, _, info: {"eta": row["scheduled_for"].isoformat(), "priority": OF_TIMERS, "request": info}
         )
 
     def _query(self, ids: list[str]) -> dict[str, tuple[str, dict[str, Any]]]:
         with self.app.database.reading() as connection:
-            rows = held.which_of(connection, ids, shared.worker_id(), _tokens(), [role.lane for role in self._roles()])
+            rows = held.which_of(
+                connection, ids, shared.worker_id(), tokens_at_hand(), [role.lane for role in self._roles()]
+            )
         pairs = self._answer(
             rows, lambda row, word, info: (row["task_id"], ("active" if word == "active" else row["word"], info))
         )
@@ -102,11 +101,7 @@ class Holdings:
     def _answer(
         self, rows: Sequence[Row], place: Place = lambda _, word, info: (word, info), *, safe: bool = False
     ) -> Any:
-        """Return an entry for each row. `place` makes it from whether the task runs and from the fields of Celery's own
-        requests.
-
-        Arguments that are too large for the answer are shown as events show them, or not at all.
-        """
+        """Return an entry for each row. Too large arguments are shown as events show them, or not at all."""
         running = shared.current(processes(self.consumer.pool))
         rows = [row | self._shown(row) for row in rows]
 
@@ -118,7 +113,7 @@ class Holdings:
         return fitting(rows, form(partial(_arguments, safe=safe)), form(_shown), form(lambda _: LEFT_OUT))
 
     def _shown(self, row: Row) -> Row:
-        """Return the row's arguments without those its role calls sensitive."""
+        """Return the row's arguments and headers, with sensitive ones masked; nothing if its role declares none."""
         secret = redaction.of_name(self.app.roles, row["role"])
         if secret is None:
             return {}
@@ -161,26 +156,22 @@ def processes(pool: Any) -> list[int]:
     return list(info.get("processes") or [os.getpid()])
 
 
-def _tokens() -> list[str]:
+def tokens_at_hand() -> list[str]:
     """Return the tokens of tickets that this worker has taken from Redis and may not have begun."""
     return [token for _, _, token in (request.args for request in list(reserved_requests)) if token]
-
-
-def _iso(when: datetime) -> str:
-    return when.isoformat()
 
 
 logger = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-#: Bytes of JSON in a reply. It travels as base64 in an envelope of which 1,000,000 bytes are read (`seam/envelope.py`).
+#: Maximum bytes of JSON in a reply: its envelope, in base64, may have 1,000,000 (`seam/envelope.py`).
 ROOM = 600_000
 
 
 def fitting(rows: Sequence[T], *forms: Callable[[T], Any], room: int = ROOM) -> list[Any]:
-    """Return each row in the first of its forms that fits its share of the space, or in the last one, as long as there
-    is space. The number of omitted rows is logged, because a list has no place to mention it.
+    """Return each row in the first of its forms that fits its share of `room` bytes, or in the last one, until all are
+    used. The number of omitted rows is logged: the list has no place for it.
     """
     answer: list[Any] = []
     share = room // max(1, len(rows))
@@ -205,7 +196,7 @@ def _first_within(share: int, row: T, forms: Sequence[Callable[[T], Any]]) -> tu
     return form, size
 
 
-#: Seconds that the hub waits for an answer.
+#: Seconds that the hub's thread waits for a query.
 PATIENCE = 0.5
 
 #: Maximum number of queries that wait for Postgres; more are refused.
@@ -216,13 +207,13 @@ SILENT_YET = f"{SILENT}; the query goes on"
 
 
 class Desk:
-    """Runs queries for the hub's thread, each in a thread of its own."""
+    """Runs the queries of control replies, each in a thread of its own, so that the hub's thread waits only briefly."""
 
     def __init__(self) -> None:
         self._free = threading.BoundedSemaphore(MOST)
 
     def ask(self, question: Callable[[], Any], silence: str = SILENT) -> Any:
-        """Return the answer, or Celery's error reply if that takes too long; the query is completed nevertheless."""
+        """Return the query's result, or Celery's error reply if it takes too long; it is completed nevertheless."""
         if not self._free.acquire(blocking=False):
             logger.warning("A remote control command was refused: Postgres has not answered the last %d", MOST)
             return nok(SILENT)

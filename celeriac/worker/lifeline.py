@@ -1,6 +1,6 @@
-"""The parent's thread: heartbeats, lost children, late rows, work without a wake-up, and the drain.
+"""The lifeline, a thread of the parent: heartbeats, lost children, late rows, work without a wake-up, and the drain.
 
-It has a connection of its own: handlers' pools can run dry, and a heartbeat must not wait for them.
+It has a connection of its own: handlers can use up a pool of connections, and a heartbeat must not wait for them.
 """
 
 from __future__ import annotations
@@ -50,22 +50,22 @@ from celeriac.worker.shortage import Shortage
 
 logger = logging.getLogger(__name__)
 
-#: If all workers are silent for this long (seconds), or for two thirds of the shortest lease if that is less, nobody
-#: could write: a gap. If heartbeats are rarer than that, a gap is `MISSED` of them.
+#: A gap, in which nobody could write: all workers are silent for so long (seconds), or for two thirds of the shortest
+#: lease if that is less, and for at least `MISSED` heartbeats.
 GAP = 5.0
 MISSED = 2
 
-#: Seconds that a poll waits for another transaction's lock; work it could not do is left to the next poll.
+#: Seconds that a poll waits for another transaction's lock; it leaves blocked work to the next poll.
 PATIENCE = 0.5
 
-#: How soon (seconds) rows that somebody had locked are tried again.
+#: Seconds until the next attempt on rows that another transaction has locked.
 LOOK_AGAIN = 0.1
 
 #: Maximum number of tasks of resumed accounts that a poll makes ready.
 RESUMED = 500
 
-#: The part of a poll's interval for which one of all workers has the turn for post-commit checks of callers'
-#: transactions.
+#: The part of a poll's interval for which one of all workers has the turn for the post-commit checks that callers'
+#: transactions left.
 TURN = 0.9
 
 #: Number of attempts that an ending worker makes to hand back rows that another transaction has locked.
@@ -78,7 +78,7 @@ SLACK = 15.0
 #: Seconds that an ending worker waits for the poll under way.
 LAST_LOOK = 5.0
 
-#: Pids of lost children, from the hub's thread to the lifeline's; None wakes the lifeline for another reason.
+#: Pids of lost children, from the hub's thread to the lifeline's; None only wakes the lifeline.
 _lost: queue.SimpleQueue[int | None] = queue.SimpleQueue()
 
 
@@ -90,8 +90,7 @@ def lost_process(pid: int | None) -> None:
 class Lifeline(threading.Thread):
     """The lifeline's thread: a poll every `poll_interval`, a heartbeat every `interval()`.
 
-    `ending`: the worker has stopped. `over`: that is written to its row, or cannot be. `owns_process`: it may end its
-    process.
+    `ending`: the worker has stopped. `over`: its row says so, or cannot. `owns_process`: it may end its process.
     """
 
     def __init__(self, app: WorkerApp, worker: Any) -> None:
@@ -131,11 +130,11 @@ class Lifeline(threading.Thread):
             except Exception as error:
                 self.failures += 1
                 gone = is_gone(error)
-                if is_down(error):  # nobody can write, so no lease runs out meanwhile
+                if is_down(error):  # nobody can write, so nobody can rescue its rows
                     shared.renew(time.monotonic())
                 message = "Postgres is away" if gone else "The lifeline broke"
                 level = logging.WARNING if gone else logging.ERROR
-                # A heartbeat that failed has to be repeated before the lease is over.
+                # A failed heartbeat has to be repeated before the lease is over.
                 rest = min(self.settings.poll_interval, self.interval() / 8)
                 logger.log(level, "%s; trying again in %g s", message, rest, exc_info=not is_passing(error))
                 if self.owns_process and PULSE.overdue():
@@ -157,12 +156,12 @@ class Lifeline(threading.Thread):
         lost_process(pid)
 
     def _every(self) -> float:
-        """Return the seconds between polls: shorter if the consumer's thread has to learn of their results in time."""
+        """Return the seconds between polls: fewer if the consumer's thread acts on their results."""
         is_passed_on = places.wake is None and (places.alone or not self.app.publisher.is_open)
         return self.settings.poll_interval * (1 - PASSED_ON if is_passed_on else 1)
 
     def look(self) -> None:
-        """Poll once. A lock that delays one part of it hardly delays another."""
+        """Poll once. A lock that blocks one part hardly delays the others."""
         self.has_met_a_lock = False
         if self.owns_process and self.is_stopping():
             self.left_behind.look(self.processes())
@@ -181,9 +180,7 @@ class Lifeline(threading.Thread):
             self.find_work()
 
     def _unless_locked(self, act: Callable[[], object]) -> bool:
-        """Return whether `act` was done; False if somebody has locked rows it needs, and the next poll has to try
-        again.
-        """
+        """Do `act` and return True; False if its rows are locked, so that the next poll retries it."""
         done = True
         try:
             act()
@@ -198,17 +195,15 @@ class Lifeline(threading.Thread):
     # -- heartbeat -------------------------------------------------------------------------------------------------
 
     def interval(self) -> float:
-        """Return the seconds between heartbeats: as set, but three in the shortest lease, so that two may be late."""
+        """Return the seconds between heartbeats: as set, but three in the shortest lease, so that two may fail."""
         return min(self.settings.heartbeat_interval, self.lease() / 3, GONE / 3)
 
     def gap(self) -> float:
-        """Return the silence (seconds) that counts as a gap: a shorter one, as on a busy machine, is only lateness."""
+        """Return the silence (seconds) that is a gap; a shorter one, as on a busy machine, is only lateness."""
         return max(MISSED * self.interval(), min(GAP, self.lease() * 2 / 3))
 
     def lease(self) -> float:
-        """Return the shortest `stale_after` (seconds) of the roles served here:
-        after so much silence rows are rescued.
-        """
+        """Return the shortest `stale_after` (seconds) of the roles served, after which their rows are rescued."""
         return min((role.stale_after for role in self.served()), default=600.0)
 
     def served(self) -> list[Role]:
@@ -222,7 +217,7 @@ class Lifeline(threading.Thread):
         self.next_heartbeat = min(self.next_heartbeat, time.monotonic() + seconds)
 
     def beat(self) -> None:
-        """Report the worker and renew its leases. Each of the two is enough for the leases: see decision 38."""
+        """Report the worker and renew its leases. Either keeps the leases: see decision 38."""
         begins = time.monotonic()
         self.next_heartbeat = begins + self.interval()
         with COUNTERS.timing("sql_seconds", "heartbeat"):
@@ -268,10 +263,10 @@ class Lifeline(threading.Thread):
         return processes(self.worker.pool)
 
     def stop_overdue(self) -> None:
-        self.next_limit = overdue.stop(self.database, self.app.roles, self.processes(), self._tell)
+        self.next_limit = overdue.stop(self.database, self.app.roles, self.processes(), self._report_stopped)
 
-    def _tell(self, outcome: Outcome, became: str | None) -> None:
-        """Report for a process that is stopped and cannot do so itself."""
+    def _report_stopped(self, outcome: Outcome, became: str | None) -> None:
+        """Call hooks and send events for a process that is stopped, and cannot do so itself."""
         stops.tell(self.app.tasks, outcome, became)
         if became is not None and shared.telling() and journal.tells_of(self.app.tasks, outcome.task.role):
             secret = redaction.of_name(self.app.roles, outcome.task.role)
@@ -288,7 +283,7 @@ class Lifeline(threading.Thread):
             self.orphans = release.of_process(connection, shared.worker_id(), None)
 
     def release_lost(self) -> None:
-        """Release the tickets of lost processes. Locked ones are skipped and stay in `orphans` until the next poll."""
+        """Release the tickets of lost processes. Locked ones stay in `orphans` for the next poll."""
         while not _lost.empty():
             if (pid := _lost.get()) is not None:
                 self.lost.add(pid)
@@ -305,7 +300,7 @@ class Lifeline(threading.Thread):
     # -- work ------------------------------------------------------------------------------------------------------
 
     def find_work(self) -> None:
-        """Poll for work without a wake-up: due retries, work enqueued while Redis was away, a lost wake-up."""
+        """Find work that had no wake-up: due retries, tasks enqueued while Redis was away, lost wake-ups."""
         roles = {role.lane: role for role in self.served()}
         with_work = set(roles)
         self._unless_locked(lambda: with_work.intersection_update(self.glance(roles)))
@@ -314,7 +309,7 @@ class Lifeline(threading.Thread):
                 with hurried(self.has_met_a_lock):
                     self._unless_locked(partial(self._look_for, role))
                 self._beat_if_due()
-        self._beat_within(self.interval())  # a running worker's queues can change
+        self._beat_within(self.interval())  # the queues of a running worker, and with them its lease, can change
 
     def glance(self, roles: Collection[str]) -> set[str]:
         """Return the roles that have work, and wake the threads of this process that wait for it."""
@@ -328,7 +323,7 @@ class Lifeline(threading.Thread):
         return with_work
 
     def look_around(self) -> set[str]:
-        """Run the post-commit checks that callers' transactions left, bring back tasks of resumed accounts, and return
+        """Run the post-commit checks that callers' transactions left, and make tasks of resumed accounts ready; return
         the roles of both.
         """
         with self.database.statement() as connection:
@@ -347,9 +342,7 @@ class Lifeline(threading.Thread):
             self.dispatcher.resume(role)
 
     def governed(self) -> None:
-        """Report at once that a back-off began or ended, and wake the hub, which may sleep for seconds, so that it
-        checks its gate.
-        """
+        """Report at once that a back-off began or ended; wake the hub, which may sleep long, to check its gate."""
         self.next_heartbeat = 0.0
         _lost.put(None)
         if (hub := getattr(self.worker, "hub", None)) is not None:
@@ -358,8 +351,8 @@ class Lifeline(threading.Thread):
     # -- drain -----------------------------------------------------------------------------------------------------
 
     def drain(self, *, at_once: bool = False) -> None:
-        """Take nothing more and finish within the grace period, which another signal does not prolong. Called in a
-        signal handler. `at_once`: the grace period is over.
+        """Begin the drain: take nothing more, finish within the grace period, which another signal does not prolong.
+        Called in a signal handler. `at_once`: the grace period is over.
         """
         shared.drain()
         ends = time.monotonic() + (0.0 if at_once else self.settings.drain_grace)
@@ -370,37 +363,40 @@ class Lifeline(threading.Thread):
         _lost.put(None)
 
     def is_stopping(self) -> bool:
-        """Return whether the worker stops without a signal: by `control shutdown`, or an error of its consumer."""
+        """Return whether the worker stops; also without a signal, by `control shutdown` or an error of its consumer."""
         return shared.draining() or getattr(getattr(self.worker, "blueprint", None), "state", RUN) in (CLOSE, TERMINATE)
 
     def decommissioned(self) -> None:
-        """End as SQL requests: by SIGTERM, which Celery answers by draining."""
+        """Begin the drain that an operator requested in SQL, by SIGTERM."""
         logger.warning("Worker %s is decommissioned: it finishes what it has and ends", shared.worker_id())
         os.kill(os.getpid(), signal.SIGTERM)
 
     def make_way(self) -> None:
-        """End in good order for lack of file descriptors, so that the supervisor starts the worker again."""
+        """Drain and end for lack of file descriptors, so that the supervisor starts the worker again."""
         if not self.is_stopping():
             logger.critical("Worker %s has hardly a file descriptor left: it finishes what it has", shared.worker_id())
             shared.drain()
             os.kill(os.getpid(), signal.SIGTERM)
 
     def hand_back_running(self) -> None:
-        """End the grace period: free the rows first, then end the processes; their late finish is refused."""
+        """End the grace period: free the rows, then end the processes; a run that still finishes is refused."""
         for _ in range(LOOKS):
             if not stops.hand_back(self.database, self.app, self.processes()):
                 break
             time.sleep(LOOK_AGAIN)  # a child may be settling a locked row; a row that stays locked is rescued
         self.drain_until = time.monotonic() + self.settings.drain_grace + 1
-        for pid in self.processes():
-            if pid != os.getpid():
-                overdue.kill(pid)
+        self._kill_children()
         if self.parted and (places.kind is not None or self.owns_process):
             self._end()
         self.parted = True
 
+    def _kill_children(self) -> None:
+        for pid in self.processes():
+            if pid != os.getpid():
+                overdue.kill(pid)
+
     def _end(self) -> None:
-        """End the process: a handler that blocks or ignores its interrupt still runs, and Celery would wait for it."""
+        """End the process: Celery would wait for a handler that still runs, as it blocks or ignores its interrupt."""
         logger.error("Worker %s ends although a task goes on; the task is handed back", shared.worker_id())
         overdue.stop_all(overdue.below(os.getpid()))
         try:
@@ -409,20 +405,14 @@ class Lifeline(threading.Thread):
             stops.end()
 
     def _end_without_postgres(self) -> None:
-        """End the process if Postgres was away during the whole drain: running tasks are rescued once their lease is
-        over.
-        """
+        """End the process, as Postgres was away during the whole drain. Running tasks are rescued after their lease."""
         logger.error("Worker %s ends, and cannot report that to Postgres", shared.worker_id())
-        for pid in self.processes():
-            if pid != os.getpid():
-                overdue.kill(pid)
+        self._kill_children()
         overdue.stop_all(overdue.below(os.getpid()))
         stops.end()
 
     def stopped(self) -> None:
-        """Report the end after the last heartbeat, which would overwrite it. An earlier embedded worker does not stop
-        again.
-        """
+        """Report the end once, after the last heartbeat, which would overwrite it."""
         if self.ending.is_set():
             return
         self.ending.set()
@@ -440,14 +430,12 @@ class Lifeline(threading.Thread):
             self.over.set()
 
     def spare(self) -> None:
-        """Note the worker's child processes before its first task, which its tasks have not started."""
+        """Note the child processes that were there before the first task: no task has started them."""
         if self.owns_process:
             self.left_behind.spare(self.processes())
 
     def _report_and_part(self) -> None:
-        """Report the end, then log or stop the processes that its tasks may have started; no error in that delays its
-        end.
-        """
+        """Report the end, then log or stop the processes that tasks may have started; errors there are only logged."""
         try:
             self._report_end()
         finally:

@@ -1,22 +1,20 @@
-"""The governor's decisions: whether a worker backs off, and how many tasks its memory has room for."""
+"""The governor's decisions: whether a worker backs off, and how many tasks fit into its memory."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: The memory math of browser workers (MB): the runtime's share, and what is kept free for safety.
+#: MB of memory, as for workers with browsers: the runtime's share, and a reserve.
 RUNTIME_MB = 150
 BUFFER_MB = 100
 
-#: Number of further tasks whose memory stays free for spikes.
+#: Number of tasks whose memory stays free for spikes.
 HEAD_ROOM = 1
 
 
 @dataclass(frozen=True, slots=True)
 class BackOffLimits:
-    """The shares in use above which a worker backs off, 1 for no limit; `duration`:
-    how long (seconds) it does at least.
-    """
+    """The shares in use above which a worker backs off, 1 for no limit. `duration`: for how long (seconds) at least."""
 
     memory: float
     cpu: float
@@ -27,8 +25,8 @@ class BackOffLimits:
 class BackOff:
     """A back-off, or none.
 
-    `reason`: why the worker backs off, None if it does not; `short`: which of `MEANS` are short. `until`: when it is
-    decided anew. `stuck`: memory was still short at the end of a back-off, so waiting alone may never help.
+    `reason`: why the worker backs off, None if it does not; `short`: which of `MEANS` are short. `until`: when the next
+    decision is due. `stuck`: memory was still short at the end of a back-off, so waiting alone may never help.
     """
 
     reason: str | None = None
@@ -42,9 +40,7 @@ MEANS = ("memory", "cpu")
 
 
 def govern(back_off: BackOff, memory: float, cpu: float, limits: BackOffLimits, now: float) -> BackOff:
-    """Return the back-off for these shares in use. One that has begun is neither ended nor prolonged before its
-    time.
-    """
+    """Return the back-off for these shares in use. A back-off is neither ended nor prolonged before its time."""
     if back_off.reason is not None and now < back_off.until:
         return back_off
     above = {"memory": _above("Memory", memory, limits.memory), "cpu": _above("CPU", cpu, limits.cpu)}
@@ -60,7 +56,7 @@ def _above(what: str, share: float, limit: float) -> str | None:
 
 
 def announcement(worker: str, before: str | None, after: str | None) -> str | None:
-    """Return the log line for a back-off that begins or ends, given its reason before and after; None if neither."""
+    """Return the log line for a back-off that begins or ends, by its reason before and after; else None."""
     if (before is None) == (after is None):
         return None
     return f"[TaskWorker] {worker} " + (f"backing off: {after}" if after else "resuming normal operation")
@@ -73,5 +69,5 @@ def limit_for(tasks: int, memory_per_task: float) -> float:
 
 def tasks_that_fit(limit_mb: float, memory_per_task: float) -> int:
     """Return how many tasks of `memory_per_task` MB a worker may run at once."""
-    room = (limit_mb - RUNTIME_MB - BUFFER_MB) / memory_per_task
-    return max(1, int(room) - HEAD_ROOM)
+    fit = (limit_mb - RUNTIME_MB - BUFFER_MB) / memory_per_task
+    return max(1, int(fit) - HEAD_ROOM)

@@ -30,7 +30,7 @@ _HIDDEN = frozenset({"args", "kwargs", "return_value"})
 
 
 class AsJson(logging.Formatter):
-    """A JSON line for each record: time, level, logger, message, the task it is about, and the record's `data`."""
+    """Formats a record as a line of JSON: time, level, logger, message, the task it is about, and its `data`."""
 
     def format(self, record: logging.LogRecord) -> str:
         said: dict[str, Any] = {
@@ -56,7 +56,7 @@ class AsJson(logging.Formatter):
 
 
 def _message(record: logging.LogRecord) -> str:
-    """Return the message with results and arguments masked, which Celery's own lines have."""
+    """Return the message; results and arguments, which Celery's own lines have, are masked."""
     if not isinstance(record.args, Mapping):
         return record.getMessage()
     return str(record.msg) % {**record.args, **dict.fromkeys(_HIDDEN & record.args.keys(), "***")}
@@ -67,27 +67,27 @@ def _without_parameters(said: str) -> str:
     return _PARAMETERS.sub("[parameters are not shown]", said)
 
 
-#: Characters that move a terminal's cursor, or that some programs take for the end of a line.
+#: Characters that move a terminal's cursor, or that some programs take for a line end.
 _CONTROLS = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029]")
 
-#: Matches a line with such a character or a line's end: most have neither, and are written as they are.
+#: Finds such a character or a line end. Most messages have neither, and are written as they are.
 _NEEDS_CARE = re.compile(f"\n|{_CONTROLS.pattern}")
 
-#: The indent of each line of a record but the first, so that no line that a task wrote looks like a record.
+#: The indent of a record's further lines, so that no line that a task wrote looks like a record.
 _CONTINUED = "\n    "
 
 
-#: Formatters whose lines are text. Lines of any other formatter are left as they are.
+#: Formatters of text. The lines of any other formatter are left as they are.
 _PLAIN = (logging.Formatter, ColorFormatter, TaskFormatter)
 
 
-#: The fields of a record that a format may show if lines are written in batches.
+#: The fields that a format may show if lines are written in batches.
 _ALIKE = frozenset({"asctime", "levelname", "levelno", "message", "msecs", "process", "processName"})
 _FIELD = re.compile(r"%\((\w+)\)")
 
 
 class AsText(logging.Formatter):
-    """Formats as the formatter before it does, but without text that only looks like a line of the log."""
+    """Formats as `inner` does, but no text in a message can look like a line of the log."""
 
     def __init__(self, inner: logging.Formatter) -> None:
         super().__init__()
@@ -106,7 +106,7 @@ class AsText(logging.Formatter):
         return self.inner.format(shown)
 
     def many(self, said: Iterable[tuple[float, str]]) -> str:
-        """Return the lines at INFO with these times (seconds of the epoch) and messages, for a formatter whose lines
+        """Return lines at INFO with these times (seconds of the epoch) and messages. Only for a formatter that
         `is_alike`.
         """
         lines, last, before, after = [], -1, "", ""
@@ -127,7 +127,7 @@ def in_one_record(said: str) -> str:
 
 
 def configure() -> None:
-    """Log everything from INFO on as JSON objects, in a process that Celery does not set up."""
+    """Log from INFO on as JSON objects, in a process whose logging Celery does not set up."""
     handler = outlets.patient(logging.StreamHandler())
     handler.setFormatter(AsJson())
     logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
@@ -135,8 +135,8 @@ def configure() -> None:
 
 
 def in_text(*names: str) -> None:
-    """Write a record as one in a process that Celery does not set up: the root logger's, those of these loggers, and
-    records that no handler takes. May be called again, once there are more handlers.
+    """Format safe text in a process whose logging Celery does not set up, for handlers of the root logger and of these
+    loggers, and for records without a handler. May be called again once there are more handlers.
     """
     root, last = logging.getLogger(), logging.lastResort
     for handler in [*root.handlers, *([last] if last else [])]:
@@ -148,8 +148,8 @@ def in_text(*names: str) -> None:
 
 
 def exchange(kind: str) -> None:
-    """Change the format to `json` or `text` when Celery sets its logging up, in workers and beats, and write through
-    outlets, so that no line waits for its reader.
+    """Change the format to `json` or `text` when Celery sets up logging, in workers and beats; write through outlets,
+    so that no line waits for its reader.
     """
     exchanged = _to_json if kind == "json" else _to_safe_text
     for signal in (signals.after_setup_logger, signals.after_setup_task_logger):

@@ -1,4 +1,4 @@
-"""The worker's memory limit and use, measured as the kernel or container that would kill it first measures them."""
+"""The worker's memory limit and use, as they are measured by whatever would kill it first: kernel or container."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Processes:
     limit_mb: float
 
     def used_mb(self, processes: Iterable[psutil.Process]) -> float:
-        """Return the resident memory; near the limit, without shared pages, which the kernel takes long to count."""
+        """Return the resident memory; near the limit the proportional one, which the kernel takes longer to count."""
         family = list(processes)
         resident = sum(map(resident_mb, family))
         return resident if resident < self.limit_mb / 2 else sum(map(proportional_mb, family))
@@ -51,9 +51,7 @@ V1 = Files("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_fil
 
 @dataclass(frozen=True, slots=True)
 class Cgroup:
-    """A container's limit. Its working set counts: usage without the file cache that is dropped when memory is
-    short.
-    """
+    """A container's limit. Its working set counts: usage without the file cache that the kernel can drop."""
 
     folder: Path
     files: Files
@@ -85,7 +83,7 @@ def _limit(version: int, folder: Path) -> Cgroup | None:
 
 
 def proportional_mb(process: psutil.Process) -> float:
-    """Return the process's memory with its share of shared pages: forked children have most of theirs in common."""
+    """Return the process's memory with its share of shared pages: forked children share most of theirs."""
     try:
         full = process.memory_full_info()
         return float(getattr(full, "pss", full.rss) / MB)
@@ -102,15 +100,15 @@ def resident_mb(process: psutil.Process) -> float:
         return 0.0
 
 
-#: Python's own thresholds (new objects): any other was set on purpose and is left alone.
+#: Python's default thresholds (new objects): any other was set on purpose and is left alone.
 PYTHONS = (700, 2000)
 
-#: The new threshold. The tasks of a ticket make some thousands of objects, none garbage before they are settled.
+#: The new threshold. A ticket's tasks make some thousands of objects, none of them garbage before they are settled.
 YOUNG = 10_000
 
 
 def collect_less_often() -> None:
-    """Raise the threshold in this process and those it forks."""
+    """Raise the garbage collector's threshold in this process and those it forks."""
     young, *older = gc.get_threshold()
     if young in PYTHONS:
         gc.set_threshold(YOUNG, *older)

@@ -1,7 +1,7 @@
-"""Overdue: a process past its hard limit is stopped.
+"""Hard limits: a process that is past its task's hard limit is stopped.
 
-Its task counts as timed out; other tasks of its ticket that have run and are not settled count as lost. It is stopped
-also while Postgres is away; then its task counts as lost as well.
+The task counts as timed out; other tasks of its ticket that have run and are not settled count as lost. While Postgres
+is away the process is stopped as well; then its task also counts as lost.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from celeriac.store.connections import Database
 logger = logging.getLogger(__name__)
 
 
-#: Reports for a process that is stopped: called with its task's outcome, and what became of the task.
+#: Calls hooks and sends events for a stopped process, with its task's outcome and new status.
 Tell = Callable[[Outcome, str | None], None]
 
 
@@ -44,7 +44,7 @@ def stop(database: Database, roles: Roles, processes: Iterable[int], tell: Tell)
 
 
 def _stop(database: Database, roles: Roles, limit: HardLimit, tell: Tell) -> None:
-    """Stop the process. It is reported last: once its task is timed out, nothing may keep the process running."""
+    """Stop the process, and report that last: once its task is timed out, an error may not keep the process running."""
     ended: tuple[Outcome, str | None] | None = None
     try:
         ended = _time_out(database, roles, limit)
@@ -60,9 +60,7 @@ def _stop(database: Database, roles: Roles, limit: HardLimit, tell: Tell) -> Non
 
 
 def _time_out(database: Database, roles: Roles, limit: HardLimit) -> tuple[Outcome, str | None] | None:
-    """Settle the task under that limit; return its outcome and what became of it, or None if its process has ended the
-    task.
-    """
+    """Settle the task as timed out; return its outcome and new status, or None if its process has ended the task."""
     with database.transaction() as connection:
         task = lease.running(connection, limit.task, shared.worker_id(), limit.pid)
         declared = roles.get(task.role) if task else None
@@ -74,7 +72,7 @@ def _time_out(database: Database, roles: Roles, limit: HardLimit) -> tuple[Outco
 
 
 def kill(pid: int) -> None:
-    """Stop a process of the pool, and those its handlers have started in its session; log those they detached."""
+    """Stop a process of the pool, and processes that its handlers started in its session; log detached ones."""
     started = below(pid)
     try:
         os.kill(pid, signal.SIGKILL)
@@ -92,10 +90,10 @@ def below(pid: int) -> list[psutil.Process]:
 
 
 class LeftBehind:
-    """The processes below a worker that its tasks may have started, as seen when it began to drain.
+    """The processes below a worker that its tasks may have started, listed as it begins to drain: once a child of the
+    pool has ended, the processes that it started have no known parent.
 
-    Processes that were there before its first task (the application's, beat) are not among them. Once a child of the
-    pool has ended, the processes it started have no known parent.
+    Processes that were there before its first task (the application's, beat) are left out.
     """
 
     #: Processes that Python itself starts, which end with their parent.
@@ -111,17 +109,15 @@ class LeftBehind:
         self._spared.update(process for process in below(os.getpid()) if process.pid not in pool)
 
     def look(self, pool: Collection[int]) -> None:
-        """List the processes once, while the pool's children are there. `pool`: the processes in which tasks run, or
-        this one.
-        """
+        """List the processes once, while the pool's children are there. `pool`: the processes in which tasks run."""
         if self._seen is None:
             self._shares_process = os.getpid() in pool
             seen = {process for process in below(os.getpid()) if process.pid not in pool}
             self._seen = seen - self._others()
 
     def part(self, *, stops: bool) -> None:
-        """Log those that go on. `stops`: tasks were handed back; if they shared this process, stop the processes below
-        it, because the tasks that may have started them run again.
+        """Log the processes that go on. `stops`: tasks were handed back; if they shared this process, stop all those
+        below it instead: the tasks that may have started them run again.
         """
         stops = stops and self._shares_process
         seen = {*(self._seen or ()), *(below(os.getpid()) if stops else ())}
@@ -152,7 +148,7 @@ def _name(process: psutil.Process) -> tuple[str, int]:
 
 
 def stop_all(processes: Iterable[psutil.Process]) -> None:
-    """Kill those of this session; log all."""
+    """Kill the processes of this session; log all."""
     for process in processes:
         with suppress(psutil.Error, OSError):
             name, mine = process.name(), os.getsid(process.pid) == os.getsid(0)

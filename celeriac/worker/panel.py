@@ -43,15 +43,15 @@ _NOTED_THEMSELVES = frozenset({
     "revoke", "terminate", "revoke_by_stamped_headers", "rate_limit", "time_limit", "enable_events", "disable_events",
 })  # fmt: skip
 
-#: Seconds after which a command that is refused again is in the log again.
+#: Seconds between two log lines about refusals of the same command.
 WARN_AGAIN = 60.0
 
-#: Most arguments of a command that the audit trail has; each is cut to 100 characters.
+#: Maximum number of a command's arguments in the audit trail; each is cut to 100 characters.
 _MOST_NOTED = 10
 
 
 def _noted(value: object) -> str:
-    """Return what the audit trail has of a name or an argument."""
+    """Return a name or an argument as the audit trail keeps it."""
     return storable(str(value)[:100])
 
 
@@ -68,7 +68,7 @@ class PanelStep(bootsteps.StartStopStep):
 
 
 class Panel:
-    """One worker's commands. Those that need SQL run beside the hub, which waits a moment at most."""
+    """One worker's commands. Those that need SQL run in other threads, and the hub's waits only briefly."""
 
     def __init__(self, consumer: Any) -> None:
         self.consumer = consumer
@@ -78,7 +78,7 @@ class Panel:
         self.warned: dict[str, float] = {}
 
     def guarded(self, handlers: Mapping[str, Command]) -> dict[str, Command]:
-        """Wrap each of these handlers in a check of whether the settings allow it."""
+        """Wrap each of these handlers in a check that the settings allow it."""
         settings = self.app.settings
         key, hostname = settings.remote_control_key, self.consumer.hostname
         seals = None if key is None else Seals(key, hostname)
@@ -90,7 +90,7 @@ class Panel:
     def _guarded(
         self, name: str, handler: Command, level: str, seals: Seals | None, state: Any, /, **arguments: Any
     ) -> Any:
-        """Check and run a command. `arguments` may have any names: an application's own commands choose theirs."""
+        """Check and run a command. An application's own command may have arguments of any name."""
         signature, acts = arguments.pop(SEAL, None), remote.level_of(name) != LOOK
         why = remote.refused(name, level)
         if why is None and seals is not None and acts:
@@ -103,7 +103,7 @@ class Panel:
         return handler(state, **arguments)
 
     def _warn(self, name: str, why: str) -> None:
-        """Log a refusal; Flower repeats some every few seconds."""
+        """Log a refusal, but not each one: Flower repeats some commands every few seconds."""
         now = time.monotonic()
         if now - self.warned.get(name, -math.inf) >= WARN_AGAIN:
             self.warned[name] = now
@@ -145,13 +145,13 @@ class Panel:
         return reply
 
     def registered(self, state: Any, *args: Any, **more: Any) -> list[str]:
-        """Return the tasks it can run, without the ticket, which is nobody's task."""
+        """Return the tasks it can run, without the engine's own ticket task."""
         return [line for line in stock.registered(state, *args, **more) if line.split(" ")[0] != TICKET]
 
     # -- limits ----------------------------------------------------------------------------------------------------
 
     def rate_limit(self, state: Any, task_name: Any, rate_limit: Any = None, **_: Any) -> Any:  # noqa: ARG002
-        """Set the role's rate for all workers: the one that gets the command first does it."""
+        """Set the role's rate, which holds for all workers."""
         return self.desk.ask(lambda: self._set(task_name, rate_limit=rate_limit), SILENT_YET)
 
     def time_limit(self, state: Any, task_name: Any = None, hard: Any = None, soft: Any = None, **_: Any) -> Any:  # noqa: ARG002
@@ -172,9 +172,7 @@ class Panel:
     # -- revoke ----------------------------------------------------------------------------------------------------
 
     def revoke(self, state: Any, task_id: Any, terminate: Any = False, **_: Any) -> Any:  # noqa: ARG002
-        """Cancel tasks that do not run; with `terminate`, also request running ones to stop. Flower sends 1 for
-        true.
-        """
+        """Cancel tasks that do not run; with `terminate` (Flower sends 1), also request running ones to stop."""
         ids = maybe_list(task_id) or []
         return self.desk.ask(lambda: self._revoke(ids, bool(terminate)), SILENT_YET)
 
@@ -206,9 +204,9 @@ def _note_of_tasks(connection: Connection, done: Mapping[str, Cancelled]) -> Non
 
 
 class ElectionsStep(bootsteps.StartStopStep):
-    """Has gossip heed no election: its winner calls a task, and whoever may write to Redis can forge one.
+    """Makes gossip ignore elections: the winner calls a task, and whoever may write to Redis can forge one.
 
-    Who joins, leaves or is lost is still reported to the steps of users that require Gossip.
+    Steps of users that require Gossip still learn which workers join, leave or are lost.
     """
 
     requires = ("celery.worker.consumer.gossip:Gossip",)
@@ -219,11 +217,11 @@ class ElectionsStep(bootsteps.StartStopStep):
 
 
 def _ignore(event: Any) -> None:
-    """Do nothing for an event."""
+    """Ignore an event."""
 
 
 class ListenersStep(bootsteps.StartStopStep):
-    """Sets the flag as each connection starts, by `-E` or what remote control has set since."""
+    """Sets the flag that somebody listens to events as each connection starts, by `-E` or remote control."""
 
     requires = ("celery.worker.consumer.events:Events",)
 
@@ -232,10 +230,10 @@ class ListenersStep(bootsteps.StartStopStep):
 
 
 def heed(consumer: Any) -> None:
-    """Set the flag; call it after each change of whether events are enabled."""
+    """Set the flag that somebody listens; to be called whenever events are enabled or disabled."""
     shared.tell(wanted(getattr(consumer, "event_dispatcher", None)))
 
 
 def wanted(dispatcher: Any) -> bool:
-    """Return whether Celery's own dispatcher would send events of tasks. If it has no groups, it sends all events."""
+    """Return whether Celery's own dispatcher would send events of tasks: without groups, it sends all events."""
     return bool(dispatcher and dispatcher.enabled and (not dispatcher.groups or "task" in dispatcher.groups))

@@ -19,8 +19,10 @@ from celeriac.run.flights import THREADS
 from celeriac.run.places import SharedPlace, places
 from celeriac.run.watch import watch
 
+WIDE = "asyncio"
+
 #: Pools whose tasks share a process: the kind of place, and the log line about how tasks are interrupted there.
-KINDS: dict[str, tuple[type[SharedPlace], str]] = {
+KINDS: Mapping[str, tuple[type[SharedPlace], str]] = {
     "threads": (
         interrupts.Thread,
         "-P threads: a task that is cancelled or at its soft time limit is interrupted in its Python code; a call that "
@@ -31,34 +33,32 @@ KINDS: dict[str, tuple[type[SharedPlace], str]] = {
         "-P gevent: a task that is cancelled or at its soft time limit is interrupted where it waits; one that "
         "computes without waiting holds up all others, and nothing stops it",
     ),
+    WIDE: (
+        interrupts.Thread,
+        "-P asyncio: a task that is cancelled or at its soft time limit gets CancelledError where it awaits; one that "
+        "computes or blocks holds up all others, and nothing stops it. A handler that is no coroutine has one of "
+        f"{THREADS} threads, and is interrupted as with -P threads",
+    ),
 }
 
-WIDE = "asyncio"
-KINDS[WIDE] = (
-    interrupts.Thread,
-    "-P asyncio: a task that is cancelled or at its soft time limit gets CancelledError where it awaits; one that "
-    "computes or blocks holds up all others, and nothing stops it. A handler that is no coroutine has one of "
-    f"{THREADS} threads, and is interrupted as with -P threads",
-)
-
-#: Replacements of Celery's own pools, in which each slot would need a connection, and would get work from Redis alone.
+#: Replacements of Celery's own pools, whose slots would each need a connection, and get work only from Redis.
 INSTEAD = {
     "celery.concurrency.thread:TaskPool": "celeriac.worker.wide:Threads",
     "celery.concurrency.gevent:TaskPool": "celeriac.worker.greenlets:Greenlets",
 }
 
-#: Number of open files that are counted for a task: its own connection, and one to Postgres.
+#: Number of open files counted for each task: a connection of its own, and one to Postgres.
 FILES = 2
 
-#: Number of open files that such a process needs beside those of tasks: its own, and a reserve (`descriptors.MOST`).
+#: Number of open files that such a process itself needs, with a reserve (`descriptors.MOST`).
 OWN_FILES = 256
 
-#: Number of connections needed beside those of running tasks: for the watch and for repairs.
+#: Number of connections for the watch and for repairs.
 BESIDE = 2
 
 
 def kind_of(pool: type) -> str:
-    """Return Celery's name of the pool, or of the one it derives from. Raises ConfigurationError for any other pool."""
+    """Return Celery's name of the pool or of its base class. Raises ConfigurationError for any other pool."""
     paths = [f"{kind.__module__}:{kind.__qualname__}" for kind in pool.__mro__]
     names = [alias for path in paths for alias, named in ALIASES.items() if named == path]
     if names and names[0] in ("prefork", "solo", *KINDS):
@@ -70,13 +70,13 @@ def kind_of(pool: type) -> str:
 
 
 def instead_of(pool: type) -> type:
-    """Return the replacement of Celery's own pool; a custom pool stays as it is, and gets its tickets from Celery."""
+    """Return the replacement of Celery's own pool; a custom pool stays, and gets its tickets from Celery."""
     path = INSTEAD.get(f"{pool.__module__}:{pool.__qualname__}")
     return pool if path is None else symbol_by_name(path)
 
 
 def refuse_hard_limits(kind: str, served: Iterable[Role]) -> None:
-    """Raise ConfigurationError if a role has a hard limit and nothing could stop its tasks."""
+    """Raise ConfigurationError if a role has a hard limit and this pool cannot stop its tasks."""
     limited = [role.name for role in served if role.hard_timeout is not None]
     if kind in KINDS and limited:
         names = ", ".join(limited[:5]) + (", …" if len(limited) > 5 else "")
@@ -87,13 +87,13 @@ def refuse_hard_limits(kind: str, served: Iterable[Role]) -> None:
 
 
 def refuse_autoscale(kind: str, asked: object) -> None:
-    """Raise ConfigurationError for autoscale in pools where it saves nothing, and would end Celery's worker."""
+    """Raise ConfigurationError for autoscale in pools in which it saves nothing, and would end Celery's worker."""
     if kind in KINDS and asked:
         raise ConfigurationError(f"-P {kind}: slots without a task cost nothing; give -c in place of --autoscale")
 
 
 def offer() -> None:
-    """Register the pool for Celery's `-P`, also if its command line has listed the pools before."""
+    """Add `asyncio` to Celery's `-P`, also if Celery's command line has listed the pools before."""
     ALIASES.setdefault(WIDE, "celeriac.worker.wide:TaskPool")
     command = sys.modules.get("celery.bin.worker")
     if command is not None and WIDE not in command.WORKERS_POOL.choices:
@@ -130,7 +130,7 @@ def prepare(kind: str) -> None:
 
 
 def notes(slots: int) -> Iterator[str]:
-    """Yield lines about what interrupting tasks can do, and about open files, if they share a process."""
+    """Yield log lines, if tasks share a process: how they are interrupted, and whether open files may run short."""
     yield from (line for kind, line in KINDS.values() if kind is places.kind)
     if places.kind is not None and (most := descriptors.limit()) is not None and most < FILES * slots:
         yield (

@@ -1,6 +1,4 @@
-"""The heartbeat of the worker's loop, for a supervisor that may restart the worker. It needs neither Redis nor
-Postgres.
-"""
+"""The heartbeat of the worker's loop, for a supervisor that may restart the worker; without Redis and Postgres."""
 
 from __future__ import annotations
 
@@ -10,14 +8,12 @@ from typing import Any
 
 from celery import bootsteps
 
-#: Seconds between two stamps of the loop, and the maximum age of a live loop's stamp.
+#: Seconds between two stamps of the loop, and the maximum age of the last stamp of a live loop.
 EVERY, FRESH = 1.0, 60.0
 
 
 class Pulse:
-    """The state of this process's consumer. `consuming`: it takes tickets.
-    `ends`: when (monotonic) a drain should be over.
-    """
+    """The state of this process's consumer. `ends`: when (monotonic) its drain should be over."""
 
     def __init__(self) -> None:
         self.consuming = False
@@ -28,13 +24,13 @@ class Pulse:
         self._stamped = time.monotonic()
 
     def is_live(self) -> bool:
-        """Return whether the worker is live. It is while it waits for Redis or Postgres, or drains; it is not if its
-        loop stands still or its drain takes too long.
+        """Return False if the loop stands still or the drain takes too long. A worker that waits for Redis or Postgres,
+        or drains, is live.
         """
         return not self.overdue() and (not self.consuming or time.monotonic() - self._stamped < FRESH)
 
     def overdue(self) -> float:
-        """Return for how long (seconds) it should have ended; 0 while it may go on."""
+        """Return how long ago (seconds) the worker should have ended; 0 while it may go on."""
         return max(0.0, time.monotonic() - self.ends)
 
     def is_ready(self) -> bool:
@@ -42,7 +38,7 @@ class Pulse:
         return self.consuming and self.is_live()
 
 
-#: The pulse of the process, which has one worker.
+#: The pulse of this process: a process has one worker.
 PULSE = Pulse()
 
 
@@ -51,7 +47,7 @@ class PulseStep(bootsteps.StartStopStep):
 
     requires = ("celery.worker.consumer.tasks:Tasks",)
 
-    #: None: the connection was lost before this step was started.
+    #: None if the connection was lost before this step started.
     timer: Any = None
 
     def start(self, c: Any) -> None:

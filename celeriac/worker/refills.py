@@ -1,6 +1,6 @@
-"""Rate wake-ups, a thread of the parent: dispatches tasks of roles with a rate as their tokens come.
+"""Rate wake-ups, a thread of the parent: dispatches tasks of roles with a rate when they get new tokens.
 
-A bucket holds one period's tokens. For "10/s" it is full before the lifeline's next poll, and further tokens are lost.
+A bucket holds one period's tokens: with "10/s" it is full before the lifeline's next poll, and further ones are lost.
 """
 
 from __future__ import annotations
@@ -22,15 +22,12 @@ logger = logging.getLogger(__name__)
 #: The longest and the shortest time (seconds) between two checks.
 SELDOM, OFTEN = 1.0, 0.01
 
-#: Maximum number of times that the wait doubles for a role whose passes claim nothing although there are tokens,
-#: because its window is full.
+#: Maximum number of times that the wait doubles for a role that has tokens and claims nothing, as its window is full.
 VAIN = 10
 
 
 class Refills(threading.Thread):
-    """Dispatches tasks of the `served()` roles that have a rate, until `ending`. If none has one, it queries
-    nothing.
-    """
+    """Dispatches tasks of the `served()` roles that have a rate, until `ending`. Without any it queries nothing."""
 
     def __init__(self, app: WorkerApp, served: Callable[[], Sequence[Role]], ending: threading.Event) -> None:
         super().__init__(name="celeriac-refills", daemon=True)

@@ -1,5 +1,4 @@
-"""Levels of remote control: everybody who may write to Redis can send commands, and the level limits what they may do
-here.
+"""Levels of remote control: whoever may write to Redis can send commands, and the level limits what these do here.
 
 Each level includes those before it: `off`, `look` (read), `act` (cancel, stop, resize: a restart or an enqueue undoes
 these), `store` (limits of roles, which stay).
@@ -11,13 +10,13 @@ from celery.worker.control import Panel
 
 from celeriac.settings import ACT, LOOK, REMOTE, STORE
 
-#: A command for listeners to events, which changes no worker although Celery counts it among those that do.
+#: Commands for listeners to events, which change no worker although Celery counts them as control commands.
 _LISTENING = frozenset({"heartbeat"})
 
-#: Commands that no level allows: whoever wins an election calls the task that is described in it, whichever it is.
+#: Commands that no level allows: the winner of an election calls any task that the command describes.
 _REFUSED = frozenset({"election"})
 
-#: Commands whose changes stay.
+#: Commands whose changes outlast the worker.
 _LASTING = frozenset({"rate_limit", "time_limit"})
 
 #: Celery's other names of commands that only read.
@@ -25,18 +24,16 @@ _ALIASES = frozenset({"dump_schedule", "dump_reserved", "dump_active", "dump_con
 
 
 def level_of(command: str) -> str:
-    """Return the lowest level that allows the command. An application's own command is `act`, unless it is declared as
-    an inspect command.
-    """
+    """Return the lowest level that allows the command; for an application's own one `act`, unless it only inspects."""
     if command in _LASTING:
         return STORE
     known = Panel.meta.get(command)
-    asks = known is not None and known.type == "inspect" and command != "objgraph"  # objgraph writes a file
-    return LOOK if asks or command in _LISTENING | _ALIASES else ACT
+    reads = known is not None and known.type == "inspect" and command != "objgraph"  # objgraph writes a file
+    return LOOK if reads or command in _LISTENING | _ALIASES else ACT
 
 
 def refused(command: str, level: str) -> str | None:
-    """Return the reply to a command that is above this level; None if it is allowed."""
+    """Return the error reply to a command that this level does not allow; None if it does."""
     if command in _REFUSED:
         return f"{command}: refused at every level, as a worker would call any task for whoever writes to Redis"
     needed = level_of(command)

@@ -1,7 +1,6 @@
-"""Threads of the parent: one for the outbox, and for a review and the vital repairs if no beat runs them; one for the
-ring.
+"""Repairs, in threads of the parent: outbox, ring, vital repairs if no beat runs them, and a review at the start.
 
-The lifeline's poll sees whether there is anything in the outbox and whether the ring is worn.
+The lifeline's poll sees whether the outbox has tasks and whether the ring is worn.
 """
 
 from __future__ import annotations
@@ -21,19 +20,18 @@ from celeriac.worker.app import WorkerApp
 
 logger = logging.getLogger(__name__)
 
-#: Maximum seconds between two checks of the ring. Under an old transaction thousands of entries die in a second, and
+#: Maximum seconds between two checks. Under an old transaction thousands of the ring's entries die in a second, and
 #: each claim reads them until the ring turns.
 LOOK_EVERY = 1.0
 
-#: Seconds without a report of anybody that are a gap, unless the worker's roles have short leases.
+#: Seconds without any worker's report that are a gap, unless the worker's roles have short leases.
 SILENCE = 5.0
 
 
 class Repairs(threading.Thread):
-    """The repairs of one worker: a review first; then, until `ending`, the outbox, and every `sweep_interval` the vital
-    repairs.
+    """One worker's repairs: a review; until `ending` the outbox, the ring, and every `sweep_interval` the vital ones.
 
-    `gap`: returns the seconds of silence after which nobody can have been able to write.
+    `gap`: returns the seconds of all workers' silence from which it follows that nobody could write.
     """
 
     def __init__(self, app: WorkerApp, ending: threading.Event, gap: Callable[[], float] = lambda: SILENCE) -> None:
@@ -47,25 +45,23 @@ class Repairs(threading.Thread):
         self.ending = ending
 
     def run(self) -> None:
-        # It has its own thread: after an outage a review may remove very many rows, and the outbox must not wait for
-        # that.
-        review = threading.Thread(target=self._review, name="celeriac-review", daemon=True)
-        review.start()
-        # It has its own thread: a turn moves live entries, which may take a minute, and the outbox must not wait for
-        # that.
+        # The outbox must not wait for these: after an outage a review may remove very many rows, and a turn of the
+        # ring, which moves live entries, may take a minute.
+        review = threading.Thread(target=self._try, args=(self._review,), name="celeriac-review", daemon=True)
         ring = threading.Thread(target=self._turn, name="celeriac-ring", daemon=True)
-        ring.start()
+        for thread in (review, ring):
+            thread.start()
         while not self._waits_for(SEEN.outbox):
             self.look(time.monotonic())
-        review.join()
-        ring.join()
+        for thread in (review, ring):
+            thread.join()
 
     def _turn(self) -> None:
         while not self._waits_for(SEEN.ring):
             self.turn()
 
     def _waits_for(self, what: threading.Event) -> bool:
-        """Wait until there is something to do or it is time to check; return whether the worker ends."""
+        """Wait until there is work or the next check is due; return whether the worker ends."""
         if not self.ending.is_set():
             what.wait(min(self.every, self.app.settings.poll_interval, LOOK_EVERY))
         return self.ending.is_set()
@@ -75,12 +71,7 @@ class Repairs(threading.Thread):
             self._try(lambda: above.load(above.TURN_OF_THE_RING)(self.app.database, self.app.kick))
 
     def _review(self) -> None:
-        self._try(self._review_behind_others)
-
-    def _review_behind_others(self) -> None:
-        """Review. If this worker is the first to write after a silence, those who are well come back first: a review
-        takes the tasks of the others.
-        """
+        """Review. After a gap, first wait until the living workers have reported: a review takes the others' tasks."""
         self._note_gap()
         while self._awaits_others():
             if self.ending.wait(LOOK_EVERY):
@@ -103,7 +94,7 @@ class Repairs(threading.Thread):
         above.load(above.VITAL_REPAIRS)(self.app)
 
     def _note_gap(self) -> None:
-        """Record a gap before anything is rescued: the worker's heartbeat, which does it as well, may come later."""
+        """Record a gap before tasks are rescued: the heartbeat, which also does, may come later."""
         with self.app.database.transaction() as connection:
             lease.note_gap(connection, shared.worker_id(), os.getpid(), self.gap())
 
@@ -118,7 +109,7 @@ class Repairs(threading.Thread):
         except Exception as error:
             if is_gone(error):
                 self.away.say(error)
-                # Heartbeats come first, so that leases that could not be renewed meanwhile do not count as stale.
+                # Heartbeats come first: leases that nobody could renew meanwhile must not count as stale.
                 self.due = max(self.due, time.monotonic() + self.every)
             else:
                 log_error(logger, error, "A repair failed; it is tried again")

@@ -1,4 +1,4 @@
-"""The parent's view of a ticket: if its child is lost, its rows are released at once, before they go stale."""
+"""The parent's view of a ticket: if its process is lost, its rows are released at once, not when they are stale."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from celeriac.worker import lifeline
 
 logger = logging.getLogger(__name__)
 
-#: Guards Celery's counts, which belong to the hub's thread, but which a pool's threads change, too.
+#: Guards Celery's counts: the hub's thread changes them, and here also a pool's threads.
 _counting = threading.Lock()
 
 #: Wake-ups received, by role.
@@ -29,12 +29,12 @@ kicks: Counter[str] = Counter()
 
 
 class TicketRequest(Request):
-    """A ticket's request. It runs no SQL on the hub's thread: the lifeline releases the tickets of lost processes. Its
-    counts are of rows.
+    """A ticket's request. It runs no SQL in the hub's thread: the lifeline releases the tickets of lost processes. It
+    counts rows, not tickets.
     """
 
     def revoked(self) -> bool:
-        """Return False: rows are cancelled in SQL, and no id in workers' lists of revoked tasks is a ticket's."""
+        """Return False: rows are cancelled in SQL, and workers' lists of revoked tasks have no tickets."""
         return False
 
     def execute_using_pool(self, pool: Any, **kwargs: Any) -> Any:
@@ -54,10 +54,10 @@ class TicketRequest(Request):
         if not failed and done:
             with _counting:
                 count(self.args[0], done.get("ran", 0))
-        self._tell(None if failed else done)
+        self._count_outcome(None if failed else done)
         return super().on_success(failed__retval__runtime, **kwargs)
 
-    def _tell(self, done: dict[str, Any] | None) -> None:
+    def _count_outcome(self, done: dict[str, Any] | None) -> None:
         role, ids, token = self.args
         if done and (counted := done.pop("counted", None)):
             COUNTERS.add(counted)
@@ -81,7 +81,7 @@ class TicketRequest(Request):
 
 
 def became(done: Mapping[str, Any] | None, tasks: int) -> str:
-    """Return what became of a ticket of so many tasks, according to its run's result; None: the run raised."""
+    """Return what became of a ticket of so many tasks. `done`: its run's result; None: the run raised."""
     if done is None:
         return "broken"
     if "handed_back" in done:
@@ -91,13 +91,13 @@ def became(done: Mapping[str, Any] | None, tasks: int) -> str:
 
 
 def ran(role: str, tasks: int) -> None:
-    """Count tasks of a ticket that did not come through Redis."""
+    """Count the tasks of a ticket that did not come by Redis."""
     with _counting:
         count(role, tasks)
 
 
 def count(name: str, tasks: int) -> None:
-    """Add to the counts in `inspect stats` and in a heartbeat's `processed`."""
+    """Add to the counts in `inspect stats` and in the `processed` of Celery's heartbeat."""
     state.all_total_count[0] += tasks
     state.total_count[name] += tasks
     if not state.total_count[name]:

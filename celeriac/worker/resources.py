@@ -1,4 +1,4 @@
-"""Measure what the worker's processes use: memory against its limit, CPU as a mean over a period."""
+"""The resources that the worker's processes use: memory and its limit, CPU as a mean over a period."""
 
 from __future__ import annotations
 
@@ -20,9 +20,7 @@ from celeriac.worker.memory import Memory, resident_mb
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """One measurement. `cpu` is a share of the CPUs the worker may use;
-    the other times are totals of all its processes.
-    """
+    """A measurement. `cpu`: a share of the CPUs that the worker may use; `cpu_user`, `cpu_system`: seconds in total."""
 
     memory_mb: float = 0.0
     memory_total_mb: float = 1.0
@@ -36,7 +34,7 @@ class Usage:
         return self.memory_mb / self.memory_total_mb
 
     def described(self) -> dict[str, Any]:
-        """Return it in the form of a heartbeat."""
+        """Return it as a heartbeat has it."""
         return {
             "memory_mb": round(self.memory_mb, 1),
             "memory_total_mb": round(self.memory_total_mb, 1),
@@ -49,9 +47,7 @@ class Usage:
 
 
 class Mean:
-    """The mean rate of a growing count over the last `period` seconds; before the first reading the count is taken as
-    0.
-    """
+    """The mean rate of a growing count over the last `period` seconds."""
 
     def __init__(self, period: float) -> None:
         self.period = period
@@ -66,7 +62,7 @@ class Mean:
 
 
 class Meter:
-    """Measures the process it is made in and all its descendants."""
+    """Measures the process that creates it, with all its descendants."""
 
     def __init__(self, memory: Memory, period: float, clock: Callable[[], float] = time.monotonic) -> None:
         self.memory = memory
@@ -89,17 +85,17 @@ class Meter:
 
 
 def descendants(root: psutil.Process) -> list[psutil.Process]:
-    """Return all descendants of the process. Linux may have lists of children; psutil reads every process of the
-    machine.
+    """Return all descendants of the process, from Linux' lists of children if it has these: psutil reads every process
+    of the machine.
     """
     try:
         return list(map(psutil.Process, _children(root.pid)))
-    except (OSError, psutil.NoSuchProcess):  # also if one has just ended
+    except (OSError, psutil.NoSuchProcess):  # no lists, or a process has just ended
         return root.children(recursive=True)
 
 
 def _children(pid: int) -> Iterator[int]:
-    """Return the pids of the children. Raises OSError if the kernel keeps no such lists, or the process has ended."""
+    """Yield the pids of all descendants. Raises OSError if the kernel keeps no such lists, or a process has ended."""
     for thread in Path(f"/proc/{pid}/task").iterdir():
         for child in (thread / "children").read_text().split():
             yield int(child)
@@ -107,7 +103,7 @@ def _children(pid: int) -> Iterator[int]:
 
 
 def _cpu_seconds(processes: Sequence[psutil.Process]) -> tuple[float, float]:
-    """Return user and system seconds, with those of ended children, so that the sum does not fall when one ends."""
+    """Return user and system seconds, with those of ended children: the sum must not fall when one ends."""
     user = system = 0.0
     for process in processes:
         try:
@@ -124,14 +120,14 @@ EVERY = 60.0
 
 
 class Sampler:
-    """The samples of one worker. A heartbeat without a sample to write costs nothing more."""
+    """Writes one worker's samples with its heartbeats: one a minute, and one more if a back-off begins."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self.clock = clock
         self._last: tuple[float, bool] | None = None
 
     def report(self, connection: Connection, worker: lease.WorkerState) -> str | None:
-        """Write the worker's heartbeat and return its status now, as `lease.report` does."""
+        """Write the worker's heartbeat, with a sample if one is due; return its status, as `lease.report` does."""
         minute, backs_off = self.clock() // EVERY, backoff(worker.resources) is not None
         if self._last is None or self._last[0] != minute or (backs_off and not self._last[1]):
             sample(connection, worker.worker_id, worker.resources)

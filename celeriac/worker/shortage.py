@@ -1,4 +1,4 @@
-"""A shortage of file descriptors in a process that runs a worker's tasks itself: it passes, or it is a leak."""
+"""A shortage of file descriptors in a process that runs its worker's tasks itself: it passes, or it is a leak."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ logger = logging.getLogger(__name__)
 
 
 class Shortage:
-    """The state of a shortage. `most`: how many tasks ran at once since hardly any descriptor was left; None: there are
-    enough. `has_closed`: idle connections of the engine's own were closed since.
+    """The state of a shortage. `most`: how many tasks have run at once since it began; None: there is none.
+    `has_closed`: the engine's own idle connections have been closed since.
     """
 
     def __init__(self, database: Database) -> None:
@@ -22,7 +22,7 @@ class Shortage:
         self.has_closed = False
 
     def look(self) -> str | None:
-        """Return why nothing new may begin; None: there are enough descriptors."""
+        """Return why no task may begin; None: there are enough descriptors."""
         if not descriptors.has_few():
             self.most, self.has_closed = None, False
             return None
@@ -32,8 +32,8 @@ class Shortage:
         return reason
 
     def is_leak(self) -> bool:
-        """Return whether the descriptors are leaked: half of the tasks that had them have ended, and still hardly any
-        is left. Idle connections of the engine's own are closed first; then the next check decides.
+        """Return whether descriptors leak: half of the tasks have ended, and still hardly any descriptor is left. The
+        engine's own idle connections are closed first; then the next check decides.
         """
         if self.most is None or _running() > self.most // 2:
             return False

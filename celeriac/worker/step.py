@@ -1,4 +1,4 @@
-"""The worker's step that starts its lifeline, once Postgres serves and has the schema this code needs."""
+"""The worker's step that starts the lifeline, once Postgres answers and has the schema that this code needs."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ logger = logging.getLogger(__name__)
 
 
 class LifelineStep(bootsteps.StartStopStep):
-    """Starts the lifeline once the pool is there; it lives until the worker has stopped."""
+    """Starts the lifeline after the pool; it lives until the worker has stopped."""
 
-    #: Beat's process is forked before there are threads.
+    #: Beat, so that its process is forked before there are threads.
     requires = ("celery.worker.components:Pool", "celery.worker.components:Beat")
 
     def __init__(self, worker: Any, **kwargs: Any) -> None:
         super().__init__(worker, **kwargs)
-        # The imports above are those that a child needs for its first ticket: children are forked with them.
+        # A child needs these for its first ticket, and is forked after they are imported.
         from celeriac.run import arrive, watch  # noqa: F401
 
         self.lifeline: Lifeline | None = None
         self.threads: list[threading.Thread] = []
         self.heard: list[tuple[Any, Callable[..., None]]] = []
-        # Children are forked with these as well; another worker forked from the same parent has its own.
+        # Children are forked with these flags; another worker forked from the same parent gets its own.
         shared.make_own()
         traces.keep(on=True)
         COUNTERS.turn(on=bool(worker.app.settings.metrics_address))
@@ -69,13 +69,13 @@ class LifelineStep(bootsteps.StartStopStep):
         if threading.current_thread() is threading.main_thread():
             if raised := descriptors.allow(pools.files(int(worker.concurrency or 1))):
                 logger.info("Open files: up to %d, for its slots; the soft limit was %d", *reversed(raised))
-            # All objects so far are kept out of every child's garbage search, which saves a tenth of a task's time.
+            # Children's garbage collectors skip all objects so far, which saves a tenth of a task's time.
             gc.collect()
             gc.freeze()
 
     def start(self, worker: Any) -> None:
-        """Start as soon as Postgres serves. Raises WorkerShutdown on a signal, and after logging a configuration
-        error.
+        """Start as soon as Postgres answers. Raises WorkerShutdown on a signal, and for a configuration error, which is
+        logged.
         """
         for note in (
             *worker.app.notes(scheduler=worker.scheduler if worker.beat else None),
@@ -90,7 +90,7 @@ class LifelineStep(bootsteps.StartStopStep):
         PULSE.ends = math.inf
         port = [above.load(above.WORKER_PORT)(lifeline)] if worker.app.settings.metrics_address else []
         for thread in port:
-            thread.start()  # probes are answered while it waits for Postgres
+            thread.start()  # it answers probes while the worker waits for Postgres
         try:
             once_postgres_serves(lambda: introduce(lifeline), maybe_shutdown)
         except ConfigurationError as error:
@@ -116,8 +116,8 @@ class LifelineStep(bootsteps.StartStopStep):
         self._on(signals.worker_shutdown, lambda **_: stop(lifeline))
 
     def terminate(self, worker: Any) -> None:  # noqa: ARG002 - Celery's signature
-        """End a worker that runs in a thread (`celery.contrib.testing`): its process goes on, and nothing of the worker
-        may stay.
+        """End a worker that runs in a thread (`celery.contrib.testing`): its process goes on, and may keep none of its
+        threads, receivers and flags.
         """
         if self.lifeline is None or threading.current_thread() is threading.main_thread():
             return
@@ -137,7 +137,7 @@ class LifelineStep(bootsteps.StartStopStep):
 
 
 def stop(lifeline: Lifeline) -> None:
-    """Stop the lifeline; an earlier embedded worker does not stop again."""
+    """Stop the lifeline, unless it has stopped: another worker in this process may send the signal again."""
     if lifeline.ending.is_set():
         return
     lifeline.stopped()
@@ -146,7 +146,7 @@ def stop(lifeline: Lifeline) -> None:
 
 
 def warn_of_queues(roles: Roles, consumed: set[str]) -> None:
-    """Log the queues it consumes that no task of this code has: they may be misspelt."""
+    """Log the consumed queues that no task of this code has: they may be misspelt."""
     known = {lane.queue for declared in roles.all() for lane in declared.lanes}
     if unknown := sorted(consumed - known):
         logger.warning(
@@ -155,19 +155,19 @@ def warn_of_queues(roles: Roles, consumed: set[str]) -> None:
 
 
 def _named(worker_id: str | None) -> str | None:
-    """Return the worker's configured name in SQL, if it has one. Raises ConfigurationError."""
+    """Return the worker's configured id, None if it has none. Raises ConfigurationError."""
     if worker_id is not None and not NAME.fits(worker_id):
         raise ConfigurationError(f"WORKER_ID={worker_id!r:.100}: give {NAME.right}")
     return worker_id
 
 
 def _declared(served: Iterable[Role]) -> list[str]:
-    """Return the names of roles, without the built-in ones that workflows need."""
+    """Return the names of these roles, without built-in ones."""
     return list(dict.fromkeys(role.name for role in served if not is_built_in(role.name)))
 
 
 def introduce(lifeline: Lifeline) -> None:
-    """Write to Postgres what it has to know of a worker before it works: its roles. Raises ConfigurationError."""
+    """Register the worker's roles and send its first heartbeat, before it works. Raises ConfigurationError."""
     app = lifeline.app
     refuse_old_schema(app.database, app.migrations)
     app.register_roles(served=[role.name for role in lifeline.served()])
@@ -178,7 +178,7 @@ def introduce(lifeline: Lifeline) -> None:
 
 
 def refuse_old_schema(database: Database, migrations: Path | None) -> None:
-    """Raise ConfigurationError if migrations are missing, or the database has some that this code lacks."""
+    """Raise ConfigurationError if the database lacks migrations, or has some that this code lacks."""
     with database.statement() as connection:
         if missing := unapplied(connection, migrations):
             raise ConfigurationError(f"the schema lacks {', '.join(sorted(missing))}: run `celeriac migrate`")

@@ -1,7 +1,7 @@
-"""Stops: a signal to end makes a worker drain; an insisting one makes it hand back running tasks at once.
+"""Stops: a signal makes a worker drain; an insisting second one makes it hand back running tasks at once.
 
-These handlers replace Celery's: that of SIGQUIT (and of SIGTERM with `REMAP_SIGTERM=SIGQUIT`) ends tasks without
-reporting them, and that of SIGHUP has no grace period. A pool's process handles signals in `celeriac.run.places`.
+These handlers replace Celery's, of which the one for SIGQUIT (and for SIGTERM with `REMAP_SIGTERM=SIGQUIT`) ends tasks
+unreported, and the one for SIGHUP has no grace period. A pool's process handles signals in `celeriac.run.places`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ from celery.exceptions import TimeLimitExceeded
 from celery.platforms import EX_FAILURE, EX_OK
 from celery.utils.log import in_sighandler
 from celery.worker import state
-from celery.worker.state import reserved_requests
 from sqlalchemy import Connection
 
 from celeriac.insights.fleet import held
@@ -38,17 +37,18 @@ from celeriac.store.connections import Database
 from celeriac.store.encoding import revived
 from celeriac.store.states import FAILED, PENDING
 from celeriac.worker.herald import event_of
+from celeriac.worker.holdings import tokens_at_hand
 
 SIGNALS = ("SIGTERM", "SIGQUIT", "SIGINT", "SIGHUP")
 
 #: Signals that insist if they follow another one. SIGTERM does not: a supervisor may repeat it.
 INSISTING = ("SIGQUIT", "SIGINT")
 
-#: A signal that follows within this time (seconds) belongs to the first: one went to the process group, the other came
-#: from the starter.
+#: A signal within this time (seconds) of the first one is the same stop: one may have gone to the process group, the
+#: other come from the process that started the worker.
 TOGETHER = 0.5
 
-#: The values in the signal `worker_shutting_down`: the grace period begins, or it is over.
+#: The values of `how` in the signal `worker_shutting_down`: the grace period begins, or it is over.
 WARM, COLD = "Warm", "Cold"
 
 
@@ -56,7 +56,7 @@ _begins_anew = False
 
 
 def begin_anew() -> None:
-    """Execute the worker's command again, in this process. Celery's own way loses `python -m`."""
+    """Execute the worker's command again, in this process. Celery's own way would lose `python -m`."""
     platforms.close_open_fds([sys.__stdin__, sys.__stdout__, sys.__stderr__])
     os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])  # noqa: S606
 
@@ -74,8 +74,8 @@ def end() -> None:
 
 
 def end_within(seconds: float) -> None:
-    """End the process so long after Python began to end it: Python waits for all that handlers have left there without
-    a limit, for threads, executors, exit hooks and processes of `multiprocessing`.
+    """End the process so long after Python begins to end it: Python waits without a limit for threads, executors, exit
+    hooks and processes of `multiprocessing` that handlers have left.
     """
     with suppress(RuntimeError):  # it is ending already
         _before_executors(lambda: Thread(target=_end_after, args=(seconds,), name="end", daemon=True).start())
@@ -100,12 +100,12 @@ class Stops:
         self.since: float | None = None
 
     def listen(self) -> None:
-        """Install the handlers; do nothing outside of the main thread, which alone gets signals."""
+        """Install the handlers; outside of the main thread, which alone gets signals, do nothing."""
         for name in SIGNALS:
             platforms.signals[name] = self._heard
 
     def _heard(self, number: int, _: Any) -> None:
-        """Handle a signal. It interrupts the main thread between any two steps, so nothing here may wait."""
+        """Handle a signal. It interrupts the main thread anywhere, so this may not wait for a lock."""
         if os.getpid() != self.pid:
             return
         name, now = signal.Signals(number).name, time.monotonic()
@@ -128,16 +128,16 @@ class Stops:
                     _begins_anew = False
 
     def _restarts(self) -> bool:
-        """Return whether SIGHUP restarts the worker, as Celery's does unless it has a terminal."""
+        """Return whether SIGHUP restarts the worker; as in Celery, not if it has a terminal."""
         return not self.worker._isatty and not self.worker.app.IS_macOS
 
     def _say(self, how: str) -> None:
-        """Print which shutdown begins; the terminal may be gone."""
+        """Print which shutdown begins, if the terminal is still there."""
         with suppress(OSError, ValueError):
             outlets.of(sys.__stdout__).write(f"\nworker: {how} shutdown (MainProcess)\n")
 
 
-# Executors are waited for before any hook of `atexit` is called.
+# Python waits for executors before it calls any hook of `atexit`.
 try:
     from threading import _register_atexit as _before_executors  # type: ignore[attr-defined]
 except ImportError:
@@ -147,9 +147,7 @@ logger = logging.getLogger(__name__)
 
 
 def tell(tasks: Mapping[str, Any], outcome: Outcome, became: str | None) -> None:
-    """Call the hooks and send the signal, if the task has failed for good; in a thread of their own, since a hook may
-    take long.
-    """
+    """Call the hooks and send the signal of a task that has failed for good, in a thread: a hook may take long."""
     if became == FAILED:
         Thread(target=_call, args=(tasks[outcome.task.role], outcome), name="hooks", daemon=True).start()
 
@@ -168,7 +166,7 @@ def _call(task: Any, outcome: Outcome) -> None:
 
 
 def _try(hook: Callable[[], Any], task: Any) -> None:
-    """Call the hook. One that fails is logged, and the other hooks still run."""
+    """Call the hook; log its error, so that the other hooks still run."""
     try:
         hook()
     except Exception:
@@ -177,12 +175,12 @@ def _try(hook: Callable[[], Any], task: Any) -> None:
 
 WHY = "its worker stopped"
 
-#: For how many tasks events are sent at most; a worker holds few more than it runs.
+#: Maximum number of tasks about which events are sent; a worker holds few more than it runs.
 MOST = 10_000
 
 
 def hand_back(database: Database, app: ReporterApp, processes: Iterable[int]) -> bool:
-    """Free the tasks of this worker's tickets; return whether somebody had some of them locked."""
+    """Free the tasks of this worker's tickets; return whether some stay, locked by another transaction."""
     me = shared.worker_id()
     rows = _known(database) if shared.telling() else []
     with database.transaction() as connection:
@@ -191,17 +189,15 @@ def hand_back(database: Database, app: ReporterApp, processes: Iterable[int]) ->
         kept = release.still_held(connection, tokens)
     waits = {task.id for task in freed if task.becomes == PENDING}
     handed_back = [row for row in rows if row["id"] in waits and journal.tells_of(app.tasks, row["role"])]
-    _tell(app.journal, handed_back, shared.current(processes))
+    _send_events(app.journal, handed_back, shared.current(processes))
     return bool(kept)
 
 
 def hand_back_unstarted(database: Database) -> None:
-    """Hand back tickets that this process has taken from Redis and not begun."""
-    tokens = [token for _, _, token in (request.args for request in list(reserved_requests)) if token]
+    """Hand back the tickets that this process has taken from Redis and not begun."""
+    me = shared.worker_id()
     with database.transaction() as connection:
-        release.release(
-            connection, tokens, started=False, kind="handed_back", why=WHY, by=shared.worker_id(), loss=False
-        )
+        release.release(connection, tokens_at_hand(), started=False, kind="handed_back", why=WHY, by=me, loss=False)
 
 
 def _known(database: Database) -> list[Row]:
@@ -209,8 +205,8 @@ def _known(database: Database) -> list[Row]:
         return held.held(connection, shared.worker_id(), [], most=MOST)
 
 
-def _tell(events: Journal, rows: Iterable[Row], began: Collection[int]) -> None:
-    """Send events about tasks that wait again; the event reporter sends those about tasks cancelled meanwhile."""
+def _send_events(events: Journal, rows: Iterable[Row], began: Collection[int]) -> None:
+    """Send events about tasks that wait again. The event reporter sends those about cancelled ones."""
     for row in rows:
         again = event_of(row | {"kind": "handed_back", "became": PENDING, "why": WHY, "node": None})
         if row["id"] not in began:
@@ -220,9 +216,7 @@ def _tell(events: Journal, rows: Iterable[Row], began: Collection[int]) -> None:
 
 
 def release_lost(connection: Connection, url: str, tokens: Sequence[str]) -> list[str]:
-    """Release the tickets of lost processes and return those that are locked.
-    A task that had not begun counts no loss.
-    """
+    """Release the tickets of lost processes and return the locked ones. A task that had not begun counts no loss."""
     traces.spare(connection, url, tokens)
     release.release(
         connection, tokens, started=True, kind="worker_lost", why="its process was lost", by=shared.worker_id(),

@@ -1,5 +1,5 @@
-"""The ticket task in Celery's worker: it goes through the pool like any task, and nothing reports it. Events, signals
-and log lines are about its rows, and come from the process that runs them.
+"""The ticket task in Celery's worker: it goes through the pool like any task, unreported. Events, signals and log lines
+are about its rows, and come from the process that runs them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ logger = logging.getLogger(__name__)
 
 
 class TicketTask(Task):
-    """The ticket task. Its rows go through Celery's tracer if somebody listens; the ticket itself never does."""
+    """The ticket task. Celery's tracer never runs it, but may run its rows, for listeners."""
 
     abstract = True
     send_events = False
@@ -39,9 +39,7 @@ class TicketTask(Task):
         """Ignore the tracer that Celery builds for every task as each process starts."""
 
     def _trace(self, _: str, args: Any, kwargs: Any, __: Any) -> Any:
-        """Run the ticket and return the tuple that Celery's pool takes:
-        a result as text, or the exception that was raised.
-        """
+        """Run the ticket and return the tuple that Celery's pool takes: a result as text, or the raised exception."""
         try:
             return trace_ok_t(None, None, 0.0, self.run(*args, **kwargs))
         except Exception as error:
@@ -49,7 +47,7 @@ class TicketTask(Task):
         except BaseException as error:
             if places.kind is None:
                 raise
-            # The process goes on, whatever the handler raised; Celery's thread pool would forget the ticket.
+            # Tasks share the process, so it goes on; Celery's thread pool would forget the ticket.
             return _broke(RuntimeError(f"the handler ended its thread: {error!r}"))
 
 
@@ -59,7 +57,7 @@ def _broke(error: Exception) -> Any:
 
 
 def strategy(task: Task, app: Any, consumer: Consumer, **_: Any) -> Callable[..., None]:
-    """Do what Celery's own strategy does for a task that is due now, without its reports."""
+    """Return a handler of messages that does what Celery's does for a due task, without its reports."""
 
     def take(message: Any, body: Any, ack: Any, reject: Any, callbacks: Any) -> None:  # noqa: ARG001 - Celery's
         request = TicketRequest(

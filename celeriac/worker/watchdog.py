@@ -1,6 +1,4 @@
-"""The watchdog: a frozen Postgres hangs a client for ever,
-so a hung connection is ended and the lifeline reconnects.
-"""
+"""The watchdog: ends a hung connection, so that the lifeline reconnects; a frozen Postgres would hang it for ever."""
 
 from __future__ import annotations
 
@@ -19,11 +17,11 @@ logger = logging.getLogger(__name__)
 
 
 class Watchdog(threading.Thread):
-    """Ends the lifeline's connection if there was no answer for half the shortest lease.
+    """Ends the lifeline's connection if Postgres has not answered for half the shortest lease.
 
-    The limit is for one answer, not for a poll of many statements, which takes long where the server is far away.
-    Heartbeats are a third of a lease apart: a hung one is ended at the latest when five sixths are over, and checks are
-    so close together that another still comes in time.
+    The limit is for one answer, not for a poll of many statements, which takes long if the server is far away.
+    Heartbeats are a third of a lease apart: a hung one is ended before five sixths of the lease are over, so that
+    another is still in time.
     """
 
     def __init__(self, lifeline: Lifeline) -> None:
@@ -41,6 +39,6 @@ class Watchdog(threading.Thread):
 
 
 def shut_sockets(database: Database) -> None:
-    """Shut the database's sockets: calls that block on them raise, and the next ones reconnect."""
+    """Shut the database's sockets: calls that block on them raise, and later ones reconnect."""
     for connection in database.open_connections():
         shut(connection)

@@ -18,7 +18,7 @@ from celeriac.worker.request import logger, ran
 
 
 class Wide(BasePool):
-    """A pool that Celery brings tickets to; it also runs passes of its own, with which it goes on without Redis."""
+    """A pool that takes tickets from Celery, and runs passes of its own, which need no Redis."""
 
     limit: int
     signal_safe = False
@@ -36,7 +36,7 @@ class Wide(BasePool):
         return list(self.app.roles.of_queues(set(self.app.amqp.queues.consume_from)))
 
     def on_stop(self) -> None:
-        """Stop once what runs has ended; the lifeline hands that back when the grace period is over."""
+        """Stop once all tasks have ended; the lifeline hands running ones back when the grace period is over."""
         self.flights.stop()
         places.wake, shared.in_flight = None, None
 

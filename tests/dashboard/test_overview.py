@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 from celeriac.dashboard import reading
-from celeriac.dashboard.templates import ALSO, TABS
+from celeriac.dashboard.also import LISTS
+from celeriac.dashboard.templates import TABS
 from tests.api.works import task
 from tests.dashboard.site import Site, looked, worker
 from tests.processes import until
@@ -141,5 +142,5 @@ def test_flower_is_linked_where_it_is_said_to_be(site: Site, monkeypatch: pytest
 
 
 def test_every_page_names_the_command_that_tells_the_same() -> None:
-    assert {path for pages in TABS.values() for path, _, _ in pages} == ALSO.keys()
-    assert all(command for command, _ in ALSO.values())
+    assert {path for pages in TABS.values() for path, _, _ in pages} == LISTS.keys()
+    assert all(command for _, command, _ in LISTS.values())

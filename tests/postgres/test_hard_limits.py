@@ -140,7 +140,7 @@ def test_what_is_stopped_is_told_once_it_is_committed_and_its_process_is_gone(
     (late,) = running(database, new_task(max_retries=0))
     rows("UPDATE tickets SET worker_id = :w, worker_pid = :p", w=shared.worker_id(), p=os.getpid())
     parent = Lifeline(app, SimpleNamespace(pool=None, concurrency=1))
-    monkeypatch.setattr(parent, "_tell", tell)
+    monkeypatch.setattr(parent, "_report_stopped", tell)
     limit(late.id, time.monotonic())
     with pytest.raises(RuntimeError):
         parent.stop_overdue()
