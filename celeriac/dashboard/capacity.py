@@ -11,7 +11,7 @@ from celeriac import insights
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Page
 from celeriac.errors import BadValue, Unknown
-from celeriac.insights.fleet.drain import Drain, drain
+from celeriac.insights.fleet.capacity import Drain, drain
 from celeriac.worker.limits import limit_for, tasks_that_fit
 
 router = APIRouter()

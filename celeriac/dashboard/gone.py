@@ -7,7 +7,7 @@ from fastapi import Response
 from celeriac.dashboard import words
 from celeriac.dashboard.page import Page
 from celeriac.errors import Unknown
-from celeriac.insights.tasks.gone import Gone, gone
+from celeriac.insights.tasks.tasks import Gone, gone
 
 
 def show(page: Page, task: str) -> Response:

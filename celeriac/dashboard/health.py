@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from celeriac.insights import RoleDepth
-from celeriac.insights.fleet.pace import Pace
+from celeriac.insights.fleet.one_role import Pace
 
 #: For how many passes' time nothing has to start, while nothing runs, before a role is stuck.
 PASSES = 3

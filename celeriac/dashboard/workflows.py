@@ -12,7 +12,7 @@ from celeriac.dashboard.forms import Sent
 from celeriac.dashboard.graph import graph
 from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Elsewhere, Page
-from celeriac.insights.tasks.under_way import COUNTED
+from celeriac.insights.tasks.workflows import COUNTED
 from celeriac.operate import PATIENCE, workflows
 
 router = APIRouter()

@@ -17,7 +17,8 @@ from celeriac.insights.failures.fingerprints import Kind
 from celeriac.insights.failures.marks import OPEN, Mark, marks, retrying
 from celeriac.insights.failures.said import Said, said_by
 from celeriac.insights.tasks.clock import clock
-from celeriac.insights.tasks.lists import Matching
+from celeriac.insights.tasks.lists import MOST_ROWS, Matching, Page
+from celeriac.insights.tasks.tasks import find
 
 #: Maximum number of failures that are grouped: the newest ones, by id.
 LOOKS_AT = 5_000
@@ -68,6 +69,9 @@ WITH RECURSIVE names AS (
 )
 SELECT id, task_id, role, account, completed_at FROM walk ORDER BY -id
 """)
+
+#: Attempts to fill a page: each groups the next 5,000 failures.
+ATTEMPTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,3 +267,22 @@ def _group(same: list[_Failure], time: _Time) -> FailureGroup:
         accounts=[account for account, _ in accounts.most_common(ACCOUNTS)], accounts_in_all=len(accounts),
         trend=time.parts(times),
     )  # fmt: skip
+
+
+def failed_tasks(
+    connection: Connection, fingerprint: str, *, role: str | None = None, limit: int = 100, after: int | None = None
+) -> Page:
+    """Return the group's tasks before `after`, newest first. A page may be short midway. Raises BadValue, Unknown."""
+    if not 1 <= limit <= MOST_ROWS:
+        raise BadValue(f"limit={limit}: give 1 to {MOST_ROWS:,}")
+    ids, place = list[int](), after
+    for _ in range(ATTEMPTS):
+        some, place = failed_page(connection, fingerprint, place, role=role)
+        ids += some
+        if place is None or len(ids) > limit:
+            break
+    if not ids and place is None and after is None:
+        raise Unknown(f"there are no failures {fingerprint!r:.50}; `celeriac failures list` lists those there are")
+    following = ids[limit - 1] if len(ids) > limit else place
+    tasks = (find(connection, task) for task in ids[:limit])
+    return Page([task for task in tasks if task is not None], None if following is None else str(following))

@@ -1,13 +1,14 @@
-"""One account: what it has in each role, what it holds, and its oldest tasks that could start."""
+"""Accounts: the tasks of one in each role, what it holds, its oldest ready tasks; and the last hour of all."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from sqlalchemy import Connection, text
 
-from celeriac.insights.fairness.accounts import NEWEST
 from celeriac.insights.fairness.shares import CAP
 from celeriac.insights.tasks.clock import LATELY, lately
 from celeriac.insights.tasks.counting import Count
@@ -18,6 +19,7 @@ HOLDINGS, OLDEST = 50, 10
 # Each LIMIT has its index's ORDER BY.
 _READY = """SELECT id, due_at FROM celeriac.ready WHERE role = r.role AND account = :account
         ORDER BY priority DESC, due_at, id LIMIT :most"""
+
 _PARKED = """SELECT id, due_at FROM celeriac.parked WHERE account = :account AND role = r.role
         ORDER BY priority DESC, due_at, id LIMIT :most"""
 
@@ -77,6 +79,28 @@ SELECT entries.id, r.role, entries.due_at, entries.parked FROM known r CROSS JOI
 ORDER BY entries.due_at, entries.id LIMIT :told
 """)
 
+#: Maximum number of tasks of each role that are read, and of accounts that are listed.
+NEWEST, ACCOUNTS = 1_000, 100
+
+# Each LIMIT has its index's ORDER BY.
+ENDED = text(f"""
+SELECT h.account, count(*) FILTER (WHERE status = 'completed') AS completed,
+    count(*) FILTER (WHERE status = 'failed') AS failed,
+    percentile_cont(0.95) WITHIN GROUP (ORDER BY CAST(greatest(0, extract(epoch FROM h.waited)) AS double precision))
+        FILTER (WHERE h.waited IS NOT NULL) AS wait_p95
+FROM celeriac.roles r CROSS JOIN LATERAL (
+    SELECT account, status, started_at - greatest(created_at, scheduled_for) AS waited FROM celeriac.history
+    WHERE role = r.role AND {LATELY}
+    ORDER BY completed_at DESC LIMIT :newest
+) AS h
+WHERE CAST(:account AS text) IS NULL OR h.account = :account
+GROUP BY h.account ORDER BY count(*) DESC, h.account LIMIT :accounts
+""")
+
+POLICIES = text("""
+SELECT account, weight, cap, paused FROM celeriac.account_policies WHERE account = ANY (CAST(:accounts AS text[]))
+""")
+
 
 @dataclass(frozen=True, slots=True)
 class AccountRole:
@@ -118,6 +142,18 @@ class Oldest:
     parked: bool
 
 
+@dataclass(frozen=True, slots=True)
+class AccountHour:
+    """An account's newest tasks that ended within an hour, of 1,000 in each role. `wait_p95` (seconds): None if none
+    began. For a role that keeps no successes only failures are counted.
+    """
+
+    account: str
+    completed: int
+    failed: int
+    wait_p95: float | None
+
+
 def account_roles(connection: Connection, account: str) -> list[AccountRole]:
     """Return the account's tasks role by role, for the roles in which it has any."""
     rows = connection.execute(OF_ROLES, {"account": account, "most": CAP + 1, "newest": NEWEST} | lately(connection))
@@ -142,3 +178,15 @@ def account_oldest(connection: Connection, account: str, *, limit: int = OLDEST)
 
 def _count(n: int) -> Count:
     return Count(min(n, CAP), n <= CAP)
+
+
+def account_hours(connection: Connection, account: str | None = None) -> list[AccountHour]:
+    """Return the accounts with most ended tasks, or only the given one."""
+    parameters = {"account": account, "newest": NEWEST, "accounts": ACCOUNTS} | lately(connection)
+    return [AccountHour(*row) for row in connection.execute(ENDED, parameters)]
+
+
+def policies_of(connection: Connection, accounts: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the policies set for these accounts, by account; one without a policy is not in it."""
+    rows = connection.execute(POLICIES, {"accounts": list(accounts)}).mappings()
+    return {row["account"]: dict(row) for row in rows}

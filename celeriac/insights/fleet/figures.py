@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, RowMapping, text
 
-from celeriac.insights.fleet.slots import BUSY, HELD
+from celeriac.insights.fleet.resources import BUSY, HELD
 from celeriac.insights.tasks.clock import LATELY, lately
 
 SERVED = text(f"""

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 
 from sqlalchemy import Connection, text
 
-from celeriac.insights.fleet.resources import is_true
-from celeriac.insights.fleet.slots import BUSY, HELD
+from celeriac.insights.fleet.resources import BUSY, HELD, is_true
 
 #: A pass comes at least once in so long (seconds); for a role that is not prompt, once in two of its periods.
 PATIENCE = 60.0

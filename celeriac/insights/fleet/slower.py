@@ -8,7 +8,7 @@ from statistics import median
 
 from sqlalchemy import Connection, text
 
-from celeriac.insights.fleet.slots import is_sharing
+from celeriac.insights.fleet.resources import is_sharing
 from celeriac.insights.history.histogram import quantile
 from celeriac.insights.tasks.clock import LATELY, lately
 from celeriac.insights.why.spans import span

@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, TextClause, text
 
 from celeriac.errors import BadValue, Unknown
-from celeriac.insights.fleet.slots import BUSY
+from celeriac.insights.fleet.resources import BUSY
 from celeriac.insights.tasks import redaction
 from celeriac.store.states import GONE
 

@@ -15,8 +15,8 @@ from typing import Any
 from sqlalchemy import Connection, Row, TextClause, text
 
 from celeriac.errors import BadValue
+from celeriac.insights.tasks.conditions import ends
 from celeriac.insights.tasks.pages import COLUMNS, ENDS, IDS, IDS_OF_WALK, PAGES, WALKS
-from celeriac.insights.tasks.ranges import ends
 from celeriac.insights.tasks.redaction import refuse_sensitive, without_progress
 from celeriac.store.encoding import Unfit, encoded
 from celeriac.store.role_names import parts_of_lane
@@ -42,6 +42,11 @@ LOOKS_AT, VAIN = 2_000, 50
 MOMENT = text("""
 SELECT coalesce(pg_sequence_last_value(CAST('celeriac.tasks_id_seq' AS regclass)), 0) AS upto,
     clock_timestamp() AS until
+""")
+
+VIEWS = text("""
+SELECT owner, name, filter, saved_at FROM celeriac.saved_views
+WHERE owner = ANY (CAST(:owners AS text[])) ORDER BY owner = '' DESC, name
 """)
 
 
@@ -299,3 +304,8 @@ def _is_place(part: tuple[str, ...], after: str) -> bool:
         return bool(at) == (part == ("completed",)) and last.isascii() and last.isdigit() and int(last) < 2**63
     except ValueError:
         return False
+
+
+def saved_views(connection: Connection, owner: str) -> list[dict[str, Any]]:
+    """Return the shared views (their `owner` is empty), and the owner's own."""
+    return [dict(row) for row in connection.execute(VIEWS, {"owners": ["", owner]}).mappings()]

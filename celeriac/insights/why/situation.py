@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from sqlalchemy import Connection, Row, TextClause, text
 
 from celeriac.insights.fairness import rounds, shares
-from celeriac.insights.fleet.slots import SHARES_PROCESS
+from celeriac.insights.fleet.resources import SHARES_PROCESS
 from celeriac.insights.why import lines
 from celeriac.store.role_names import lane_of
 from celeriac.store.states import GONE, NO_TICK, PENDING, RUNNING, WAITS_FOR_LOCK, WAITS_FOR_MEMBERS
