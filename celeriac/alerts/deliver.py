@@ -208,19 +208,16 @@ def _server(scheme: str, host: str) -> smtplib.SMTP:
 def _mail(settings: Settings, message: Message) -> EmailMessage:
     made = EmailMessage()
     made["From"], made["To"] = settings.alert_mail_from, settings.alert_mail_to
-    subject = f"[{message['severity']}] {message['name']} {message['subject']} {_word(message)}"
+    is_over = message["event"] == "ended"
+    subject = f"[{message['severity']}] {message['name']} {message['subject']} {'is over' if is_over else 'fires'}"
     made["Subject"] = " ".join(subject.split())
     made["Message-ID"] = f"<celeriac-alert-{message['id']}@{str(settings.alert_mail_from).rpartition('@')[2]}>"
     made["Date"], made["Auto-Submitted"] = formatdate(), "auto-generated"
     lines = [f"{message['subject']}: {message['says']}", f"since {message['since']}"]
-    lines += [f"over after {message['seconds']:.0f} s"] if message["event"] == "ended" else []
+    lines += [f"over after {message['seconds']:.0f} s"] if is_over else []
     lines += [f"what to do: {message['runbook']}"] if message["runbook"] else []
     made.set_content("\n".join(lines) + "\n")
     return made
-
-
-def _word(message: Message) -> str:
-    return "is over" if message["event"] == "ended" else "fires"
 
 
 def _in_time(connect: Callable[[], T], sock: Callable[[], socket.socket | None]) -> T:

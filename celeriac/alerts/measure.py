@@ -99,7 +99,7 @@ def _roles(app: Celeriac, connection: Connection) -> Iterable[Measured]:
         unserved = [_unserved(connection, app, row) for row in rows if row["unserved"]]
     for row in rows:
         role = row["role"]
-        tasks = _counted(row["queued"], most)
+        tasks = str(Count.up_to(most - 1, row["queued"]))
         yield Measured("queued", role, row["queued"], sentence=f"{tasks} tasks wait, more than {limit:,.0f}")
         for name in ("failed_rate", "longest_running"):
             if row[name] is not None:
@@ -107,14 +107,6 @@ def _roles(app: Celeriac, connection: Connection) -> Iterable[Measured]:
         if (flood := flooded.get(role)) is not None:
             yield _flooded(flood, row["queued"], tasks)
     yield from unserved
-
-
-def _counted(n: int, most: int) -> str:
-    return f"{n:,}" if n < most else f"{most - 1:,}+"
-
-
-def _many(some: Count) -> str:
-    return f"{some.n:,}{'' if some.exact else '+'}"
 
 
 def _unserved(connection: Connection, app: Celeriac, row: RowMapping) -> Measured:
@@ -257,7 +249,7 @@ def _keys(app: Celeriac, connection: Connection) -> Iterable[Measured]:
 
 
 def _stuck(one: Lock) -> Measured:
-    waiting, oldest = _many(one.waiting), one.oldest_wait_seconds or 0.0
+    oldest = one.oldest_wait_seconds or 0.0
     if one.task is None:
         why, cure = "nobody has it", "run `celeriac sweep hand_over`; beat, or else a worker, does so by itself"
     else:
@@ -267,7 +259,7 @@ def _stuck(one: Lock) -> Measured:
         freed = f"if that worker is dead, run `celeriac workers recover {argument(one.worker_id or '')}`"
         stopped = f"`celeriac why {one.task}` tells of it; `celeriac tasks cancel {one.task}` stops it"
         cure = freed if one.is_stale else stopped
-    sentence = f"{why}; {waiting} wait behind it, the oldest for {span(oldest)}"
+    sentence = f"{why}; {one.waiting} wait behind it, the oldest for {span(oldest)}"
     return Measured("key_stuck", one.lock_key, oldest, None, sentence, cure, one.waiting.n)
 
 
@@ -349,7 +341,7 @@ def _postgres(app: Celeriac, connection: Connection) -> Iterable[Measured]:
 def _outbox(_: Celeriac, connection: Connection) -> Iterable[Measured]:
     if (met := figures.in_outbox(connection, COUNTED + 1)) is not None:
         sentence = (
-            f"{_counted(met.n, COUNTED + 1)} accepted tasks wait to be inserted, the oldest, row {met.id} of "
+            f"{Count.up_to(COUNTED, met.n)} accepted tasks wait to be inserted, the oldest, row {met.id} of "
             f"celeriac.intake with a task of {met.role}, for {span(met.seconds)}"
         )
         cure = f"a worker inserts them: the log of one has why it cannot (`The task in row {met.id}`)"

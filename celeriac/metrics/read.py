@@ -123,15 +123,11 @@ def read(scrape: Scrape) -> Samples:
     """
     samples, until = Samples(), time.monotonic() + BUDGET
     for group in READERS:
-        is_too_late = time.monotonic() > until
-        part = None if is_too_late or _lacks_roles(scrape, group) else _read(scrape, group)
+        can_read = time.monotonic() <= until and (scrape.roles is not None or group not in OF_ROLES)
+        part = _read(scrape, group) if can_read else None
         samples.put("group_unread", part is None, group)
         samples.add(part or Samples())
     return samples
-
-
-def _lacks_roles(scrape: Scrape, group: str) -> bool:
-    return scrape.roles is None and group in OF_ROLES
 
 
 def _read(scrape: Scrape, group: str) -> Samples | None:

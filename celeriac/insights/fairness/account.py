@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
 
 from sqlalchemy import Connection, text
 
 from celeriac.insights.fairness.shares import CAP
 from celeriac.insights.tasks.clock import LATELY, lately
-from celeriac.insights.tasks.counting import Count
+from celeriac.insights.tasks.counting import Count, roles_in
 
 #: The most tasks in the list of those it holds, and in that of its oldest.
 HOLDINGS, OLDEST = 50, 10
@@ -24,13 +22,8 @@ _PARKED = """SELECT id, due_at FROM celeriac.parked WHERE account = :account AND
         ORDER BY priority DESC, due_at, id LIMIT :most"""
 
 # INVARIANT of `names`: one descent per role that has something ready, declared or not.
-_KNOWN = """
-WITH RECURSIVE names AS (
-    (SELECT role FROM celeriac.ready ORDER BY role LIMIT 1)
-    UNION ALL
-    SELECT next.role FROM names, LATERAL (
-        SELECT role FROM celeriac.ready WHERE role > names.role ORDER BY role LIMIT 1) AS next
-), known AS MATERIALIZED (
+_KNOWN = f"""
+{roles_in("ready", "names")}, known AS MATERIALIZED (
     SELECT role FROM celeriac.roles UNION SELECT role FROM names UNION SELECT role FROM celeriac.tickets
 )"""
 
@@ -97,10 +90,6 @@ WHERE CAST(:account AS text) IS NULL OR h.account = :account
 GROUP BY h.account ORDER BY count(*) DESC, h.account LIMIT :accounts
 """)
 
-POLICIES = text("""
-SELECT account, weight, cap, paused FROM celeriac.account_policies WHERE account = ANY (CAST(:accounts AS text[]))
-""")
-
 
 @dataclass(frozen=True, slots=True)
 class AccountRole:
@@ -159,8 +148,8 @@ def account_roles(connection: Connection, account: str) -> list[AccountRole]:
     rows = connection.execute(OF_ROLES, {"account": account, "most": CAP + 1, "newest": NEWEST} | lately(connection))
     return [
         AccountRole(
-            row.role, _count(row.ready), _count(row.later), _count(row.parked), row.oldest_due, row.claimed,
-            row.running, row.completed, row.failed,
+            row.role, Count.up_to(CAP, row.ready), Count.up_to(CAP, row.later), Count.up_to(CAP, row.parked),
+            row.oldest_due, row.claimed, row.running, row.completed, row.failed,
         ) for row in rows
     ]  # fmt: skip
 
@@ -176,17 +165,7 @@ def account_oldest(connection: Connection, account: str, *, limit: int = OLDEST)
     return [Oldest(*row) for row in connection.execute(FIRST, parameters)]
 
 
-def _count(n: int) -> Count:
-    return Count(min(n, CAP), n <= CAP)
-
-
 def account_hours(connection: Connection, account: str | None = None) -> list[AccountHour]:
     """Return the accounts with most ended tasks, or only the given one."""
     parameters = {"account": account, "newest": NEWEST, "accounts": ACCOUNTS} | lately(connection)
     return [AccountHour(*row) for row in connection.execute(ENDED, parameters)]
-
-
-def policies_of(connection: Connection, accounts: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Return the policies set for these accounts, by account; one without a policy is not in it."""
-    rows = connection.execute(POLICIES, {"accounts": list(accounts)}).mappings()
-    return {row["account"]: dict(row) for row in rows}

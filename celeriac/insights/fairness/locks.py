@@ -76,8 +76,6 @@ FROM (
 ORDER BY b.priority DESC, b.due_at, b.id
 """)
 
-MOST = 1_000
-
 _TAKEN = "SELECT role, unique_key, id, task_id, account, created_at, scheduled_for FROM celeriac.tasks"
 
 TAKEN = text(f"""{_TAKEN}
@@ -213,7 +211,7 @@ def _lock(row: Any, holder: Any) -> Lock:
         lock_key=row.lock_key, task=row.task, task_id=row.task_id, role=row.role, account=row.account, status=status,
         worker_id=holder.worker_id if holder else None, held_seconds=holder.held_seconds if holder else None,
         heartbeat_age=age, is_stale=age is not None and age > row.stale_after,
-        waiting=Count(min(row.n, CAP), row.n <= CAP), oldest_wait_seconds=row.oldest_wait_seconds,
+        waiting=Count.up_to(CAP, row.n), oldest_wait_seconds=row.oldest_wait_seconds,
     )  # fmt: skip
 
 

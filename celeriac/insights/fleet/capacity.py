@@ -86,11 +86,8 @@ def capacity(connection: Connection, role: str | None = None, *, most: int = MOS
     """
     rows = [dict(row) for row in connection.execute(CAPACITY, {"role": role, "most": most}).mappings()]
     listed = [row for row in rows if role is not None or not is_built_in(row["role"]) or any(map(row.get, _COUNTED))]
-    return [row | {"workers_needed": _needed(row)} for row in listed]
-
-
-def _needed(row: Mapping[str, Any]) -> dict[str, int | None]:
-    return workers_needed(row["pending_tasks"], row["tasks_per_worker_hour"])
+    needed = (workers_needed(row["pending_tasks"], row["tasks_per_worker_hour"]) for row in listed)
+    return [row | {"workers_needed": workers} for row, workers in zip(listed, needed, strict=True)]
 
 
 def heartbeats(connection: Connection, worker_id: str | None = None) -> list[dict[str, Any]]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, text
@@ -187,8 +186,6 @@ WHERE overdue.n > 0 OR failed.n > 0
 ORDER BY r.role
 """)
 
-CLOCK = text("SELECT clock_timestamp()")
-
 
 @dataclass(frozen=True, slots=True)
 class Transaction:
@@ -330,7 +327,7 @@ def shut_accounts(connection: Connection) -> list[ShutAccount]:
     some `SHUT_LOOKED_AT`. Counts stop at `COUNTED`.
     """
     rows = connection.execute(SHUT, {"counted": COUNTED + 1, "most": MOST, "looks_at": SHUT_LOOKED_AT})
-    return [ShutAccount(row.account, row.paused, Count(min(row.n, COUNTED), row.n <= COUNTED)) for row in rows]
+    return [ShutAccount(row.account, row.paused, Count.up_to(COUNTED, row.n)) for row in rows]
 
 
 def retries(connection: Connection, late: float) -> list[RetryBacklog]:
@@ -378,9 +375,3 @@ def silent_workers(
     """Return workers that hold tasks and have not reported them for `seconds`, or for as long as the role allows."""
     rows = connection.execute(SILENT, {"seconds": seconds, "worker_id": worker_id}).mappings()
     return [SilentWorker(**row) for row in rows]
-
-
-def now(connection: Connection) -> datetime:
-    """Return the time by the database's clock."""
-    at: datetime = connection.execute(CLOCK).scalar_one()
-    return at

@@ -10,6 +10,7 @@ from sqlalchemy import Connection, Row, RowMapping, text
 from celeriac.insights.fleet.condition import HELD_BACK
 from celeriac.insights.fleet.resources import number
 from celeriac.insights.tasks.clock import LATELY, lately
+from celeriac.insights.tasks.counting import roles_in
 from celeriac.store.states import GONE
 
 #: Maximum number of roles with work that are read, by name; unregistered ones are among them.
@@ -32,12 +33,7 @@ FORGOTTEN, MOST_WORKERS = 3600.0, 100
 # `unserved` counts due tasks in `later`: they become ready as soon as a worker checks. For roles that keep no successes
 # the workers have counted outcomes by minutes.
 ROLES = text(f"""
-WITH RECURSIVE busy AS (
-    (SELECT role FROM celeriac.tasks ORDER BY role LIMIT 1)
-    UNION ALL
-    SELECT next.role FROM busy, LATERAL (
-        SELECT role FROM celeriac.tasks WHERE role > busy.role ORDER BY role LIMIT 1) AS next
-), known AS MATERIALIZED (
+{roles_in("tasks", "busy")}, known AS MATERIALIZED (
     SELECT role, definition, paused, true AS is_registered FROM celeriac.roles
     UNION ALL
     SELECT role, '{{}}', false, false FROM (SELECT role FROM busy LIMIT :roles) AS b

@@ -68,8 +68,7 @@ class EndedAttempt:
 
 def attempts(events: Sequence[Mapping[str, Any]]) -> list[EndedAttempt]:
     """Return a task's attempts without success, newest first. `events`: in order; a completion is no event."""
-    ended = [event for event in events if event["from_status"] == RUNNING and event["to_status"] != RUNNING]
-    ended = [event for event in ended if event["to_status"] != COMPLETED]
+    ended = [e for e in events if e["from_status"] == RUNNING and e["to_status"] not in (RUNNING, COMPLETED)]
     return [EndedAttempt(n, e["at"], e["kind"], e["by"], e["why"]) for n, e in enumerate(ended, start=1)][::-1]
 
 

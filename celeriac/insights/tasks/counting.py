@@ -55,20 +55,25 @@ SELECT sum(ready) AS nothing, sum(later) AS "time", sum(behind_lock) AS lock, su
 FROM unnest(celeriac.lanes_of(:role)) AS of_role (lane), LATERAL celeriac.backlog(lane, :most)
 """)
 
-# INVARIANT of `names`: one descent per role that has unfinished tasks, or is registered.
-DEPTH = text("""
-WITH RECURSIVE busy AS (
-    (SELECT role FROM celeriac.tasks ORDER BY role LIMIT 1)
+
+def roles_in(table: str, name: str) -> str:
+    """Return a recursive CTE of the roles that have a row in this table: one descent of its index for each."""
+    return f"""WITH RECURSIVE {name} AS (
+    (SELECT role FROM celeriac.{table} ORDER BY role LIMIT 1)
     UNION ALL
-    SELECT next.role FROM busy, LATERAL (
-        SELECT role FROM celeriac.tasks WHERE role > busy.role ORDER BY role LIMIT 1) AS next
-), names AS (
+    SELECT next.role FROM {name}, LATERAL (
+        SELECT role FROM celeriac.{table} WHERE role > {name}.role ORDER BY role LIMIT 1) AS next
+)"""
+
+
+DEPTH = text(f"""
+{roles_in("tasks", "busy")}, names AS (
     SELECT role FROM celeriac.roles UNION SELECT role FROM busy
 )
 SELECT names.role, coalesce(r.definition ->> 'queue', names.role) AS queue, coalesce(r.paused, false) AS paused,
     r.paused_until,
     w.size AS "window", w.newcomer AS newcomer_seconds,
-    CASE WHEN r.definition ?| '{queues,lane_of}' THEN b.ready + b.later + b.behind_lock + b.parked + b.members
+    CASE WHEN r.definition ?| '{{queues,lane_of}}' THEN b.ready + b.later + b.behind_lock + b.parked + b.members
         ELSE greatest(0, unfinished.n - b.claimed - b.running) END AS pending, b.ready, b.later,
     b.behind_lock AS behind, b.parked, b.members, b.claimed, b.running, b.stale, oldest.seconds AS oldest_ready_seconds
 FROM names LEFT JOIN celeriac.roles r ON r.role = names.role
@@ -118,6 +123,14 @@ class Count:
     n: int
     exact: bool = True
 
+    @classmethod
+    def up_to(cls, most: int, n: int) -> Count:
+        """Return the count of rows that were counted to `most` and one more."""
+        return cls(min(n, most), n <= most)
+
+    def __str__(self) -> str:
+        return f"{self.n:,}{'' if self.exact else '+'}"
+
 
 @dataclass(frozen=True, slots=True)
 class RoleDepth:
@@ -153,7 +166,7 @@ def counts(connection: Connection, role: str | None = None, *, cap: int = CAP) -
     """
     statement, parameters = (COUNTS, {}) if role is None else (COUNTS_OF_ROLE, {"role": role})
     row = connection.execute(statement, parameters | {"most": cap + 1}).one()._asdict()
-    counted = {status: Count(min(row[status], cap), row[status] <= cap) for status in (PENDING, FAILED, CANCELLED)}
+    counted = {status: Count.up_to(cap, row[status]) for status in (PENDING, FAILED, CANCELLED)}
     counted[COMPLETED] = Count(min(row[COMPLETED], cap), not row["has_more"])
     return {status: counted.get(status) or Count(row[status]) for status in ALL}
 
@@ -162,7 +175,7 @@ def waiting(connection: Connection, role: str | None = None, *, cap: int = CAP) 
     """Count pending tasks by what they wait for (nothing, time, lock, account, members), each exactly up to `cap`."""
     statement, parameters = (WAITING, {}) if role is None else (WAITING_OF_ROLE, {"role": role})
     row = connection.execute(statement, parameters | {"most": cap + 1}).one()._asdict()
-    return {reason: Count(min(n, cap), exact=n <= cap) for reason, n in row.items()}
+    return {reason: Count.up_to(cap, n) for reason, n in row.items()}
 
 
 def depth(connection: Connection, role: str | None = None, *, cap: int = CAP_OF_EACH) -> list[RoleDepth]:
@@ -185,7 +198,7 @@ def _is_of_note(row: Mapping[str, Any]) -> bool:
 
 def _depth(row: dict[str, Any], cap: int) -> RoleDepth:
     counted = ("pending", "ready", "later", "behind", "parked", "members")
-    bounded = {name: Count(min(row[name], cap), row[name] <= cap) for name in counted}
+    bounded = {name: Count.up_to(cap, row[name]) for name in counted}
     seconds = row["oldest_ready_seconds"]
     return RoleDepth(
         **(row | bounded | {"oldest_ready_seconds": None if seconds is None else max(0.0, float(seconds))})

@@ -61,7 +61,7 @@ SELECT id, task_id, completed_at, extract(epoch FROM completed_at - started_at):
 FROM celeriac.last_ended(:role, :looks_at) WHERE status = 'completed' ORDER BY completed_at DESC, id DESC LIMIT 1
 """)
 
-#: Most events that are returned.
+#: Most events, and most log lines, that are returned.
 MOST = 1_000
 
 #: Numbers of finished tasks that are read for the last success: first the last task, which usually is a success, then
@@ -80,9 +80,6 @@ LOG = text("""
 SELECT id, attempt, at, level, line FROM celeriac.task_logs
 WHERE task BETWEEN :id AND :id ORDER BY task DESC, id DESC LIMIT :most
 """)
-
-#: Most lines of a task that are returned.
-MOST_LINES = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -244,4 +241,4 @@ def gone(connection: Connection, task: int, *, otherwise: float) -> Gone | None:
 
 def log_of(connection: Connection, task: int) -> list[TaskLogLine]:
     """Return the last 1,000 lines, in order; the task itself may be gone."""
-    return [TaskLogLine(*row) for row in connection.execute(LOG, {"id": task, "most": MOST_LINES})][::-1]
+    return [TaskLogLine(*row) for row in connection.execute(LOG, {"id": task, "most": MOST})][::-1]
