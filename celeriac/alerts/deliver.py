@@ -231,9 +231,7 @@ def _in_time(connect: Callable[[], T], sock: Callable[[], socket.socket | None])
 
 @contextmanager
 def _within(sock: Callable[[], socket.socket | None]) -> Iterator[threading.Event]:
-    """Shut that socket after `LIMIT`, even if the other side is still answering slowly. Yields an event that is set
-    once that happened.
-    """
+    """Shut that socket after `LIMIT`, even if the other side still answers slowly, and set the yielded event."""
     over = threading.Event()
 
     def end() -> None:

@@ -408,8 +408,8 @@ def measure(
 ) -> dict[str, list[Measured]]:
     """Return, by measure, the values these rules need, without unreadable ones. Within a transaction.
 
-    `ends`: what is not read by then (`time.monotonic()`) counts as unreadable. Where the schema is not this code's,
-    that is what is wrong, and no error of what cannot be read is logged.
+    `ends`: what is not read by then (`time.monotonic()`) counts as unreadable. If the schema is not this code's, no
+    such error is logged, because the schema is what is wrong.
     """
     wanted = {measure_of(rule) for rule in rules}
     measured: dict[str, list[Measured]] = {}
@@ -443,7 +443,7 @@ def _of_application(rule: Rule) -> Group:
         assert not isinstance(rule.measure, str)
         values = [Measured(rule.name, subject, float(value)) for subject, value in rule.measure(connection).items()]
         above = evaluate([rule], values, app.settings)
-        if not all(_is_told_of(one.subject) and math.isfinite(one.value) for one in values):
+        if not all(_fits_key(one.subject) and math.isfinite(one.value) for one in values):
             raise ValueError(f"the measure of {rule.name!r}: give each subject, a short text, a finite number")
         if not all(_is_text(one.says) for one in above):
             raise ValueError(f"the sentence of {rule.name!r} is no text that Postgres takes")
@@ -452,7 +452,7 @@ def _of_application(rule: Rule) -> Group:
     return read
 
 
-def _is_told_of(subject: object) -> bool:
+def _fits_key(subject: object) -> bool:
     """Return whether the subject fits into the key of an alert."""
     return isinstance(subject, str) and len(subject) <= 500 and _is_text(subject)
 

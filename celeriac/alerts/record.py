@@ -106,7 +106,7 @@ def write(
 
     `judged`: the rules whose measures were read. `channels`: where messages go.
     """
-    parameters = {"judged": list(judged), "above": json.dumps([_as_told(one) for one in above])}
+    parameters = {"judged": list(judged), "above": json.dumps([_with_cure(one) for one in above])}
     connection.execute(FORGET, parameters)
     connection.execute(NOTE, parameters)
     over = connection.execute(END, parameters).mappings().all()
@@ -121,7 +121,7 @@ def write(
     return [one for one in above if (one.name, one.subject) in new], ended
 
 
-def _as_told(one: Above) -> dict[str, object]:
+def _with_cure(one: Above) -> dict[str, object]:
     return asdict(one) | {"says": f"{one.says}; {one.cure}" if one.cure else one.says}
 
 

@@ -307,7 +307,7 @@ RUNBOOKS = "docs/runbooks"
 
 
 def runbook(name: str) -> str | None:
-    """The page of one of the engine's rules; an application has its own."""
+    """Return the page of one of the engine's rules; None for an application's rule."""
     return f"{RUNBOOKS}/{name}.md" if name in NAMES else None
 
 

@@ -146,8 +146,7 @@ def examine(app: Celeriac, patience: float = 0.0) -> list[Finding]:
     return [finding for _, finding in sorted(ranked, key=lambda one: one[0])]
 
 
-#: Ranks of findings: of those without which nothing works; of checks that are not rules, among those that are; and of
-#: what is well, last.
+#: Checks whose findings come first; the rank of other checks' findings among those of rules; the rank of what is well.
 _FIRST, _OWN, _WELL = frozenset({"postgres", "revision", "schema"}), 150, 1_000
 
 #: Findings after which the same check would wait for the same fault.

@@ -205,9 +205,7 @@ class Burning:
 
 
 def burning(connection: Connection, role: str | None = None) -> list[Burning]:
-    """Return the roles that burn and are not paused, or only the given one if it burns; the role with most tasks hit
-    comes first.
-    """
+    """Return the roles that burn and are not paused, or only `role`; the one with most tasks hit comes first."""
     parameters = {"role": role, "most": MOST, "few": FEW, "newest": NEWEST, "kinds": list(KINDS)}
     suspects = connection.execute(SUSPECTS, parameters | lately(connection)).all()
     burns = [_described(connection, row, of) for row in suspects if (of := window_of(row)) is not None]

@@ -75,9 +75,7 @@ ORDER BY tasks DESC, role, account LIMIT :accounts
 
 @dataclass(frozen=True, slots=True)
 class FailingAccount:
-    """An account whose attempts in a role have all failed since it last worked: `attempts` of them, of `tasks`
-    tasks.
-    """
+    """An account whose attempts in a role have all failed since it last worked: `attempts`, of `tasks` tasks."""
 
     role: str
     account: str

@@ -145,9 +145,7 @@ def failures(
     connection: Connection, *, role: str | None = None, since: float | None = None, limit: int = 100,
     state: str | None = None,
 ) -> Failures:  # fmt: skip
-    """Return the newest 5,000 failures in groups. `since`: only the last so many seconds. `state`: open, known or
-    resolved. Raises BadValue.
-    """
+    """Return the newest 5,000 failures of the last `since` seconds in groups of this `state`. Raises BadValue."""
     if state not in (None, "open", "known", "resolved"):
         raise BadValue(f"state={state!r:.50}: give open, known or resolved")
     if not 1 <= limit <= MOST:

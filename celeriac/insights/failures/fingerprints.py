@@ -40,9 +40,7 @@ def kind_of(role: str, message: str, traceback: str | None) -> Kind:
 
 
 def own_frame(traceback: str | None) -> str | None:
-    """Return the innermost frame that is neither a library's nor the engine's, as "file:function", without its line,
-    which changes.
-    """
+    """Return the innermost frame of the user's own code as "file:function", without its line, which changes."""
     frames = _FRAME.findall(traceback or "")
     own = [(file, function) for file, function in frames if not any(other in file for other in _OTHERS)]
     return f"{own[-1][0].rpartition('/')[2]}:{own[-1][1]}" if own else None

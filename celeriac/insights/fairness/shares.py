@@ -190,8 +190,7 @@ def waiting_of(connection: Connection, account: str) -> Count:
 
 
 def fair_slots(claims: Sequence[Claim], slots: float) -> list[float]:
-    """Return the weighted max-min share of each claim: nobody gets more than it wants, and those with less get equal
-    levels.
+    """Return the weighted max-min share of each claim: none above its demand, equal levels for those below theirs.
 
     Progressive filling: claims that are satisfied soonest are served first, and the others get the slots that are left.
     """

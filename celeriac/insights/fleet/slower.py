@@ -16,8 +16,8 @@ from celeriac.insights.why.spans import span
 #: Maximum number of a role's newest runs that are judged, and the minimum number for a judgement.
 NEWEST, FEW = 20, 10
 
-#: They are of the last `SOON` seconds, or twice the bound if that is more. Where those have too few and something
-#: hangs, they are of the last `LONG` seconds.
+#: Judged runs are of the last `SOON` seconds, or twice the bound if that is more; if these are too few and something
+#: hangs, of the last `LONG` seconds.
 SOON, LONG = 300, 86_400
 
 #: A role is slower if half of them took so many times as long as nine of ten did before, and so many seconds more.
@@ -32,8 +32,8 @@ SAMPLED, ROLES = 35, 20
 #: Maximum number of a role's ended runs, and of its tickets under way, that are read.
 ENDED, UNDER_WAY = 200, 10_000
 
-# As the minutes have it, tasks that one process ran one by one each count the mean of their ticket, since the first of
-# those that are read could begin.
+# Tasks that one process ran one by one each count as the mean of their ticket, as in `celeriac.minutes`. If older runs
+# are not read, that begins no earlier than the oldest one read ended.
 _ENDED = f"""
     SELECT extract(epoch FROM statement_timestamp() - completed_at)::double precision AS ago,
         CAST(extract(epoch FROM ended_at - CASE WHEN n > 1 THEN greatest(started_at, since) ELSE started_at END)
@@ -167,9 +167,7 @@ def _runs(connection: Connection, roles: Iterable[str], limits: dict[str, int]) 
 
 
 def least_bound(sample: Sequence[int] | None) -> float:
-    """Return how long (seconds) half of a role's newest runs have to take at least, for all that a sample of the day
-    before says: nine of ten took at least as long as half of them. Pure.
-    """
+    """Return the least (seconds) that half of the newest runs must take, as nine of ten took what half did. Pure."""
     half = quantile([int(n) for n in sample], 0.5) if sample and sum(sample) >= FEW else None
     return max(MORE, TIMES * (half or 0.0))
 

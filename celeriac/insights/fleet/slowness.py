@@ -175,9 +175,7 @@ def crowd_of(times: Sequence[float]) -> float:
 
 
 def no_room(connection: Connection) -> str | None:
-    """Return Postgres' error if it cannot write a temporary file of 0.5 MB; None if it can. Call it in a
-    transaction.
-    """
+    """Return Postgres' error if it cannot write a temporary file of 0.5 MB, else None. Call it in a transaction."""
     connection.exec_driver_sql("SAVEPOINT room; SET LOCAL work_mem = '64kB'")
     try:
         connection.execute(ROOM)

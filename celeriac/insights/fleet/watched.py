@@ -185,9 +185,7 @@ def of_roles(connection: Connection, *, samples: int, most: int, newest: int) ->
 
 
 def oldest_ready(connection: Connection, levels: int = LEVELS) -> Sequence[Row[Any]]:
-    """Return for each role that is not paused the seconds since its longest-waiting ready task was due, and its
-    objective.
-    """
+    """Return for each unpaused role the seconds since its longest-waiting ready task was due, and its objective."""
     return connection.execute(OLDEST, {"most": levels}).all()
 
 
@@ -197,9 +195,7 @@ def late_schedules(connection: Connection) -> Sequence[Row[Any]]:
 
 
 def skipping_schedules(connection: Connection) -> Sequence[Row[Any]]:
-    """Return schedules that skipped an instant in the last hour: name, number of all skipped instants, time of the last
-    one, and the last task, which may be unfinished (`overlaps`).
-    """
+    """Return schedules that skipped an instant in the last hour. `overlaps`: the last task is unfinished."""
     return connection.execute(SKIPPED).all()
 
 
@@ -209,16 +205,12 @@ def beat_silence(connection: Connection) -> float | None:
 
 
 def last_heard(connection: Connection, queue: str) -> Row[Any] | None:
-    """Return the worker heard last, among those of this queue that have not stopped, and how many seconds ago
-    that was.
-    """
+    """Return the unstopped worker of this queue that was heard last, and how many seconds ago that was."""
     return connection.execute(LAST_HEARD, {"queue": queue}).one_or_none()
 
 
 def silent_workers(connection: Connection, late: float) -> Sequence[Row[Any]]:
-    """Return workers that have been silent for more than `late` seconds: the worker, those seconds, and the tasks it
-    holds.
-    """
+    """Return workers that have been silent for over `late` seconds: each with its silence and its number of tasks."""
     return connection.execute(HEARTBEATS, {"late": late, "forgotten": FORGOTTEN, "most": MOST_WORKERS}).all()
 
 

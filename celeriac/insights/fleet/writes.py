@@ -10,8 +10,8 @@ from sqlalchemy import Connection, text
 from celeriac.insights.fleet.slowness import LongStatement, long_statements
 from celeriac.insights.why.spans import span
 
-# A session that waits so is at the end of its transaction, but for one that writes much and fills the log's buffers: so
-# it counts by what it runs. Of the engine's sessions each statement outside a transaction block is a short write.
+# These events mean a commit, except in a session that fills the log's buffers: so the statement has to be a commit. Of
+# the engine's sessions any statement but BEGIN counts, because each is a short write.
 COMMITS = text("""
 WITH waiting AS MATERIALIZED (
     SELECT lower(a.wait_event) = 'syncrep' AS for_standby, a.wait_event AS event,

@@ -57,9 +57,7 @@ def damage(name: str, severity: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The last check of the rules. `seconds`: since it ended, None before the first. `unread`: rules whose figures
-    could not be read.
-    """
+    """The last run of a check. `seconds`: since it ended, None before the first. `unread`: rules it could not read."""
 
     name: str
     seconds: float | None
@@ -67,9 +65,7 @@ class Look:
 
 
 def firing(connection: Connection) -> list[dict[str, Any]]:
-    """Return the alerts that fired at the last check, the worst first; `says` continues a sentence that begins with the
-    subject.
-    """
+    """Return the alerts that fired at the last check, the worst first; `says` continues a sentence on the subject."""
     rows = [dict(row) for row in connection.execute(FIRING).mappings()]
     return sorted(rows, key=lambda row: damage(row["name"], row["severity"]))
 

@@ -17,7 +17,7 @@ MOST_CHILDREN = 50
 #: Runs of a role that are returned.
 MOST_RUNS = 60
 
-# INVARIANT: so many entries of each index of parents at most. A task made by `celeriac.fall_out` counts as no child.
+# INVARIANT: at most :most entries of each index of parents are read. Tasks made by `celeriac.fall_out` are no children.
 CHILDREN = text("""
 WITH walk AS MATERIALIZED (
     (SELECT id FROM celeriac.tasks WHERE parent_id = :id AND headers #> '{canvas,fall_out}' IS NULL LIMIT :most)
@@ -55,9 +55,7 @@ class EndedRun:
 
 @dataclass(frozen=True, slots=True)
 class EndedAttempt:
-    """An attempt without success. `number`: the first is 1. `kind`: that of its event, such as retry, timeout or
-    lost.
-    """
+    """An attempt without success; `number` 1 is the first. `kind`: its event's, such as retry, timeout or lost."""
 
     number: int
     at: datetime
@@ -78,9 +76,7 @@ def runs(connection: Connection, role: str, *, limit: int = MOST_RUNS) -> list[E
 
 
 def children(connection: Connection, task: int, *, limit: int = MOST_CHILDREN) -> list[dict[str, Any]]:
-    """Return the tasks that it enqueued or that follow it, by id; if there are more than `limit`, an arbitrary
-    choice.
-    """
+    """Return the tasks that it enqueued or that follow it, by id: at most `limit` of them, an arbitrary choice."""
     return [dict(row) for row in connection.execute(CHILDREN, {"id": task, "most": limit}).mappings()]
 
 
@@ -90,17 +86,13 @@ def traceback(connection: Connection, task: int) -> str | None:
 
 
 def delays(connection: Connection, role: str) -> tuple[Mapping[str, Any] | None, float | None]:
-    """Return the role's backoff and the seconds between its rounds; each is None if the role declares none or is
-    unknown.
-    """
+    """Return the role's backoff and the seconds between its rounds, each None if it declares none or is unknown."""
     row = connection.execute(DELAYS, {"role": role}).one_or_none()
     return (None, None) if row is None else (row.backoff, row.round_delay)
 
 
 def after_a_failure(task: Mapping[str, Any], backoff: Mapping[str, Any] | None, round_delay: float | None) -> str:
-    """Return a sentence about the consequence if an unfinished task fails now. `task`: its row. Formula and numbers are
-    those of `Backoff` and of `settle.retries`.
-    """
+    """Return a sentence on what follows if this unfinished task fails now, as `settle.retries` decides it."""
     done, most, tries, rounds = (task[name] for name in ("retry_count", "max_retries", "tries", "max_rounds"))
     attempt = f"Attempt {done + 1}" + ("" if most is None else f" of {most + 1}")
     here = attempt if rounds <= 1 else f"{attempt}, in round {tries + 1} of {rounds}"

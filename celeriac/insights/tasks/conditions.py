@@ -14,9 +14,8 @@ RANGE = r"^(-?[0-9]{1,7}(\.\.(-?[0-9]{1,7})?)?|\.\.-?[0-9]{1,7})$"
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A field of `Filter`, under its name in the API and, with dashes, on the command line. `page`: its word in the
-    dashboard's search line and addresses. `help`: what it means. `sql`: the same as a condition on `worker_tasks`, with
-    `{}` for the value.
+    """A condition of a list. `name`: the field of `Filter` and of the API; with dashes, the command line's option.
+    `page`: its word on the dashboard. `help`: its meaning. `sql`: the same on `worker_tasks`, with `{}` for the value.
     """
 
     name: str

@@ -161,8 +161,7 @@ class RoleDepth:
 def counts(connection: Connection, role: str | None = None, *, cap: int = CAP) -> dict[str, Count]:
     """Count tasks by status, each exactly up to `cap`; claimed and running are always exact, from the tickets.
 
-    If there are more than `cap` completed ones, the count is at least `cap`, or, if more than `cap` failed or were
-    cancelled as well, at least `n`.
+    More than `cap` completed tasks are a lower bound: `cap`, or less if more than `cap` failed or were cancelled.
     """
     statement, parameters = (COUNTS, {}) if role is None else (COUNTS_OF_ROLE, {"role": role})
     row = connection.execute(statement, parameters | {"most": cap + 1}).one()._asdict()
@@ -179,9 +178,7 @@ def waiting(connection: Connection, role: str | None = None, *, cap: int = CAP) 
 
 
 def depth(connection: Connection, role: str | None = None, *, cap: int = CAP_OF_EACH) -> list[RoleDepth]:
-    """Return each role that is registered or has work, or only the given one, with counts exact up to `cap`. A built-in
-    role is returned if it has work, is paused, or is the given one.
-    """
+    """Return the depth of every role, or of `role`, exact up to `cap`. Idle, unpaused built-in roles are left out."""
     parameters = {"most": cap + 1, "look": LOOK, "role": role}
     rows = [dict(row) for row in connection.execute(DEPTH, parameters).mappings()]
     measured = [row for row in rows if row["newcomer_seconds"] is not None]
@@ -207,7 +204,7 @@ def _depth(row: dict[str, Any], cap: int) -> RoleDepth:
 
 @dataclass(frozen=True, slots=True)
 class SlowWindow:
-    """A role whose new tasks wait for long: `own` seconds for the role's own earlier claims, `others` for the turns of
+    """A role whose new tasks wait for long: `own` seconds behind earlier claims of the role, `others` for the turns of
     roles that share its workers. `is_said`: the window was set by hand.
     """
 
@@ -219,9 +216,7 @@ class SlowWindow:
 
 
 def slow_windows(connection: Connection, own: float, others: float) -> list[SlowWindow]:
-    """Return roles whose window, set by hand, delays a new task by more than `own` seconds, and those that other roles
-    at the same slots delay by more than `others`.
-    """
+    """Return roles whose hand-set window delays a new task by over `own` s, or that others delay by over `others` s."""
     turns = shared_slots.turns(connection)
     waits = [
         SlowWindow(
@@ -237,9 +232,7 @@ def slow_windows(connection: Connection, own: float, others: float) -> list[Slow
 
 
 def backlogs(connection: Connection, most: int) -> list[RowMapping]:
-    """Return each registered role's window and its counts by `celeriac.backlog`, counted to `most` in each state
-    table.
-    """
+    """Return each registered role's window and its `celeriac.backlog`, counted to `most` in each state table."""
     return [*connection.execute(BACKLOGS, {"most": most}).mappings()]
 
 

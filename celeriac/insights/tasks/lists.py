@@ -165,9 +165,7 @@ def _parameters(wanted: Filter, limit: int, after: str | None, offset: int = 0) 
 
 
 def looks(rows: int, picks: bool) -> Sequence[int]:
-    """Yield how many rows to read for so many matches: first as if every other row matched, which is usual, then
-    more.
-    """
+    """Return how many rows to read for `rows` matches: first as if every other one matched, as is usual, then more."""
     if not picks:
         return (rows,)
     return (2 * rows, LOOKS_AT) if 2 * rows < LOOKS_AT else (max(rows, LOOKS_AT),)
@@ -182,9 +180,7 @@ class Matching:
 
 
 def matching(connection: Connection, wanted: Filter, *, most: int) -> Matching:
-    """Return up to `most` matching tasks, for a bulk. There is a walk for each status, so no other rows are read.
-    Raises BadValue.
-    """
+    """Return up to `most` matching tasks, for a bulk; each status has a walk of its own. Raises BadValue."""
     if most < 1:
         raise BadValue(f"most={most}: give 1 or more")
     ids: dict[int, None] = {}  # a task may have gone from one status to the next meanwhile
@@ -200,9 +196,7 @@ def matching(connection: Connection, wanted: Filter, *, most: int) -> Matching:
 def matching_page(
     connection: Connection, wanted: Filter, place: str | None, *, limit: int = MOST_ROWS
 ) -> tuple[list[int], str | None]:
-    """Return a page of `matching`, of at most 1,000 if tasks have to be looked up, and the place of the next one: None
-    after the last.
-    """
+    """Return a page of `matching` (1,000 ids at most if tasks are looked up) and the next place; None at the end."""
     walks = list(_walked_apart(wanted.statuses))
     walk, _, after = (place or "0 ").partition(" ")
     if int(walk) >= len(walks):

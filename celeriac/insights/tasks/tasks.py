@@ -1,4 +1,4 @@
-"""One task: its row and its events. The module `why` explains why it has not started."""
+"""One task: its row, its events, its handler's log, and what is left of it. `why` explains why it has not started."""
 
 from __future__ import annotations
 
@@ -228,9 +228,7 @@ def last_completion(connection: Connection, role: str) -> dict[str, Any] | None:
 
 
 def gone(connection: Connection, task: int, *, otherwise: float) -> Gone | None:
-    """Return what is left of the task of this id; None if nothing is. `otherwise`: seconds for which tasks of Celery's
-    or the engine's own roles are kept, for which nobody can declare a time.
-    """
+    """Return what is left of this task, or None. `otherwise`: seconds for which built-in roles' tasks are kept."""
     role = connection.execute(ROLE_OF, {"id": task}).scalar_one_or_none()
     if role is None:
         return None

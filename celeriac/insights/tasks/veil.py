@@ -1,6 +1,6 @@
-"""Masking for viewers who may not see calls: arguments, results and progress are hidden, and only the kind of an error
-is shown. It works by the names of fields, whichever insight they come from: a text is shown only if its field is
-listed.
+"""Masking for viewers who may not see calls: arguments, results, progress, and all of an error but its kind.
+
+It goes by the names of fields, whichever insight they come from: a text is shown only if its field is in `SHOWN`.
 """
 
 from __future__ import annotations
@@ -111,9 +111,7 @@ def _text(text: str, name: str | None) -> str:
 
 
 def _field(name: str, value: Any, within: str | None = None) -> Any:
-    """Mask a field. `within`: the field whose mapping has this one; the keys of some mappings are no fields, but roles
-    or the like.
-    """
+    """Mask a field. `within`: the field of its mapping, of whose names some (`OPEN`) are data, such as a role's."""
     if name in CALLS or name.startswith(ARGUMENT):
         return _call(value)
     if name in ERROR_TEXTS:

@@ -1,4 +1,4 @@
-"""One workflow: its progress, its shape, and its parts page by page.
+"""Workflows: those under way; and one with its progress, its shape, and its parts page by page.
 
 The shape has one node for all parts of a role that hold back the same body, whether two or 100,000. It is counted along
 the index of the workflow, and no headers, arguments or results are read for that.
@@ -205,9 +205,7 @@ _Bodies = Mapping[str | None, Row[Any]]
 
 @dataclass(frozen=True, slots=True)
 class UnderWay:
-    """A running workflow. `role`, `created_at`: those of its first unfinished part. A count of COUNTED means at least
-    as many.
-    """
+    """A running workflow. `role`, `created_at`: its first unfinished part's. A count of `COUNTED` is a lower bound."""
 
     id: str
     role: str
