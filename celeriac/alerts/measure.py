@@ -17,12 +17,11 @@ from celeriac.alerts.rules import FULL, Measured, Rule, evaluate, measure_of
 from celeriac.dispatch.asking import SLOW_ANSWER, AnswerTime, SlowCommand
 from celeriac.insights.failures.burning import burning
 from celeriac.insights.failures.failing_accounts import failing_accounts
-from celeriac.insights.fairness import floods, rounds
+from celeriac.insights.fairness import rounds, shares
 from celeriac.insights.fairness.locks import Lock, stuck
-from celeriac.insights.fleet import condition, figures, left_ready, unfit, watched
+from celeriac.insights.fleet import condition, figures, unfit, watched
 from celeriac.insights.fleet.slower import TIMES, slower
-from celeriac.insights.fleet.slowness import no_room, slowness
-from celeriac.insights.fleet.writes import slow_commits
+from celeriac.insights.fleet.slowness import no_room, slow_commits, slowness
 from celeriac.insights.history.sweeps import undone
 from celeriac.insights.tasks.counting import Count
 from celeriac.insights.why.blockers import in_the_way
@@ -95,7 +94,7 @@ def _roles(app: Celeriac, connection: Connection) -> Iterable[Measured]:
         everything = watched.of_roles(connection, samples=SAMPLES, most=most, newest=NEWEST)
         rows = [row for row in everything if row["is_registered"] or not is_built_in(row["role"])]
         queued = {row["role"]: row["queued"] for row in rows if row["queued"] > limit}
-        flooded = {one.role: one for one in floods.floods(connection, list(queued))}
+        flooded = {one.role: one for one in shares.floods(connection, list(queued))}
         unserved = [_unserved(connection, app, row) for row in rows if row["unserved"]]
     for row in rows:
         role = row["role"]
@@ -128,7 +127,7 @@ def _server_of(app: Celeriac, role: str, queue: str) -> str:
     )
 
 
-def _flooded(one: floods.Flood, queued: int, tasks: str) -> Measured:
+def _flooded(one: shares.Flood, queued: int, tasks: str) -> Measured:
     sentence = f"{tasks} tasks wait, and of the newest {one.looked_at:,} are {one.n:,} of account {one.account}"
     cure = (
         f"others get their share meanwhile; `celeriac accounts pause {argument(one.account)}` stops it, "
@@ -161,7 +160,7 @@ def _slower(_: Celeriac, connection: Connection) -> Iterable[Measured]:
 def _oldest(_: Celeriac, connection: Connection) -> Iterable[Measured]:
     with lookups(connection):
         rows = watched.oldest_ready(connection)
-        left = left_ready.left(connection, {row.role: row.seconds for row in rows}, COUNTED)
+        left = watched.left_ready(connection, {row.role: row.seconds for row in rows}, COUNTED)
     yield from (Measured("oldest_ready", row.role, row.seconds, row.objective) for row in rows)
     yield from (Measured("left_ready", *one) for one in left.items())
 

@@ -16,7 +16,7 @@ from celeriac.dashboard.guard import May
 from celeriac.dashboard.page import Elsewhere, Page
 from celeriac.dashboard.reading import Content
 from celeriac.insights.tasks import attempts
-from celeriac.insights.tasks.path import path
+from celeriac.insights.tasks.attempts import path
 from celeriac.insights.tasks.tasks import events, log_of
 from celeriac.operate import steer
 from celeriac.store.states import FAILED, FINISHED, MOVES, RUNNING, WAITS_FOR_TIME

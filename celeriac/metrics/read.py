@@ -14,12 +14,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from celeriac.insights.failures.burning import burning
 from celeriac.insights.failures.failing_accounts import failing_accounts
-from celeriac.insights.fairness import floods, rounds
+from celeriac.insights.fairness import rounds, shares
 from celeriac.insights.fairness.locks import stuck
-from celeriac.insights.fleet import condition, figures, left_ready, unfit, watched
+from celeriac.insights.fleet import condition, figures, unfit, watched
 from celeriac.insights.fleet.slower import slower
-from celeriac.insights.fleet.slowness import no_room, slowness
-from celeriac.insights.fleet.writes import slow_commits
+from celeriac.insights.fleet.slowness import no_room, slow_commits, slowness
 from celeriac.insights.history.sweeps import undone
 from celeriac.insights.tasks import counting
 from celeriac.insights.why.blockers import in_the_way
@@ -156,7 +155,7 @@ def _rooms(scrape: Scrape, samples: Samples) -> None:
             samples.put(f"tasks_{place}", row[counted], role)
         samples.put("slots_free", max(0, row["window"] - row["claimed"] - row["running"]), role)
     waiting = {role: sum(row[PLACES[place]] for place in WAIT) for role, row in roles.items()}
-    flooded = {one.role for one in floods.floods(scrape.connection, [role for role, n in waiting.items() if n])}
+    flooded = {one.role for one in shares.floods(scrape.connection, [role for role, n in waiting.items() if n])}
     for role, n in waiting.items():
         samples.put("tasks_of_a_flood", n if role in flooded else 0, role)
     scrape.roles = set(roles)
@@ -196,7 +195,7 @@ def _waiting(scrape: Scrape, samples: Samples) -> None:
     oldest = {row.role: row.seconds for row in watched.oldest_ready(connection, LEVELS)}
     accounts = figures.accounts_waiting(connection, ACCOUNTS)
     scrape.by_role(samples, {"accounts_waiting": accounts, "oldest_ready_seconds": oldest})
-    left = left_ready.left(connection, oldest, COUNTED + 1)
+    left = watched.left_ready(connection, oldest, COUNTED + 1)
     scrape.by_role(samples, {"tasks_left_ready": left})
 
 

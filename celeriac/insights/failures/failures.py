@@ -13,9 +13,8 @@ from typing import NamedTuple, NoReturn
 from sqlalchemy import Connection, text
 
 from celeriac.errors import BadValue, Unknown
-from celeriac.insights.failures.fingerprints import Kind
+from celeriac.insights.failures.fingerprints import Kind, Said, said_by
 from celeriac.insights.failures.marks import OPEN, Mark, marks, retrying
-from celeriac.insights.failures.said import Said, said_by
 from celeriac.insights.tasks.clock import clock
 from celeriac.insights.tasks.lists import MOST_ROWS, Matching, Page
 from celeriac.insights.tasks.tasks import find

@@ -1,4 +1,4 @@
-"""Shares: what each account has waiting and holds, beside its fair share.
+"""Shares: what each account has waiting and holds, beside its fair share; and floods of one account's tasks.
 
 The fair share is the weighted max-min share of the role's window (Bertsekas and Gallager, *Data Networks*, 6.5.2), in
 fractions of slots. Passes give whole slots, account by account, once what runs now has ended.
@@ -104,6 +104,22 @@ SELECT role, (SELECT size FROM celeriac.current_window(role)) AS slots FROM cele
 WHERE CAST(:role AS text) IS NULL OR role = :role
 """)
 
+#: Number of a role's newest tasks that are read, and the share of one account that makes them a flood.
+NEWEST_OF_ROLE, FLOOD = 1_000, 0.8
+
+# INVARIANT: :newest entries of an index for each role, and a descent for another account on either side.
+FLOODS = text("""
+SELECT wanted.role, top.account, CAST(top.n AS integer) AS n, CAST(top.looked_at AS integer) AS looked_at
+FROM unnest(CAST(:roles AS text[])) AS wanted (role) CROSS JOIN LATERAL (
+    SELECT account, count(*) AS n, sum(count(*)) OVER () AS looked_at FROM (
+        SELECT account FROM celeriac.tasks WHERE role = wanted.role ORDER BY -id LIMIT :newest) AS newest
+    GROUP BY account ORDER BY n DESC, account LIMIT 1) AS top
+WHERE top.account <> '' AND top.n >= :share * top.looked_at AND (
+    top.n < top.looked_at
+    OR EXISTS (SELECT FROM celeriac.ready WHERE role = wanted.role AND account < top.account)
+    OR EXISTS (SELECT FROM celeriac.ready WHERE role = wanted.role AND account > top.account))
+""")
+
 
 @dataclass(frozen=True, slots=True)
 class AccountShare:
@@ -154,6 +170,16 @@ class Claim:
 
     wants: float
     weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Flood:
+    """`n` of the `looked_at` newest unfinished tasks of the role are the account's."""
+
+    role: str
+    account: str
+    n: int
+    looked_at: int
 
 
 def shares(connection: Connection, role: str | None = None, *, limit: int = ACCOUNTS) -> Shares:
@@ -255,3 +281,11 @@ def _sum(one: AccountShare, other: AccountShare) -> AccountShare:
 
 def _added(one: Count, other: Count) -> Count:
     return Count(one.n + other.n, one.exact and other.exact)
+
+
+def floods(connection: Connection, roles: Sequence[str]) -> list[Flood]:
+    """Return the floods among these roles, by look-ups."""
+    if not roles:
+        return []
+    wanted = {"roles": list(roles), "newest": NEWEST_OF_ROLE, "share": FLOOD}
+    return [Flood(**row) for row in connection.execute(FLOODS, wanted).mappings()]

@@ -1,4 +1,4 @@
-"""One role: its declaration beside the options in force, its pace, and its idle time."""
+"""One role: its declaration beside the options in force, its handler's parameters, its pace, and its idle time."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, text
+
+from celeriac.store.role_names import is_built_in
 
 DECLARED = text("""
 SELECT r.definition, r.otherwise, l.is_told, l.rate_limit, l.timeout, l.hard_timeout, l.updated_at
@@ -45,6 +47,13 @@ FROM (VALUES (1)) AS always LEFT JOIN LATERAL (
     WHERE kind = 'task' AND target = :role AND enabled AND quarantined IS NULL ORDER BY next_run_at, name LIMIT 1
 ) AS s ON true
 """)
+
+REGISTERED = text("SELECT role FROM celeriac.roles WHERE NOT definition ? 'lane_of' ORDER BY role")
+
+PARAMETERS = text("SELECT parameters FROM celeriac.roles WHERE role = :role")
+
+#: Kinds of parameters that take several arguments, or cannot be given by name.
+_NOT_BY_NAME = ("VAR_POSITIONAL", "VAR_KEYWORD", "POSITIONAL_ONLY")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +112,15 @@ class Idle:
     next_at: datetime | None
 
 
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a role's handler. `default`: as JSON, None also if it cannot be written as JSON."""
+
+    name: str
+    required: bool
+    default: Any
+
+
 def declared(connection: Connection, role: str) -> DeclaredRole | None:
     """Return every option of a role's definition, in order; None for a role nobody declared."""
     row = connection.execute(DECLARED, {"role": role}).one_or_none()
@@ -136,3 +154,15 @@ def pace(connection: Connection, role: str | None = None) -> dict[str, Pace]:
 
 def idle(connection: Connection, role: str) -> Idle:
     return Idle(*connection.execute(IDLE, {"role": role}).one())
+
+
+def parameters(connection: Connection, role: str) -> list[Parameter]:
+    """Return the parameters that can be given by name, in order; none for a role nobody declared."""
+    declared = connection.execute(PARAMETERS, {"role": role}).scalar_one_or_none() or []
+    named = [one for one in declared if one["kind"] not in _NOT_BY_NAME]
+    return [Parameter(one["name"], "default" not in one, one.get("default")) for one in named]
+
+
+def registered(connection: Connection) -> list[str]:
+    """Return the declared roles, by name."""
+    return [role for role in connection.execute(REGISTERED).scalars() if not is_built_in(role)]

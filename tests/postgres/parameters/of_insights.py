@@ -29,7 +29,7 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
         "insights.figures.WAITING": [{"most": SELECTED}],
         "insights.rounds.IN_LINE": [{"longest": 10.0, "runs": 3, "most": SELECTED}],
         "insights.rounds.LAST": [{"role": role, "most": SELECTED, "largest": 65_536} for role in (None, "work")],
-        "insights.left_ready.LEFT": [{"patience": 60, "good": ["the window is full"], "most": SELECTED}],
+        "insights.watched.LEFT": [{"patience": 60, "good": ["the window is full"], "most": SELECTED}],
         "doctor.deploying.WAITING": [{"most": SELECTED}],
         "doctor.deploying.QUEUES": [work | {"most": SELECTED}],
         "doctor.deploying.SHAPES": [work | {"half": SELECTED // 2}],
@@ -67,7 +67,7 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
         "insights.watched.TROUBLE": [{"most": SELECTED}],
         "insights.watched.OLDEST": [{"most": SELECTED}],
         "insights.watched.ROLES": [hour | {"samples": 0, "most": SELECTED, "newest": SELECTED, "roles": SELECTED}],
-        "insights.floods.FLOODS": [{"roles": ["work", "nothing"], "newest": SELECTED, "share": 0.8}],
+        "insights.shares.FLOODS": [{"roles": ["work", "nothing"], "newest": SELECTED, "share": 0.8}],
         "insights.blockers.HOLDERS_OF_ROWS": [{"long": 2, "levels": SELECTED, "looked_up": SELECTED}],
         "insights.watched.SKIPPED": [{}],
         "insights.hours.SAMPLES": [{"worker_id": "w", "most": SELECTED}],
@@ -121,7 +121,7 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
             {"role": role, "begin": begin, "before": before, "most": SELECTED}
             for role, begin, before in ((None, None, None), ("work", None, failed[9]), ("work", began, None))
         ],
-        "insights.said.SAID": [
+        "insights.fingerprints.SAID": [
             {
                 "ids": failed,
                 "times": there.found(f"SELECT completed_at FROM celeriac.history WHERE id = ANY ('{{{failed_ids}}}')"),
