@@ -19,7 +19,6 @@ from sqlalchemy import Connection, text
 from celeriac.store.messages import pattern_of
 
 _TYPE = re.compile(r"([A-Za-z_][\w.]*): ")
-
 _FRAME = re.compile(r'^  File "([^"]+)", line \d+, in (.+)$', re.MULTILINE)
 
 #: Files that are not the user's own: those of the engine, of installed packages, of Python.

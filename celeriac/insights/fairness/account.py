@@ -17,7 +17,6 @@ HOLDINGS, OLDEST = 50, 10
 # Each LIMIT has its index's ORDER BY.
 _READY = """SELECT id, due_at FROM celeriac.ready WHERE role = r.role AND account = :account
         ORDER BY priority DESC, due_at, id LIMIT :most"""
-
 _PARKED = """SELECT id, due_at FROM celeriac.parked WHERE account = :account AND role = r.role
         ORDER BY priority DESC, due_at, id LIMIT :most"""
 

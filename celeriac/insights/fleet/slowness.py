@@ -1,4 +1,4 @@
-"""Find what makes Postgres slow, or keeps it from taking writes: too many long statements, a full disk, slow commits."""
+"""Find what makes Postgres slow, or keeps it from taking writes: long statements, a full disk, slow commits."""
 
 from __future__ import annotations
 

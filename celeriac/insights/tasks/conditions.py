@@ -58,7 +58,6 @@ CONDITIONS: Final = (
 
 #: The reasons a task may wait; `nothing`: it may start now.
 Waits = Literal["time", "lock", "account", "members", "nothing"]
-
 WAITS: Final = get_args(Waits)
 
 #: The meaning of each, by its name.

@@ -27,7 +27,6 @@ FILTERS: Final = ("error",)
 #: Alerts that quote errors, and the text before an error for which a schedule's instant was skipped: there are still
 #: rows from before quotes were marked.
 QUOTING: Final = frozenset({"fails_now", "account_fails"})
-
 CANNOT_RUN: Final = "it cannot run: "
 
 #: An instant is never private, whatever its field.

@@ -199,7 +199,6 @@ class Workflow:
 
 
 _Key = tuple[str, str | None]
-
 _Bodies = Mapping[str | None, Row[Any]]
 
 
