@@ -313,9 +313,7 @@ def runbook(name: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A value of a subject such as a role, a schedule, a worker. `threshold`, `sentence`, `cure`: its own, in place of
-    the rule's. `tasks`: how many it concerns, if known.
-    """
+    """A subject's value. `threshold`, `sentence`, `cure`: in place of the rule's. `tasks`: how many it concerns."""
 
     measure: str
     subject: str

@@ -73,20 +73,13 @@ class Samples:
         for name, counts in others.histograms.items():
             self.histograms.setdefault(name, {}).update(counts)
 
-    def zeros(self, name: str, labels: Iterable[str], *before: str) -> None:
-        """Put 0 for each set of labels without a value yet."""
-        for label in labels:
-            self.values.setdefault(name, {}).setdefault((*before, label), 0.0)
-
 
 #: Figures by role, by metric.
 ByRole = Mapping[str, Mapping[str, float]]
 
 
 def compared(connection: Connection) -> ByRole:
-    """Read the figures that compare attempts and runs with the past. Their cost depends on the failures of an hour and
-    the number of roles. Call it in the same transaction.
-    """
+    """Read the figures that compare with the past; failures of an hour and roles make the cost. In a transaction."""
     return {
         "account_tasks_failing": {one.role: one.tasks for one in reversed(failing_accounts(connection))},
         "runs_slower_ratio": {one.role: one.now / one.usual for one in slower(connection)},

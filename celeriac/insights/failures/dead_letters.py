@@ -42,13 +42,9 @@ def dead_letters(
     """Return dead letters, newest first: those for one task (its `name`) or all. Raises BadValue."""
     if not 1 <= limit <= MOST + 1:  # one more row than a page shows whether there is a next page
         raise BadValue(f"limit={limit}: give 1 to {MOST:,}")
-    parameters = {"before": before, "most": limit}
-    rows = (
-        connection.execute(LIST, parameters)
-        if name is None
-        else connection.execute(LIST_OF, parameters | {"name": name})
-    )
-    return _redacted(connection, [dict(row) for row in rows.mappings()])
+    statement, of = (LIST, {}) if name is None else (LIST_OF, {"name": name})
+    rows = connection.execute(statement, of | {"before": before, "most": limit}).mappings()
+    return _redacted(connection, [dict(row) for row in rows])
 
 
 def dead_letter(connection: Connection, letter: int) -> dict[str, Any]:
@@ -73,8 +69,5 @@ def _without(letter: dict[str, Any], secret: Sensitive | None) -> dict[str, Any]
     reason = secret.values(args, kwargs).without(letter["reason"])
     args = secret.args(args) if isinstance(args, list) else args and HIDDEN
     kwargs = secret.kwargs(kwargs) if isinstance(kwargs, dict) else kwargs and HIDDEN
-    return (
-        letter
-        | {"args": args, "kwargs": kwargs, "reason": reason}
-        | ({"message": HIDDEN} if "message" in letter else {})
-    )
+    message = {"message": HIDDEN} if "message" in letter else {}
+    return letter | {"args": args, "kwargs": kwargs, "reason": reason} | message

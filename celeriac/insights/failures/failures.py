@@ -220,9 +220,7 @@ def failed_page(
     connection: Connection, fingerprint: str, before: int | None, *, role: str | None = None,
     since: float | None = None, until: datetime | None = None,
 ) -> tuple[list[int], int | None]:  # fmt: skip
-    """Return the group's failures among the next 5,000 that did not end after `until`, and the id to go on from, None
-    at the end.
-    """
+    """Return the group's failures, ended by `until`, among the next 5,000, and the id to go on from: None at last."""
     failed, looked_at, last = _page(connection, role, _begin(clock(connection), since), before)
     same = [one for one in failed if one.kind.fingerprint == fingerprint]
     ids = [one.id for one in same if until is None or one.completed_at <= until]

@@ -50,9 +50,7 @@ WHERE minute > statement_timestamp() - interval '1 hour' - interval '1 minute' O
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A minute of a worker. `backoff_reason`: why it backed off at some time in it, None if it did not. Percentages are
-    None if it did not report them.
-    """
+    """A minute of a worker. `backoff_reason`: None if it did not back off. Percentages: None if not reported."""
 
     minute: datetime
     memory_percent: float | None

@@ -79,9 +79,7 @@ class Otherwise:
 
 @dataclass(frozen=True, slots=True)
 class DeclaredRole:
-    """A role as declared. `limited_at`: when its limits were last changed or declared, None if it has none.
-    `otherwise`: another release's declaration, None if all declare the same.
-    """
+    """A role as declared. `limited_at`: when its limits last changed. `otherwise`: another release's declaration."""
 
     options: list[Option]
     limited_at: datetime | None

@@ -117,8 +117,8 @@ class Slower:
 
 @dataclass(frozen=True, slots=True)
 class LateRuns:
-    """A role's runs. `ended`: of each how long ago (seconds) it ended and how long it took; `under_way`: of each ticket
-    its age and how many tasks share that.
+    """A role's runs. `ended`: how long ago (seconds) each ended, and how long it took; `under_way`: each ticket's age
+    and how many tasks share it.
     """
 
     role: str

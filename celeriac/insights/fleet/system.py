@@ -94,9 +94,7 @@ class UnstartedTickets:
 
 
 def workers(connection: Connection, *, limit: int = MOST) -> list[dict[str, Any]]:
-    """Return the workers that report or did lately, with the ids of the tasks each holds, and how many of its slots
-    these keep `busy`. `heartbeat_age` in seconds.
-    """
+    """Return workers that report or did lately, with the ids of their tasks, and how many slots these keep `busy`."""
     return _rows(connection, WORKERS, limit)
 
 

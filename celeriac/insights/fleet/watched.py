@@ -10,7 +10,7 @@ from sqlalchemy import Connection, Row, RowMapping, text
 from celeriac.insights.fleet.condition import HELD_BACK
 from celeriac.insights.fleet.resources import BUSY, HELD, is_true, number
 from celeriac.insights.tasks.clock import LATELY, lately
-from celeriac.insights.tasks.counting import roles_in
+from celeriac.insights.tasks.counting import oldest_in, roles_in
 from celeriac.store.states import GONE
 
 #: Maximum number of roles with work that are read, by name; unregistered ones are among them.
@@ -74,24 +74,11 @@ CROSS JOIN LATERAL (
 """)
 
 # INVARIANT: one descent for each account and priority, to its first entry, which is its oldest.
-OLDEST = text("""
+OLDEST = text(f"""
 SELECT r.role, CAST(extract(epoch FROM statement_timestamp() - oldest.due_at) AS double precision) AS seconds,
     CAST(r.definition ->> 'wait_objective' AS double precision) AS objective
 FROM celeriac.roles r CROSS JOIN LATERAL (
-    WITH RECURSIVE levels AS (
-        (SELECT account, priority, due_at, 1 AS n FROM celeriac.ready
-            WHERE role = r.role ORDER BY account, priority DESC, due_at LIMIT 1)
-        UNION ALL
-        SELECT next.*, levels.n + 1 FROM levels, LATERAL (
-            (SELECT account, priority, due_at FROM celeriac.ready
-                WHERE role = r.role AND account = levels.account AND priority < levels.priority
-                ORDER BY account, priority DESC, due_at LIMIT 1)
-            UNION ALL
-            (SELECT account, priority, due_at FROM celeriac.ready
-                WHERE role = r.role AND account > levels.account ORDER BY account, priority DESC, due_at LIMIT 1)
-            LIMIT 1) AS next
-        WHERE levels.n < :most
-    )
+    {oldest_in("account, priority, due_at", "most")}
     SELECT min(due_at) AS due_at FROM levels
 ) AS oldest
 WHERE oldest.due_at IS NOT NULL AND NOT r.paused

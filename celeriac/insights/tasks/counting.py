@@ -66,6 +66,24 @@ def roles_in(table: str, name: str) -> str:
 )"""
 
 
+def oldest_in(columns: str, most: str) -> str:
+    """Return a recursive CTE of a role `r`'s oldest ready entry of each account and priority: one descent for each."""
+    return f"""WITH RECURSIVE levels AS (
+        (SELECT {columns}, 1 AS n FROM celeriac.ready
+            WHERE role = r.role ORDER BY account, priority DESC, due_at LIMIT 1)
+        UNION ALL
+        SELECT next.*, levels.n + 1 FROM levels, LATERAL (
+            (SELECT {columns} FROM celeriac.ready
+                WHERE role = r.role AND account = levels.account AND priority < levels.priority
+                ORDER BY account, priority DESC, due_at LIMIT 1)
+            UNION ALL
+            (SELECT {columns} FROM celeriac.ready
+                WHERE role = r.role AND account > levels.account ORDER BY account, priority DESC, due_at LIMIT 1)
+            LIMIT 1) AS next
+        WHERE levels.n < :{most}
+    )"""
+
+
 DEPTH = text(f"""
 {roles_in("tasks", "busy")}, names AS (
     SELECT role FROM celeriac.roles UNION SELECT role FROM busy
@@ -217,15 +235,9 @@ class SlowWindow:
 
 def slow_windows(connection: Connection, own: float, others: float) -> list[SlowWindow]:
     """Return roles whose hand-set window delays a new task by over `own` s, or that others delay by over `others` s."""
-    turns = shared_slots.turns(connection)
+    turns, alone = shared_slots.turns(connection), shared_slots.Turn(0.0, 0)
     waits = [
-        SlowWindow(
-            row.role,
-            row.window,
-            row.seconds,
-            turn.wait(row.window) if (turn := turns.get(row.queue)) else 0,
-            row.is_said,
-        )
+        SlowWindow(row.role, row.window, row.seconds, turns.get(row.queue, alone).wait(row.window), row.is_said)
         for row in connection.execute(NEWCOMERS)
     ]
     return [one for one in waits if (one.is_said and one.own > own) or one.others > others]

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from celeriac.insights.tasks.counting import oldest_in
 from celeriac.store.plans import lookups
 from celeriac.store.role_names import lane_of
 
@@ -100,23 +101,10 @@ SELECT DISTINCT l.virtualtransaction FROM (
 
 # INVARIANT: one descent for each account and priority, as in `watched.OLDEST`; look-ups of the oldest entries and of
 # the tickets' tasks. An entry that passes skip for seconds stays its account's first, so the later ones are not read.
-HOLDERS_OF_ROWS = text("""
+HOLDERS_OF_ROWS = text(f"""
 WITH entries AS MATERIALIZED (
     SELECT level.id, level.by, level.due_at AS since FROM celeriac.roles r CROSS JOIN LATERAL (
-        WITH RECURSIVE levels AS (
-            (SELECT account, priority, due_at, id, xmax AS by, 1 AS n FROM celeriac.ready
-                WHERE role = r.role ORDER BY account, priority DESC, due_at LIMIT 1)
-            UNION ALL
-            SELECT next.*, levels.n + 1 FROM levels, LATERAL (
-                (SELECT account, priority, due_at, id, xmax FROM celeriac.ready
-                    WHERE role = r.role AND account = levels.account AND priority < levels.priority
-                    ORDER BY account, priority DESC, due_at LIMIT 1)
-                UNION ALL
-                (SELECT account, priority, due_at, id, xmax FROM celeriac.ready
-                    WHERE role = r.role AND account > levels.account ORDER BY account, priority DESC, due_at LIMIT 1)
-                LIMIT 1) AS next
-            WHERE levels.n < :levels
-        )
+        {oldest_in("account, priority, due_at, id, xmax AS by", "levels")}
         SELECT id, by, due_at FROM levels
     ) AS level WHERE NOT r.paused
     UNION ALL

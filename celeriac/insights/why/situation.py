@@ -297,7 +297,7 @@ class Situation:
     @cached_property
     def rounds(self) -> int:
         """Rounds that its account has waited while holding nothing, by the record of the last passes."""
-        return rounds.rounds(self.connection, self.lane, self.task["account"])
+        return rounds.rounds_waited(self.connection, self.lane, self.task["account"])
 
     def _one(self, statement: TextClause, **parameters: Any) -> Row[Any]:
         return self.connection.execute(statement, parameters).one()
