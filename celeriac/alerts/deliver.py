@@ -42,8 +42,7 @@ LIMIT = 10.0
 #: refused messages after which a channel is skipped until the next check. INVARIANT: a sender has ended within `REST`.
 REST, DOUBLINGS, FAILURES = 4 * LIMIT, 7, 3
 
-# INVARIANT: an alert's oldest message goes first, so that its end never arrives before its beginning; the sender that
-# takes a message has it until the delay is over.
+# INVARIANT: an alert's oldest message goes first, its beginning before its end; its taker has it until the delay ends.
 TAKE = text("""
 UPDATE celeriac.alert_deliveries SET taken_at = clock_timestamp(), tries = tries + 1
 WHERE id = (

@@ -31,8 +31,7 @@ logger = logging.getLogger(__name__)
 #: Seconds after the first group within which further groups begin: a slow Postgres costs each group its time limits.
 BUDGET = 5.0
 
-#: Bounds: a role's last tasks that are read for outcomes, its accounts, pairs of account and priority read for the
-#: longest wait, and tasks in the outbox.
+#: Maximum numbers: a role's last tasks, its accounts, its accounts and priorities for the longest wait, the outbox.
 RECENT_TASKS, ACCOUNTS, LEVELS, OUTBOX = 1_000, 100, 1_000, 1_000
 
 #: Maximum number of schedules that are exported, by name: users choose these names.

@@ -26,8 +26,7 @@ KINDS = ("retry", "retry_round", "timeout", "failed", "worker_lost")
 #: Minimum number of failed attempts for a judgement.
 FEW = 10
 
-#: Maximum number of newest events of any kind that are read, because their index has no kind, and of a role's ended
-#: tasks.
+#: Maximum number of events read (the newest of any kind: their index has none), and of a role's ended tasks.
 MOST = 10_001
 
 #: Most of so many newest attempts have to fail, too, so that a failure that has passed leaves the list.

@@ -16,8 +16,7 @@ MOST = 1_000
 #: Maximum bytes of a message that are shown.
 SHOWN = 65_536
 
-# Ordered by -id if a name is given: an order by id alone is also the primary key's, and a scan of that index would read
-# all other names, too.
+# With a name the order is by -id: by id, Postgres could walk the primary key, past all other names.
 LIST = text("""
 SELECT id, at, name, task_id, sender, args, kwargs, reason, size FROM celeriac.dead_letters
 WHERE id < coalesce(CAST(:before AS bigint), 9223372036854775807)

@@ -37,8 +37,7 @@ RECENT = timedelta(hours=1)
 #: Most seconds that `since` may go back.
 OLDEST = 1e9
 
-# INVARIANT of `names`: one descent per role that has failed tasks, or the given role. With a time only the days since
-# then are read.
+# INVARIANT of `names`: one descent for each role with failed tasks. With :begin only the days since then are read.
 WALK = text("""
 WITH RECURSIVE names AS (
     (SELECT role FROM celeriac.ended WHERE status = 'failed' AND role >= coalesce(CAST(:role AS text), '')

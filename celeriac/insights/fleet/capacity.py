@@ -22,8 +22,7 @@ CAPACITY = text("""
 SELECT * FROM celeriac.capacity(:most) WHERE CAST(:role AS text) IS NULL OR role = :role ORDER BY role
 """)
 
-# A process runs one task at a time: its ticket's first stands for it. Where slots share a process, as many tasks run as
-# there are slots.
+# A process runs one task at a time, its ticket's first. Where slots share a process, as many run as there are slots.
 HEARTBEATS = text(f"""
 WITH live AS (
     SELECT w.worker_id, w.concurrency, w.status, w.resources, {SHARES_PROCESS} AS shares FROM celeriac.workers w

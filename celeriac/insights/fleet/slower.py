@@ -58,8 +58,7 @@ _UNDER_WAY = f"""
     CROSS JOIN LATERAL generate_series(1, CASE WHEN run.shares THEN cardinality(k.ids) ELSE 1 END)
     WHERE k.role = r.role AND k.started_at IS NOT NULL ORDER BY k.started_at LIMIT :under_way"""
 
-# Roles of which half of the newest runs may take longer than `more`. The minutes sampled lie 41 apart, so that they
-# fall on each minute of an hour.
+# Roles half of whose newest runs may exceed `more`. Sampled minutes lie 41 apart, to fall on each minute of an hour.
 CANDIDATES = text(f"""
 SELECT r.role, sample.runs AS sample FROM celeriac.roles r CROSS JOIN LATERAL (
     SELECT count(*) AS n, count(*) FILTER (WHERE seconds > :more) AS slow FROM ({_ENDED}) AS e

@@ -38,8 +38,7 @@ WHERE a.state = 'active' AND a.pid <> pg_backend_pid() AND a.backend_type IN ('c
 ORDER BY a.query_start LIMIT :most
 """)
 
-#: Number of sessions that want a processor or the disk at once and are examined although none of their statements is
-#: long.
+#: Number of sessions at work from which they are examined even if none of their statements is long.
 CROWD = 16
 
 # The login and application with most of them, and a statement of theirs. The engine's own are short, and as many as it

@@ -19,19 +19,16 @@ MOST_ROLES = 1_000
 #: For how many pairs of account and priority of each role, the first by name, the oldest entry is read.
 LEVELS = 10_000
 
-#: Maximum number of newest events of any kind that are read, because their index has no kind: the setting's maximum and
-#: one.
+#: Maximum number of events read (the newest of any kind: their index has none): the setting's maximum and one.
 MOST_EVENTS = 10_001
 
 #: The number to which dead letters are counted: one more than the setting may be.
 MOST_LETTERS = 1_001
 
-#: Seconds beyond the threshold after which a silent worker's alert ends, because the worker will not come back; and the
-#: maximum number of workers that are reported.
+#: Seconds beyond the threshold after which a silent worker is given up, and the maximum number of workers returned.
 FORGOTTEN, MOST_WORKERS = 3600.0, 100
 
-# `unserved` counts due tasks in `later`: they become ready as soon as a worker checks. For roles that keep no successes
-# the workers have counted outcomes by minutes.
+# `unserved` counts due tasks of `later`, as a worker's check makes them ready. Unkept successes are in `outcomes`.
 ROLES = text(f"""
 {roles_in("tasks", "busy")}, known AS MATERIALIZED (
     SELECT role, definition, paused, true AS is_registered FROM celeriac.roles
@@ -101,8 +98,7 @@ FROM celeriac.scheduled_jobs s
 WHERE enabled AND last_skip_at > statement_timestamp() - interval '1 hour'
 """)
 
-# A beat that ends deletes its row; then the last runs of its schedules take its place. While Postgres was down no beat
-# could tick.
+# A beat that ends deletes its row, so its schedules' last runs count. No beat can tick while Postgres is down.
 BEAT = text("""
 SELECT CAST(extract(epoch FROM statement_timestamp() - greatest(celeriac.up_since(), coalesce(
     (SELECT max(last_tick_at) FROM celeriac.beats), max(last_run_at), min(created_at)))) AS double precision) AS silence
@@ -147,8 +143,7 @@ FROM (
 WHERE kind IN ('ticket_lost', 'late_finish') GROUP BY role
 """)
 
-# Transactions that have a snapshot or have written: vacuum keeps the rows they may still see. Seeing those of other
-# logins takes pg_read_all_stats.
+# Vacuum keeps what transactions with a snapshot or an id may see. Seeing other logins' takes pg_read_all_stats.
 TRANSACTION = text(f"""
 WITH {HELD_BACK}
 SELECT greatest((SELECT max(seconds) FROM held_back), CAST(extract(epoch FROM statement_timestamp() - least(
@@ -170,8 +165,7 @@ GOOD_REASONS = (
     "every account with work is paused or at its cap",
 )  # fmt: skip
 
-# A worker that backs off takes nothing new. If beat's pass of a role is switched off, that is taken as intended, also
-# for its further queues.
+# A worker that backs off takes nothing new. A pass that is switched off at beat is taken as intended, for all queues.
 LEFT = text(f"""
 WITH held AS ({HELD}), idle AS (
     SELECT w.queues FROM celeriac.workers w LEFT JOIN held USING (worker_id)

@@ -36,8 +36,7 @@ FROM unnest(CAST(:names AS text[])) AS asked (name) LEFT JOIN celeriac.repairs r
 
 MOST = 1_000
 
-#: The engine's rules by damage, the worst first: those about what stops everything, what stops one kind of work, what
-#: delays it, and what somebody should check.
+#: The engine's rules by damage: what stops everything, stops one kind of work, delays it, or should be checked.
 DAMAGE = (
     "read_only", "disk_full", "connections_full", "slow_commits", "locked_table", "schema_behind", "schema_ahead",
     "beat_silent", "no_worker", "fails_now", "held_lock", "redis_away", "redis_full", "slow_postgres", "slow_redis",

@@ -24,8 +24,7 @@ ERROR_TEXTS: Final = frozenset({"error_message", "error", "message", "pattern", 
 #: Filters of a list by which a viewer could find out what the list hides.
 FILTERS: Final = ("error",)
 
-#: Alerts that quote errors, and the text before an error for which a schedule's instant was skipped: there are still
-#: rows from before quotes were marked.
+#: Alerts that quote errors, and the text before a schedule's error: older releases' rows quote without marks.
 QUOTING: Final = frozenset({"fails_now", "account_fails"})
 CANNOT_RUN: Final = "it cannot run: "
 

@@ -84,8 +84,7 @@ WHERE coalesce(t.since < clock_timestamp() - :long * interval '1 second', t.stat
 ORDER BY t.since LIMIT :most
 """)
 
-# A transaction that updates, deletes or locks a row leaves its id in it (several that share a lock do not), and holds
-# the lock of that id until it ends.
+# A transaction leaves its id in a row that it changes or locks alone, and holds the lock of that id until it ends.
 ON_TASK = text("""
 SELECT DISTINCT l.virtualtransaction FROM (
     SELECT t.xmax AS by FROM celeriac.tasks t WHERE t.id = :id
