@@ -1,10 +1,10 @@
 """Alerts: what is watched, what fires, and who is notified.
 
-rules      one list of what is watched, which the page of alerts and Prometheus' rules are made of as well
+rules      what is watched: the list behind the page of alerts and Prometheus' rules as well
 measure    the values, read in SQL at a cost that does not follow the history
-judgement  what is wrong now, the worst first: what doctor, status, overview and alerts have in common
-record     what fires, in SQL: since when, and what is to be told
-review     a look: beat's sweep, and where none comes in time, a worker's or an API server's
+judgement  what is wrong now, the worst first: the same for doctor, status, overview and alerts
+record     what fires, in SQL: since when, and the messages to send
+review     a check of all rules: by beat's sweep, or, if none comes in time, by a worker or an API server
 deliver    a webhook, a mail
 """
 

@@ -42,8 +42,7 @@ LIMIT = 10.0
 #: refused messages after which a channel is skipped until the next check. INVARIANT: a sender has ended within `REST`.
 REST, DOUBLINGS, FAILURES = 4 * LIMIT, 7, 3
 
-# INVARIANT: an alert's oldest message goes first, so that its end never arrives before its beginning; the sender that
-# takes a message has it until the delay is over.
+# INVARIANT: an alert's oldest message goes first, its beginning before its end; its taker has it until the delay ends.
 TAKE = text("""
 UPDATE celeriac.alert_deliveries SET taken_at = clock_timestamp(), tries = tries + 1
 WHERE id = (
@@ -208,19 +207,16 @@ def _server(scheme: str, host: str) -> smtplib.SMTP:
 def _mail(settings: Settings, message: Message) -> EmailMessage:
     made = EmailMessage()
     made["From"], made["To"] = settings.alert_mail_from, settings.alert_mail_to
-    subject = f"[{message['severity']}] {message['name']} {message['subject']} {_word(message)}"
+    is_over = message["event"] == "ended"
+    subject = f"[{message['severity']}] {message['name']} {message['subject']} {'is over' if is_over else 'fires'}"
     made["Subject"] = " ".join(subject.split())
     made["Message-ID"] = f"<celeriac-alert-{message['id']}@{str(settings.alert_mail_from).rpartition('@')[2]}>"
     made["Date"], made["Auto-Submitted"] = formatdate(), "auto-generated"
     lines = [f"{message['subject']}: {message['says']}", f"since {message['since']}"]
-    lines += [f"over after {message['seconds']:.0f} s"] if message["event"] == "ended" else []
+    lines += [f"over after {message['seconds']:.0f} s"] if is_over else []
     lines += [f"what to do: {message['runbook']}"] if message["runbook"] else []
     made.set_content("\n".join(lines) + "\n")
     return made
-
-
-def _word(message: Message) -> str:
-    return "is over" if message["event"] == "ended" else "fires"
 
 
 def _in_time(connect: Callable[[], T], sock: Callable[[], socket.socket | None]) -> T:
@@ -234,9 +230,7 @@ def _in_time(connect: Callable[[], T], sock: Callable[[], socket.socket | None])
 
 @contextmanager
 def _within(sock: Callable[[], socket.socket | None]) -> Iterator[threading.Event]:
-    """Shut that socket after `LIMIT`, even if the other side is still answering slowly. Yields an event that is set
-    once that happened.
-    """
+    """Shut that socket after `LIMIT`, even if the other side still answers slowly, and set the yielded event."""
     over = threading.Event()
 
     def end() -> None:

@@ -20,8 +20,7 @@ from celeriac.store.patience import lock_timeout
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
-#: Seconds that a statement waits for a lock. The lock is then reported at once, and everything else as far as it can be
-#: read.
+#: Seconds that a statement waits for a lock, which is then reported with whatever else can be read.
 PATIENCE = 0.3
 
 

@@ -17,12 +17,11 @@ from celeriac.alerts.rules import FULL, Measured, Rule, evaluate, measure_of
 from celeriac.dispatch.asking import SLOW_ANSWER, AnswerTime, SlowCommand
 from celeriac.insights.failures.burning import burning
 from celeriac.insights.failures.failing_accounts import failing_accounts
-from celeriac.insights.fairness import floods, rounds
+from celeriac.insights.fairness import rounds, shares
 from celeriac.insights.fairness.locks import Lock, stuck
-from celeriac.insights.fleet import condition, figures, left_ready, unfit, watched
+from celeriac.insights.fleet import condition, figures, unfit, watched
 from celeriac.insights.fleet.slower import TIMES, slower
-from celeriac.insights.fleet.slowness import no_room, slowness
-from celeriac.insights.fleet.writes import slow_commits
+from celeriac.insights.fleet.slowness import no_room, slow_commits, slowness
 from celeriac.insights.history.sweeps import undone
 from celeriac.insights.tasks.counting import Count
 from celeriac.insights.why.blockers import in_the_way
@@ -95,11 +94,11 @@ def _roles(app: Celeriac, connection: Connection) -> Iterable[Measured]:
         everything = watched.of_roles(connection, samples=SAMPLES, most=most, newest=NEWEST)
         rows = [row for row in everything if row["is_registered"] or not is_built_in(row["role"])]
         queued = {row["role"]: row["queued"] for row in rows if row["queued"] > limit}
-        flooded = {one.role: one for one in floods.floods(connection, list(queued))}
+        flooded = {one.role: one for one in shares.floods(connection, list(queued))}
         unserved = [_unserved(connection, app, row) for row in rows if row["unserved"]]
     for row in rows:
         role = row["role"]
-        tasks = _counted(row["queued"], most)
+        tasks = str(Count.up_to(most - 1, row["queued"]))
         yield Measured("queued", role, row["queued"], sentence=f"{tasks} tasks wait, more than {limit:,.0f}")
         for name in ("failed_rate", "longest_running"):
             if row[name] is not None:
@@ -107,14 +106,6 @@ def _roles(app: Celeriac, connection: Connection) -> Iterable[Measured]:
         if (flood := flooded.get(role)) is not None:
             yield _flooded(flood, row["queued"], tasks)
     yield from unserved
-
-
-def _counted(n: int, most: int) -> str:
-    return f"{n:,}" if n < most else f"{most - 1:,}+"
-
-
-def _many(some: Count) -> str:
-    return f"{some.n:,}{'' if some.exact else '+'}"
 
 
 def _unserved(connection: Connection, app: Celeriac, row: RowMapping) -> Measured:
@@ -136,7 +127,7 @@ def _server_of(app: Celeriac, role: str, queue: str) -> str:
     )
 
 
-def _flooded(one: floods.Flood, queued: int, tasks: str) -> Measured:
+def _flooded(one: shares.Flood, queued: int, tasks: str) -> Measured:
     sentence = f"{tasks} tasks wait, and of the newest {one.looked_at:,} are {one.n:,} of account {one.account}"
     cure = (
         f"others get their share meanwhile; `celeriac accounts pause {argument(one.account)}` stops it, "
@@ -169,7 +160,7 @@ def _slower(_: Celeriac, connection: Connection) -> Iterable[Measured]:
 def _oldest(_: Celeriac, connection: Connection) -> Iterable[Measured]:
     with lookups(connection):
         rows = watched.oldest_ready(connection)
-        left = left_ready.left(connection, {row.role: row.seconds for row in rows}, COUNTED)
+        left = watched.left_ready(connection, {row.role: row.seconds for row in rows}, COUNTED)
     yield from (Measured("oldest_ready", row.role, row.seconds, row.objective) for row in rows)
     yield from (Measured("left_ready", *one) for one in left.items())
 
@@ -257,7 +248,7 @@ def _keys(app: Celeriac, connection: Connection) -> Iterable[Measured]:
 
 
 def _stuck(one: Lock) -> Measured:
-    waiting, oldest = _many(one.waiting), one.oldest_wait_seconds or 0.0
+    oldest = one.oldest_wait_seconds or 0.0
     if one.task is None:
         why, cure = "nobody has it", "run `celeriac sweep hand_over`; beat, or else a worker, does so by itself"
     else:
@@ -267,7 +258,7 @@ def _stuck(one: Lock) -> Measured:
         freed = f"if that worker is dead, run `celeriac workers recover {argument(one.worker_id or '')}`"
         stopped = f"`celeriac why {one.task}` tells of it; `celeriac tasks cancel {one.task}` stops it"
         cure = freed if one.is_stale else stopped
-    sentence = f"{why}; {waiting} wait behind it, the oldest for {span(oldest)}"
+    sentence = f"{why}; {one.waiting} wait behind it, the oldest for {span(oldest)}"
     return Measured("key_stuck", one.lock_key, oldest, None, sentence, cure, one.waiting.n)
 
 
@@ -349,7 +340,7 @@ def _postgres(app: Celeriac, connection: Connection) -> Iterable[Measured]:
 def _outbox(_: Celeriac, connection: Connection) -> Iterable[Measured]:
     if (met := figures.in_outbox(connection, COUNTED + 1)) is not None:
         sentence = (
-            f"{_counted(met.n, COUNTED + 1)} accepted tasks wait to be inserted, the oldest, row {met.id} of "
+            f"{Count.up_to(COUNTED, met.n)} accepted tasks wait to be inserted, the oldest, row {met.id} of "
             f"celeriac.intake with a task of {met.role}, for {span(met.seconds)}"
         )
         cure = f"a worker inserts them: the log of one has why it cannot (`The task in row {met.id}`)"
@@ -416,8 +407,8 @@ def measure(
 ) -> dict[str, list[Measured]]:
     """Return, by measure, the values these rules need, without unreadable ones. Within a transaction.
 
-    `ends`: what is not read by then (`time.monotonic()`) counts as unreadable. Where the schema is not this code's,
-    that is what is wrong, and no error of what cannot be read is logged.
+    `ends`: what is not read by then (`time.monotonic()`) counts as unreadable. If the schema is not this code's, no
+    such error is logged, because the schema is what is wrong.
     """
     wanted = {measure_of(rule) for rule in rules}
     measured: dict[str, list[Measured]] = {}
@@ -451,7 +442,7 @@ def _of_application(rule: Rule) -> Group:
         assert not isinstance(rule.measure, str)
         values = [Measured(rule.name, subject, float(value)) for subject, value in rule.measure(connection).items()]
         above = evaluate([rule], values, app.settings)
-        if not all(_is_told_of(one.subject) and math.isfinite(one.value) for one in values):
+        if not all(_fits_key(one.subject) and math.isfinite(one.value) for one in values):
             raise ValueError(f"the measure of {rule.name!r}: give each subject, a short text, a finite number")
         if not all(_is_text(one.says) for one in above):
             raise ValueError(f"the sentence of {rule.name!r} is no text that Postgres takes")
@@ -460,7 +451,7 @@ def _of_application(rule: Rule) -> Group:
     return read
 
 
-def _is_told_of(subject: object) -> bool:
+def _fits_key(subject: object) -> bool:
     """Return whether the subject fits into the key of an alert."""
     return isinstance(subject, str) and len(subject) <= 500 and _is_text(subject)
 

@@ -16,8 +16,7 @@ from celeriac.store.plans import NOT_FLUSHED, with_next
 # The lock of a check, of which one runs at a time; a process that finds it locked leaves the check to the other.
 LOCK = text("SELECT pg_try_advisory_xact_lock(hashtextextended('celeriac alerts', 0))")
 
-# INVARIANT: a rule that was not judged this time, because it could not be read or is another application's, keeps its
-# state.
+# INVARIANT: a rule that was not judged, being unreadable or another application's, keeps its state.
 FORGET = text("""
 DELETE FROM celeriac.alerts_pending p WHERE p.name = ANY (CAST(:judged AS text[])) AND NOT EXISTS (
     SELECT FROM jsonb_to_recordset(CAST(:above AS jsonb)) AS f (name text, subject text)
@@ -57,8 +56,7 @@ RETURNING name, subject, severity, says, value, threshold, firing_since, is_told
     CAST(extract(epoch FROM now() - firing_since) AS double precision) AS seconds
 """)
 
-# INVARIANT: the statement that marks an alert as sent inserts its messages. When a silence is over, alerts that still
-# fire are sent.
+# INVARIANT: what marks an alert as sent inserts its messages. After a silence, alerts that still fire are sent.
 TELL = text("""
 WITH told AS (
     UPDATE celeriac.alerts a SET is_told = true
@@ -106,7 +104,7 @@ def write(
 
     `judged`: the rules whose measures were read. `channels`: where messages go.
     """
-    parameters = {"judged": list(judged), "above": json.dumps([_as_told(one) for one in above])}
+    parameters = {"judged": list(judged), "above": json.dumps([_with_cure(one) for one in above])}
     connection.execute(FORGET, parameters)
     connection.execute(NOTE, parameters)
     over = connection.execute(END, parameters).mappings().all()
@@ -121,7 +119,7 @@ def write(
     return [one for one in above if (one.name, one.subject) in new], ended
 
 
-def _as_told(one: Above) -> dict[str, object]:
+def _with_cure(one: Above) -> dict[str, object]:
     return asdict(one) | {"says": f"{one.says}; {one.cure}" if one.cure else one.says}
 
 

@@ -178,9 +178,7 @@ def _in_parts(rules: Sequence[Rule]) -> list[list[Rule]]:
 
 
 def _look_at(app: Celeriac, rules: Sequence[Rule], ends: float) -> tuple[int, list[str]] | None:
-    """Check these rules in a transaction; return how many alerts began or ended, and which rules could not be read.
-    None if another process checks just now.
-    """
+    """Check these rules; return how many alerts began or ended, and the unread rules. None: another process checks."""
     channels = deliver.channels(app.settings)
     with record.unflushed(app.database) as connection:
         if not connection.execute(record.LOCK).scalar_one():

@@ -307,15 +307,13 @@ RUNBOOKS = "docs/runbooks"
 
 
 def runbook(name: str) -> str | None:
-    """The page of one of the engine's rules; an application has its own."""
+    """Return the page of one of the engine's rules; None for an application's rule."""
     return f"{RUNBOOKS}/{name}.md" if name in NAMES else None
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A value of a subject such as a role, a schedule, a worker. `threshold`, `sentence`, `cure`: its own, in place of
-    the rule's. `tasks`: how many it concerns, if known.
-    """
+    """A subject's value. `threshold`, `sentence`, `cure`: in place of the rule's. `tasks`: how many it concerns."""
 
     measure: str
     subject: str

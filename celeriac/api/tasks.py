@@ -18,10 +18,9 @@ from celeriac.api.parameters import WITH_ARGUMENTS, Arguments
 from celeriac.api.shared import SharedRoute
 from celeriac.insights import Filter
 from celeriac.insights.fleet.condition import silent_workers
-from celeriac.insights.tasks.conditions import MEANS, Waits
+from celeriac.insights.tasks.conditions import MEANS, RANGE, Waits
 from celeriac.insights.tasks.lists import OLDEST
-from celeriac.insights.tasks.log import log_of
-from celeriac.insights.tasks.ranges import FORM
+from celeriac.insights.tasks.tasks import log_of
 from celeriac.insights.why.checks import Outcome, Reason
 from celeriac.repair.rescue import rescue
 
@@ -183,7 +182,7 @@ class TaskFilter(BaseModel):
     older_than: Annotated[float, Field(ge=0, le=OLDEST, description=MEANS["older_than"])] | None = None
     newer_than: Annotated[float, Field(ge=0, le=OLDEST, description=MEANS["newer_than"])] | None = None
     error: Annotated[Text, Field(description=MEANS["error"])] | None = None
-    priority: Annotated[str, Field(pattern=FORM, description=MEANS["priority"])] | None = None
+    priority: Annotated[str, Field(pattern=RANGE, description=MEANS["priority"])] | None = None
     schedule: Annotated[Name, Field(description=MEANS["schedule"])] | None = None
     queue: Annotated[Name, Field(description=MEANS["queue"])] | None = None
 

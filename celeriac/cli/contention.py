@@ -13,7 +13,6 @@ from celeriac import insights
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp
 from celeriac.insights import AccountRole, AccountShare, Lock
-from celeriac.insights.fleet import condition
 
 _SHARES = ("account", "waiting", "parked", "oldest", "claimed", "running", "fair", "held", "weight", "cap", "paused")
 _LOCKS = ("lock_key", "task", "role", "status", "worker_id", "held", "heartbeat", "waiting", "oldest")
@@ -29,7 +28,7 @@ _QUEUE = ("place", "id", "role", "account", "priority", "waits")
 def top(find: FindApp, /, role: str | None, limit: int) -> None:
     """List accounts beside their fair share, of ROLE or of all roles together; those that lack most come first."""
     with find().database.reading() as connection:
-        now = condition.now(connection)
+        now = insights.clock(connection)
         shares = insights.shares(connection, role, limit=limit)
         turns = None if role is None else insights.turns(connection, role)
         depths = [] if role is None else insights.depth(connection, role)
@@ -99,7 +98,7 @@ def unique_keys(find: FindApp, /, role: str | None, limit: int) -> None:
 def account(find: FindApp, /, account: str) -> None:
     """Show an ACCOUNT role by role: the tasks it holds, its oldest tasks, the slots passes gave it."""
     with find().database.reading() as connection:
-        now = condition.now(connection)
+        now = insights.clock(connection)
         roles, held = insights.account_roles(connection, account), insights.account_holdings(connection, account)
         oldest, received = insights.account_oldest(connection, account), insights.received_by(connection, account)
     tables = [

@@ -11,7 +11,7 @@ import click
 from celeriac.cli import output
 from celeriac.cli.group import Command, FindApp
 from celeriac.errors import Unknown
-from celeriac.insights.tasks import ranges
+from celeriac.insights.tasks.conditions import ends
 from celeriac.operate import enqueuers
 from celeriac.operate.allowed import Allowed
 
@@ -42,7 +42,7 @@ def limits(command: F) -> F:
 
 
 def _range(_: click.Context, __: click.Parameter, value: str | None) -> tuple[int | None, int | None] | None:
-    return None if value is None else ranges.ends("priority", value)
+    return None if value is None else ends("priority", value)
 
 
 @click.command(cls=Command)

@@ -19,7 +19,7 @@ from celeriac.enqueue.bulk import BULK
 from celeriac.errors import BadArguments, BadValue
 from celeriac.insights import Filter, History, Page, Why
 from celeriac.insights.tasks import exports
-from celeriac.insights.tasks.log import log_of
+from celeriac.insights.tasks.tasks import log_of
 from celeriac.store.states import FAILED
 
 #: Maximum number of pages read to fill one. If a filter matches few tasks, a page may be short.

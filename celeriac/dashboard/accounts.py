@@ -16,7 +16,7 @@ from celeriac.dashboard.reading import Content
 from celeriac.errors import BadValue, Unknown
 from celeriac.insights import Filter
 from celeriac.insights.fairness.account import HOLDINGS
-from celeriac.insights.fairness.accounts import policies_of
+from celeriac.insights.fairness.shares import policies_of
 from celeriac.operate import policies
 from celeriac.store.states import UNFINISHED
 

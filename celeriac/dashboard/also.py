@@ -10,8 +10,7 @@ from urllib.parse import quote, urlencode
 from celeriac.dashboard import words
 from celeriac.errors import BadValue
 from celeriac.insights import ARGUMENT, as_argument
-from celeriac.insights.tasks.conditions import CONDITIONS
-from celeriac.insights.tasks.ranges import ends
+from celeriac.insights.tasks.conditions import CONDITIONS, ends
 from celeriac.store.shell import argument, word
 from celeriac.store.states import WORDS
 

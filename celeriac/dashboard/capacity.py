@@ -10,7 +10,7 @@ from fastapi import APIRouter, Response
 from celeriac import insights
 from celeriac.dashboard.guard import Viewer
 from celeriac.errors import BadValue, Unknown
-from celeriac.insights.fleet.drain import Drain, drain
+from celeriac.insights.fleet.capacity import Drain, drain
 from celeriac.worker.limits import limit_for, tasks_that_fit
 
 router = APIRouter()

@@ -9,8 +9,7 @@ from math import ceil, floor, log10
 from typing import Any, NamedTuple, Protocol
 
 from celeriac.insights.fairness.received import ReceivedStep
-from celeriac.insights.fleet.hours import Sample
-from celeriac.insights.fleet.ticket_hours import MINUTES, TicketSample
+from celeriac.insights.fleet.hours import MINUTES, Sample, TicketSample
 from celeriac.insights.history.minutes import Flow, Step
 from celeriac.store.states import STRIP as LAST_TICKS
 

@@ -16,7 +16,7 @@ from celeriac.enqueue.intake import new_task
 from celeriac.enqueue.rows import NewTask, Receipt
 from celeriac.errors import CeleriacError, Unknown
 from celeriac.insights import ARGUMENT
-from celeriac.insights.tasks.parameters import parameters, registered
+from celeriac.insights.fleet.one_role import parameters, registered
 from celeriac.insights.tasks.tasks import call as call_of
 from celeriac.operate import audit
 from celeriac.operate.audit import Change

@@ -9,7 +9,7 @@ from sqlalchemy import Connection
 
 from celeriac.dashboard.page import Page
 from celeriac.dashboard.reading import Content
-from celeriac.insights.tasks.parameters import parameters, registered
+from celeriac.insights.fleet.one_role import parameters, registered
 from celeriac.store.shell import argument, word
 
 

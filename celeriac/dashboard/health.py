@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from celeriac.insights import RoleDepth
-from celeriac.insights.fleet.pace import Pace
+from celeriac.insights.fleet.one_role import Pace
 
 #: Number of passes' intervals for which a task has to be ready, while nothing is claimed, before a role is stuck.
 PASSES = 3

@@ -21,7 +21,7 @@ from celeriac.dashboard.page import Elsewhere, Page
 from celeriac.dashboard.reading import Content
 from celeriac.dashboard.verdict import by_rule, concerns, soon, verdict
 from celeriac.insights.failures.burning import burning
-from celeriac.insights.fleet.pace import Pace, pace
+from celeriac.insights.fleet.one_role import Pace, pace
 from celeriac.operate.policies import is_known
 
 router = APIRouter()

@@ -18,9 +18,7 @@ from celeriac.dashboard.page import Page
 from celeriac.dashboard.reading import Content
 from celeriac.errors import BadValue, Unknown
 from celeriac.insights.fairness.shares import MOST
-from celeriac.insights.fleet.declared import declared
-from celeriac.insights.fleet.idle import idle
-from celeriac.insights.tasks.parameters import parameters
+from celeriac.insights.fleet.one_role import declared, idle, parameters
 from celeriac.operate import policies
 
 router = APIRouter()

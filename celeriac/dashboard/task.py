@@ -17,10 +17,8 @@ from celeriac.dashboard.page import Elsewhere, Page
 from celeriac.dashboard.reading import Content
 from celeriac.errors import Unknown
 from celeriac.insights.tasks import attempts
-from celeriac.insights.tasks.gone import Gone, gone
-from celeriac.insights.tasks.log import log_of
-from celeriac.insights.tasks.path import path
-from celeriac.insights.tasks.tasks import events
+from celeriac.insights.tasks.attempts import path
+from celeriac.insights.tasks.tasks import Gone, events, gone, log_of
 from celeriac.operate import steer
 from celeriac.store.states import FAILED, FINISHED, MOVES, RUNNING, WAITS_FOR_TIME
 

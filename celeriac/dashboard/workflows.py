@@ -10,7 +10,7 @@ from celeriac.dashboard.forms import Sent
 from celeriac.dashboard.graph import graph
 from celeriac.dashboard.guard import Canceller, Viewer
 from celeriac.dashboard.page import Elsewhere
-from celeriac.insights.tasks.under_way import COUNTED
+from celeriac.insights.tasks.workflows import COUNTED
 from celeriac.operate import PATIENCE, workflows
 
 router = APIRouter()

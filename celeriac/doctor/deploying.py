@@ -12,6 +12,7 @@ from sqlalchemy import Connection, text
 from celeriac.app import Celeriac
 from celeriac.canvas.rests import ENTRY
 from celeriac.errors import BadArguments, ConfigurationError, EnqueueRefused
+from celeriac.insights.tasks.counting import roles_in
 from celeriac.roles.bounds import outside
 from celeriac.roles.declare import Declared, Roles
 from celeriac.schedules.arguments import task_of
@@ -34,13 +35,8 @@ PATIENCE = 30
 READ_ONLY = f"SET TRANSACTION READ ONLY; SET LOCAL statement_timeout = '{PATIENCE}s'"
 
 # INVARIANT: one descent per role that has unfinished tasks, and so many entries of each.
-WAITING = text("""
-WITH RECURSIVE busy AS (
-    (SELECT role FROM celeriac.tasks ORDER BY role LIMIT 1)
-    UNION ALL
-    SELECT next.role FROM busy, LATERAL (
-        SELECT role FROM celeriac.tasks WHERE role > busy.role ORDER BY role LIMIT 1) AS next
-)
+WAITING = text(f"""
+{roles_in("tasks", "busy")}
 SELECT busy.role, r.definition, r.parameters, (
     SELECT count(*) FROM (SELECT FROM celeriac.tasks WHERE role = busy.role ORDER BY -id LIMIT :most) AS newest) AS n,
     ARRAY(SELECT role FROM celeriac.roles) AS known

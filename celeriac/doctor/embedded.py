@@ -51,9 +51,7 @@ def _valkey(publisher: Publisher) -> tuple[str, str]:
 
 
 def _of_wheel(wheel: str, server: str, behind: str) -> Seen:
-    """Return the finding about a wheel. `behind`: the note about the server; it is no trouble unless a newer wheel
-    could mend it.
-    """
+    """Return the finding about a wheel. `behind`: a note on the server, trouble only if a newer wheel mends it."""
     installed, newest = versions.installed(wheel), versions.newest(wheel)
     if installed is None:
         return Seen(f"{server} (of which {wheel} is not known: nothing tells its version{behind})")

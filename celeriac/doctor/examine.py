@@ -43,19 +43,30 @@ class SystemCheck:
     wait: Callable[[Any, float], None] | None = None
 
 
+def _well(text: str) -> Callable[[Celeriac], Seen]:
+    """Return a check that reads nothing itself, because its rules find what is wrong."""
+    return lambda _: Seen(text)
+
+
 _POSTGRES = frozenset({"postgres"})
 _SCHEMA = _POSTGRES | {"revision"}
 
 CHECKS = (
     SystemCheck("postgres", machinery.postgres, frozenset(), MACHINERY),
-    SystemCheck("writes", machinery.writes, _POSTGRES, MACHINERY, ("read_only", "slow_commits")),
+    SystemCheck(
+        "writes", _well("Postgres takes them, and commits end"), _POSTGRES, MACHINERY, ("read_only", "slow_commits")
+    ),
     SystemCheck("redis", machinery.redis, frozenset(), MACHINERY, ("redis_away", "redis_full", "slow_redis")),
     SystemCheck("revision", machinery.revision, _POSTGRES, MACHINERY, ("schema_behind", "schema_ahead")),
     SystemCheck("schema", machinery.schema, _SCHEMA, MACHINERY),
-    SystemCheck("locks", machinery.locks, _SCHEMA, MACHINERY, ("locked_table", "held_lock")),
+    SystemCheck(
+        "locks", _well("nobody holds what the engine needs"), _SCHEMA, MACHINERY, ("locked_table", "held_lock")
+    ),
     SystemCheck("old transactions", machinery.transactions, _SCHEMA, MACHINERY, ("held_snapshot",)),
-    SystemCheck("disk", machinery.disk, _SCHEMA, MACHINERY, ("disk_full",)),
-    SystemCheck("speed", machinery.speed, _SCHEMA, MACHINERY, ("slow_postgres",)),
+    SystemCheck("disk", _well("there is room"), _SCHEMA, MACHINERY, ("disk_full",)),
+    SystemCheck(
+        "speed", _well("no statement runs for long that finds no processor"), _SCHEMA, MACHINERY, ("slow_postgres",)
+    ),
     SystemCheck("dead rows", machinery.dead_rows, _POSTGRES, MACHINERY),
     SystemCheck("connections", machinery.connections, _POSTGRES, MACHINERY, ("connections_full",)),
     SystemCheck("clock", machinery.clock, _POSTGRES, MACHINERY),
@@ -67,20 +78,20 @@ CHECKS = (
         "roles", machinery.roles, _SCHEMA, PROCESSING,
         ("no_worker", "idle_while_ready", "unfair", "flood", "long_wait"),
     ),
-    SystemCheck("lock keys", work.keys, _SCHEMA, PROCESSING, ("stuck_key",)),
+    SystemCheck("lock keys", _well("each that is waited for moves"), _SCHEMA, PROCESSING, ("stuck_key",)),
     SystemCheck("beat", machinery.beat, _SCHEMA, SCHEDULED, ("beat_silent", "missed_schedule")),
     SystemCheck("sweeps", work.sweeps, _SCHEMA, SCHEDULED, ("failing_sweep",)),
     SystemCheck("tickets", machinery.tickets, _SCHEMA, PROCESSING, ("lost_tickets", "late_finish")),
     SystemCheck("pauses", work.pauses, _SCHEMA, PROCESSING),
     SystemCheck(
-        "outcomes", work.outcomes, _SCHEMA, PROCESSING,
+        "outcomes", _well("nothing runs for too long, and no role fails often"), _SCHEMA, PROCESSING,
         ("fails_now", "account_fails", "slow_role", "failed_rate", "long_running"),
     ),
     SystemCheck("retries", work.retries, _SCHEMA, RETRYING),
     SystemCheck("schedules", work.schedules, _SCHEMA, SCHEDULED, ("skipped_instants",)),
     SystemCheck("priorities", work.priorities, _SCHEMA, PRIORITY),
-    SystemCheck("outbox", work.outbox, _SCHEMA, PROCESSING, ("stuck_outbox",)),
-    SystemCheck("dead letters", work.letters, _SCHEMA, PROCESSING, ("dead_letters",)),
+    SystemCheck("outbox", _well("what was accepted is inserted"), _SCHEMA, PROCESSING, ("stuck_outbox",)),
+    SystemCheck("dead letters", _well("every message became a task"), _SCHEMA, PROCESSING, ("dead_letters",)),
     SystemCheck("embedded servers", embedded.look, _POSTGRES, MACHINERY, wait=embedded.wait),
 )  # fmt: skip
 
@@ -135,8 +146,7 @@ def examine(app: Celeriac, patience: float = 0.0) -> list[Finding]:
     return [finding for _, finding in sorted(ranked, key=lambda one: one[0])]
 
 
-#: Ranks of findings: of those without which nothing works; of checks that are not rules, among those that are; and of
-#: what is well, last.
+#: Checks whose findings come first; the rank of other checks' findings among those of rules; the rank of what is well.
 _FIRST, _OWN, _WELL = frozenset({"postgres", "revision", "schema"}), 150, 1_000
 
 #: Findings after which the same check would wait for the same fault.

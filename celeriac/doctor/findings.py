@@ -37,7 +37,7 @@ def named(names: Any) -> str:
 
 def counted(some: Count, more: int) -> str:
     """Format the sum of waiting and held tasks: `5,012`, or `5,012+` if counting stopped."""
-    return f"{some.n + more:,}{'' if some.exact else '+'}"
+    return str(Count(some.n + more, some.exact))
 
 
 def error_text(error: Exception) -> str:

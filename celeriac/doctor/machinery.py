@@ -32,7 +32,7 @@ SKEW = 5.0
 def postgres(app: Celeriac) -> Seen:
     try:
         with app.database.statement() as connection:
-            condition.now(connection)
+            insights.clock(connection)
             refuse_single_statements(connection)
     except SQLAlchemyError as error:
         if is_full(error):
@@ -40,10 +40,6 @@ def postgres(app: Celeriac) -> Seen:
             return Seen("", [Trouble(f"lets no new connection in: {error_text(error)}", full)])
         return Seen("", [Trouble(f"does not answer: {error_text(error)}", "start it, or mend DATABASE_URL")])
     return Seen("answers")
-
-
-def writes(_: Celeriac) -> Seen:
-    return Seen("Postgres takes them, and commits end")
 
 
 def revision(app: Celeriac) -> Seen:
@@ -70,18 +66,6 @@ def schema(app: Celeriac) -> Seen:
 
 def transactions(app: Celeriac) -> Seen:
     return Seen(f"none is older than {age(app.settings.alert_transaction)}")
-
-
-def locks(_: Celeriac) -> Seen:
-    return Seen("nobody holds what the engine needs")
-
-
-def disk(_: Celeriac) -> Seen:
-    return Seen("there is room")
-
-
-def speed(_: Celeriac) -> Seen:
-    return Seen("no statement runs for long that finds no processor")
 
 
 def dead_rows(app: Celeriac) -> Seen:
@@ -127,7 +111,7 @@ def redis(app: Celeriac) -> Seen:
 def clock(app: Celeriac) -> Seen:
     with app.database.statement() as connection:
         before = datetime.now(UTC)
-        theirs = condition.now(connection)
+        theirs = insights.clock(connection)
         after = datetime.now(UTC)
     behind = max((before - theirs).total_seconds(), (theirs - after).total_seconds(), 0.0)
     sentence = f"this host's and the database's differ by {behind:.1f} s"

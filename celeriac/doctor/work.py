@@ -45,22 +45,6 @@ def pauses(app: Celeriac) -> Seen:
     )
 
 
-def outcomes(_: Celeriac) -> Seen:
-    return Seen("nothing runs for too long, and no role fails often")
-
-
-def keys(_: Celeriac) -> Seen:
-    return Seen("each that is waited for moves")
-
-
-def outbox(_: Celeriac) -> Seen:
-    return Seen("what was accepted is inserted")
-
-
-def letters(_: Celeriac) -> Seen:
-    return Seen("every message became a task")
-
-
 def retries(app: Celeriac) -> Seen:
     """Check that due tasks go on, and list roles with tasks that have no retries left."""
     with app.database.reading() as connection:

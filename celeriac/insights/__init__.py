@@ -5,17 +5,29 @@ by page, counts stop at a bound and report that they did. Times are the database
 """
 
 from celeriac.insights.failures.dead_letters import dead_letter, dead_letters
-from celeriac.insights.failures.failed import failed_tasks
-from celeriac.insights.failures.failures import FailureGroup, Failures, failed_of, failed_page, failing, failures
-from celeriac.insights.fairness.account import AccountRole, account_holdings, account_oldest, account_roles
-from celeriac.insights.fairness.accounts import AccountHour, account_hours
-from celeriac.insights.fairness.locks import Lock, Locks, WaitingTask, lock, locks, queue_of
+from celeriac.insights.failures.failures import (
+    FailureGroup,
+    Failures,
+    failed_of,
+    failed_page,
+    failed_tasks,
+    failing,
+    failures,
+)
+from celeriac.insights.fairness.account import (
+    AccountHour,
+    AccountRole,
+    account_holdings,
+    account_hours,
+    account_oldest,
+    account_roles,
+)
+from celeriac.insights.fairness.locks import Lock, Locks, UniqueKey, WaitingTask, lock, locks, queue_of, unique_keys
 from celeriac.insights.fairness.received import received_by
 from celeriac.insights.fairness.rounds import Turns, rounds_waited, turns
 from celeriac.insights.fairness.shares import AccountShare, Shares, shares, waiting_of
-from celeriac.insights.fairness.unique_keys import UniqueKey, unique_keys
 from celeriac.insights.fleet.capacity import capacity, heartbeats
-from celeriac.insights.fleet.hours import Sample, done_by_worker, worker_hour
+from celeriac.insights.fleet.hours import Sample, done_by_worker, ticket_hours, worker_hour
 from celeriac.insights.fleet.metrics import metrics, priorities, priorities_of
 from celeriac.insights.fleet.system import (
     UnstartedTickets,
@@ -32,7 +44,6 @@ from celeriac.insights.fleet.system import (
     workers,
     workers_by_name,
 )
-from celeriac.insights.fleet.ticket_hours import ticket_hours
 from celeriac.insights.history.alerts import Look, firing, looks, pending_alerts, silences
 from celeriac.insights.history.minutes import Flow, Lengths, Retries, Step, flow, last_hour, lengths, retries, together
 from celeriac.insights.history.sweeps import SweepRuns, sweep_runs
@@ -55,12 +66,18 @@ from celeriac.insights.tasks.lists import (
     matching_page,
     moment,
     refuse_both,
+    saved_views,
 )
 from celeriac.insights.tasks.redaction import refuse_sensitive
 from celeriac.insights.tasks.tasks import active_under, find, get, last_completion, row_of, rows_of, unfinished
-from celeriac.insights.tasks.under_way import UnderWay, workflows_under_way
-from celeriac.insights.tasks.views import saved_views
-from celeriac.insights.tasks.workflows import Workflow, workflow, workflow_of, workflow_tasks
+from celeriac.insights.tasks.workflows import (
+    UnderWay,
+    Workflow,
+    workflow,
+    workflow_of,
+    workflow_tasks,
+    workflows_under_way,
+)
 from celeriac.insights.why.checks import Check
 from celeriac.insights.why.reasons import Waits, waits_of
 from celeriac.insights.why.situation import Broker

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from prometheus_client.core import Metric as Family
@@ -17,7 +18,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from celeriac.alerts.review import rules_there_are
 from celeriac.alerts.rules import FULL
-from celeriac.insights.history.histogram import cumulative
 from celeriac.metrics.catalogue import BY_NAME, PREFIX
 from celeriac.metrics.read import ByRole, Samples, Scrape, compared, read
 from celeriac.version import __version__
@@ -126,7 +126,7 @@ def _add_histogram(
 ) -> None:
     """Add a histogram in Prometheus' form: each bucket includes those below."""
     bounds = [*(floatToGoString(bound) for bound in of), "+Inf"]
-    for bound, n in zip(bounds, cumulative(counts), strict=True):
+    for bound, n in zip(bounds, accumulate(counts), strict=True):
         family.add_sample(f"{family.name}_bucket", labels | {"le": bound}, n)
     family.add_sample(f"{family.name}_count", labels, sum(counts))
     family.add_sample(f"{family.name}_sum", labels, seconds)

@@ -14,12 +14,11 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from celeriac.insights.failures.burning import burning
 from celeriac.insights.failures.failing_accounts import failing_accounts
-from celeriac.insights.fairness import floods, rounds
+from celeriac.insights.fairness import rounds, shares
 from celeriac.insights.fairness.locks import stuck
-from celeriac.insights.fleet import condition, figures, left_ready, unfit, watched
+from celeriac.insights.fleet import condition, figures, unfit, watched
 from celeriac.insights.fleet.slower import slower
-from celeriac.insights.fleet.slowness import no_room, slowness
-from celeriac.insights.fleet.writes import slow_commits
+from celeriac.insights.fleet.slowness import no_room, slow_commits, slowness
 from celeriac.insights.history.sweeps import undone
 from celeriac.insights.tasks import counting
 from celeriac.insights.why.blockers import in_the_way
@@ -32,8 +31,7 @@ logger = logging.getLogger(__name__)
 #: Seconds after the first group within which further groups begin: a slow Postgres costs each group its time limits.
 BUDGET = 5.0
 
-#: Bounds: a role's last tasks that are read for outcomes, its accounts, pairs of account and priority read for the
-#: longest wait, and tasks in the outbox.
+#: Maximum numbers: a role's last tasks, its accounts, its accounts and priorities for the longest wait, the outbox.
 RECENT_TASKS, ACCOUNTS, LEVELS, OUTBOX = 1_000, 100, 1_000, 1_000
 
 #: Maximum number of schedules that are exported, by name: users choose these names.
@@ -74,20 +72,13 @@ class Samples:
         for name, counts in others.histograms.items():
             self.histograms.setdefault(name, {}).update(counts)
 
-    def zeros(self, name: str, labels: Iterable[str], *before: str) -> None:
-        """Put 0 for each set of labels without a value yet."""
-        for label in labels:
-            self.values.setdefault(name, {}).setdefault((*before, label), 0.0)
-
 
 #: Figures by role, by metric.
 ByRole = Mapping[str, Mapping[str, float]]
 
 
 def compared(connection: Connection) -> ByRole:
-    """Read the figures that compare attempts and runs with the past. Their cost depends on the failures of an hour and
-    the number of roles. Call it in the same transaction.
-    """
+    """Read the figures that compare with the past; failures of an hour and roles make the cost. In a transaction."""
     return {
         "account_tasks_failing": {one.role: one.tasks for one in reversed(failing_accounts(connection))},
         "runs_slower_ratio": {one.role: one.now / one.usual for one in slower(connection)},
@@ -123,15 +114,11 @@ def read(scrape: Scrape) -> Samples:
     """
     samples, until = Samples(), time.monotonic() + BUDGET
     for group in READERS:
-        is_too_late = time.monotonic() > until
-        part = None if is_too_late or _lacks_roles(scrape, group) else _read(scrape, group)
+        can_read = time.monotonic() <= until and (scrape.roles is not None or group not in OF_ROLES)
+        part = _read(scrape, group) if can_read else None
         samples.put("group_unread", part is None, group)
         samples.add(part or Samples())
     return samples
-
-
-def _lacks_roles(scrape: Scrape, group: str) -> bool:
-    return scrape.roles is None and group in OF_ROLES
 
 
 def _read(scrape: Scrape, group: str) -> Samples | None:
@@ -160,7 +147,7 @@ def _rooms(scrape: Scrape, samples: Samples) -> None:
             samples.put(f"tasks_{place}", row[counted], role)
         samples.put("slots_free", max(0, row["window"] - row["claimed"] - row["running"]), role)
     waiting = {role: sum(row[PLACES[place]] for place in WAIT) for role, row in roles.items()}
-    flooded = {one.role for one in floods.floods(scrape.connection, [role for role, n in waiting.items() if n])}
+    flooded = {one.role for one in shares.floods(scrape.connection, [role for role, n in waiting.items() if n])}
     for role, n in waiting.items():
         samples.put("tasks_of_a_flood", n if role in flooded else 0, role)
     scrape.roles = set(roles)
@@ -200,7 +187,7 @@ def _waiting(scrape: Scrape, samples: Samples) -> None:
     oldest = {row.role: row.seconds for row in watched.oldest_ready(connection, LEVELS)}
     accounts = figures.accounts_waiting(connection, ACCOUNTS)
     scrape.by_role(samples, {"accounts_waiting": accounts, "oldest_ready_seconds": oldest})
-    left = left_ready.left(connection, oldest, COUNTED + 1)
+    left = watched.left_ready(connection, oldest, COUNTED + 1)
     scrape.by_role(samples, {"tasks_left_ready": left})
 
 

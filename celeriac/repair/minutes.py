@@ -29,7 +29,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, text
 
-from celeriac.insights.fleet.slots import is_sharing
+from celeriac.insights.fleet.resources import is_sharing
 from celeriac.insights.history.histogram import BOUNDS, counts
 from celeriac.repair.app import RepairApp
 from celeriac.repair.prune import MINUTES_KEPT

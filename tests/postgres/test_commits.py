@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from celeriac.insights.fleet.writes import SlowCommits, slow_commits
+from celeriac.insights.fleet.slowness import SlowCommits, slow_commits
 from celeriac.store.connections import Database
 
 Asked = Callable[..., SlowCommits | None]

@@ -13,7 +13,7 @@ from celeriac.enqueue.insert import enqueue
 from celeriac.insights import Filter
 from celeriac.insights.failures import failures
 from celeriac.insights.failures.burning import burning
-from celeriac.insights.fleet.idle import idle
+from celeriac.insights.fleet.one_role import idle
 from celeriac.insights.fleet.slower import slower
 from celeriac.insights.tasks import attempts, gone, tasks
 from celeriac.repair import days, prune

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from celeriac import Celeriac
-from celeriac.insights.fleet.left_ready import GOOD_REASONS
+from celeriac.insights.fleet.watched import GOOD_REASONS
 from celeriac.repair import sweep
 from celeriac.store.connections import Database
 from tests.postgres.alerts import WAITED

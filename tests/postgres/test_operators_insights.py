@@ -90,7 +90,7 @@ def test_the_traceback_tells_apart_what_says_the_same(database: Database, rows: 
 def test_who_asks_again_reads_only_what_failed_since(
     database: Database, rows: Rows, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = import_module("celeriac.insights.failures.said")
+    module = import_module("celeriac.insights.failures.fingerprints")
     asked: list[str] = []
     kind_of = module.kind_of
     monkeypatch.setattr(module, "kind_of", lambda role, *given: asked.append(role) or kind_of(role, *given))

@@ -18,7 +18,7 @@ from celeriac.doctor.deploying import against_database
 from celeriac.errors import BadArguments, BadValue, ConfigurationError, UnknownRole
 from celeriac.insights import why
 from celeriac.insights.fleet import condition, system, watched
-from celeriac.insights.tasks.parameters import registered
+from celeriac.insights.fleet.one_role import registered
 from celeriac.operate import move, policies, steer
 from celeriac.schedules.beat import Scheduler
 from celeriac.settle import release

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from celeriac import Celeriac
-from celeriac.insights.fleet.pace import Pace, pace
+from celeriac.insights.fleet.one_role import Pace, pace
 from celeriac.store.connections import Database
 from tests.postgres.finished import registered
 from tests.processes import Rows

@@ -6,8 +6,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from celeriac import insights
-from celeriac.insights.fleet.declared import declared
-from celeriac.insights.fleet.idle import Idle, idle
+from celeriac.insights.fleet.one_role import Idle, declared, idle
 from celeriac.insights.history.minutes import Retries
 from celeriac.roles.registry import register
 from celeriac.store.connections import Database

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from celeriac import Celeriac, insights
-from celeriac.insights.fleet.left_ready import left
+from celeriac.insights.fleet.watched import left_ready
 from celeriac.store.connections import Database
 from tests.postgres.conftest import new_task
 from tests.postgres.finished import live_worker, registered
@@ -60,4 +60,4 @@ def test_one_without_a_free_slot_leaves_nothing_lying(
     live_worker(rows, WORKER, concurrency=slots, resources=SHARES)
     enqueued(database, new_task())
     with database.statement() as connection:
-        assert bool(left(connection, {"work": 1e6}, 10)) is is_left
+        assert bool(left_ready(connection, {"work": 1e6}, 10)) is is_left

@@ -10,7 +10,7 @@ import pytest
 from celery import _state
 
 from celeriac import Celeriac, insights, testing
-from celeriac.insights.tasks.log import log_of
+from celeriac.insights.tasks.tasks import log_of
 from celeriac.repair import prune
 from celeriac.run import log as task_log
 from celeriac.run.log import TaskLog

@@ -8,7 +8,7 @@ import pytest
 import redis
 
 from celeriac import Celeriac, insights
-from celeriac.insights.fleet.ticket_hours import TicketSample
+from celeriac.insights.fleet.hours import TicketSample
 from celeriac.repair import sweep
 from celeriac.store.connections import Database
 from tests.processes import Rows

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from celeriac.dashboard import charts
 from celeriac.insights.fairness.received import ReceivedStep
-from celeriac.insights.fleet.hours import Sample
-from celeriac.insights.fleet.ticket_hours import TicketSample
+from celeriac.insights.fleet.hours import Sample, TicketSample
 from celeriac.insights.history.minutes import SPANS, Flow, Step
 
 AT = datetime(2026, 11, 22, 12, tzinfo=UTC)

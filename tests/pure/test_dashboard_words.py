@@ -13,7 +13,7 @@ import pytest
 from celeriac.dashboard import reading, templates, words
 from celeriac.dashboard.health import health
 from celeriac.insights import Count, RoleDepth
-from celeriac.insights.fleet.pace import Pace
+from celeriac.insights.fleet.one_role import Pace
 
 
 @pytest.mark.parametrize(

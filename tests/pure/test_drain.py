@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celeriac.insights.fleet.drain import LONGEST, POINTS, USUAL, drain
+from celeriac.insights.fleet.capacity import LONGEST, POINTS, USUAL, drain
 
 rates = st.floats(0.1, 1e5)
 

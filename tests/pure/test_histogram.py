@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from celeriac.insights.history.histogram import BOUNDS, BUCKETS, counts, cumulative, quantile
+from celeriac.insights.history.histogram import BOUNDS, BUCKETS, counts, quantile
 
 TOLD = st.lists(st.integers(0, 1000), min_size=BUCKETS, max_size=BUCKETS)
 
@@ -28,9 +28,3 @@ def test_a_larger_share_lies_below_no_less(told: list[int], one: float, other: f
     low, high = (quantile(told, share) for share in sorted((one, other)))
     assert (low is None) == (high is None) == (not sum(told))
     assert low is None or high is None or 0 <= low <= high <= BOUNDS[-1]
-
-
-@given(TOLD)
-def test_cumulative_counts_end_with_all(told: list[int]) -> None:
-    added = cumulative(told)
-    assert (added[-1], sorted(added)) == (sum(told), added)

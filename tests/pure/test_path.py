@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from celeriac.insights.tasks.path import path
+from celeriac.insights.tasks.attempts import path
 
 START = datetime(2026, 11, 25, tzinfo=UTC)
 

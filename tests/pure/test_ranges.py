@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from celeriac.errors import BadValue
-from celeriac.insights.tasks.ranges import FORM, ends
+from celeriac.insights.tasks.conditions import RANGE, ends
 
 numbers = st.integers(-9_999_999, 9_999_999)
 
@@ -29,7 +29,7 @@ def test_where_none_is_given_there_is_none() -> None:
 @given(st.one_of(st.text(max_size=12), st.text("0123456789.-\n\u0661", max_size=12)))
 def test_what_the_pattern_does_not_match_is_refused_and_nothing_else(text: str) -> None:
     """Javascript and Rust read the pattern of the document as Python does."""
-    if re.fullmatch(FORM, text) and not text.endswith("\n"):
+    if re.fullmatch(RANGE, text) and not text.endswith("\n"):
         assert ends("priority", text) != (None, None)
     else:
         with pytest.raises(BadValue, match="give a range like"):

@@ -6,8 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from celeriac.insights.tasks.shown import SHOWN
-from celeriac.insights.tasks.veil import CALLS, ERROR_TEXTS, veiled
+from celeriac.insights.tasks.veil import CALLS, ERROR_TEXTS, SHOWN, veiled
 from celeriac.store.messages import MOST, quoted
 from tests.api.described import document
 

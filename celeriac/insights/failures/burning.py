@@ -26,8 +26,7 @@ KINDS = ("retry", "retry_round", "timeout", "failed", "worker_lost")
 #: Minimum number of failed attempts for a judgement.
 FEW = 10
 
-#: Maximum number of newest events of any kind that are read, because their index has no kind, and of a role's ended
-#: tasks.
+#: Maximum number of events read (the newest of any kind: their index has none), and of a role's ended tasks.
 MOST = 10_001
 
 #: Most of so many newest attempts have to fail, too, so that a failure that has passed leaves the list.
@@ -205,9 +204,7 @@ class Burning:
 
 
 def burning(connection: Connection, role: str | None = None) -> list[Burning]:
-    """Return the roles that burn and are not paused, or only the given one if it burns; the role with most tasks hit
-    comes first.
-    """
+    """Return the roles that burn and are not paused, or only `role`; the one with most tasks hit comes first."""
     parameters = {"role": role, "most": MOST, "few": FEW, "newest": NEWEST, "kinds": list(KINDS)}
     suspects = connection.execute(SUSPECTS, parameters | lately(connection)).all()
     burns = [_described(connection, row, of) for row in suspects if (of := window_of(row)) is not None]

@@ -16,8 +16,7 @@ MOST = 1_000
 #: Maximum bytes of a message that are shown.
 SHOWN = 65_536
 
-# Ordered by -id if a name is given: an order by id alone is also the primary key's, and a scan of that index would read
-# all other names, too.
+# With a name the order is by -id: by id, Postgres could walk the primary key, past all other names.
 LIST = text("""
 SELECT id, at, name, task_id, sender, args, kwargs, reason, size FROM celeriac.dead_letters
 WHERE id < coalesce(CAST(:before AS bigint), 9223372036854775807)
@@ -42,13 +41,9 @@ def dead_letters(
     """Return dead letters, newest first: those for one task (its `name`) or all. Raises BadValue."""
     if not 1 <= limit <= MOST + 1:  # one more row than a page shows whether there is a next page
         raise BadValue(f"limit={limit}: give 1 to {MOST:,}")
-    parameters = {"before": before, "most": limit}
-    rows = (
-        connection.execute(LIST, parameters)
-        if name is None
-        else connection.execute(LIST_OF, parameters | {"name": name})
-    )
-    return _redacted(connection, [dict(row) for row in rows.mappings()])
+    statement, of = (LIST, {}) if name is None else (LIST_OF, {"name": name})
+    rows = connection.execute(statement, of | {"before": before, "most": limit}).mappings()
+    return _redacted(connection, [dict(row) for row in rows])
 
 
 def dead_letter(connection: Connection, letter: int) -> dict[str, Any]:
@@ -73,8 +68,5 @@ def _without(letter: dict[str, Any], secret: Sensitive | None) -> dict[str, Any]
     reason = secret.values(args, kwargs).without(letter["reason"])
     args = secret.args(args) if isinstance(args, list) else args and HIDDEN
     kwargs = secret.kwargs(kwargs) if isinstance(kwargs, dict) else kwargs and HIDDEN
-    return (
-        letter
-        | {"args": args, "kwargs": kwargs, "reason": reason}
-        | ({"message": HIDDEN} if "message" in letter else {})
-    )
+    message = {"message": HIDDEN} if "message" in letter else {}
+    return letter | {"args": args, "kwargs": kwargs, "reason": reason} | message

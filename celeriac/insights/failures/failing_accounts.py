@@ -12,8 +12,7 @@ from celeriac.insights.tasks.clock import LATELY, lately
 from celeriac.store.messages import pattern_of, quoted
 from celeriac.store.shell import argument
 
-#: Maximum number of a role's failed attempts whose accounts are looked up, of its newest successes that are read, and
-#: of roles, those with most failed attempts.
+#: Maximum number of a role's failed attempts looked up, of its successes read, and of roles: those with most failures.
 LOOKED_UP, SUCCESSES, ROLES = 1_000, 10_000, 20
 
 #: Most accounts that are returned.
@@ -75,9 +74,7 @@ ORDER BY tasks DESC, role, account LIMIT :accounts
 
 @dataclass(frozen=True, slots=True)
 class FailingAccount:
-    """An account whose attempts in a role have all failed since it last worked: `attempts` of them, of `tasks`
-    tasks.
-    """
+    """An account whose attempts in a role have all failed since it last worked: `attempts`, of `tasks` tasks."""
 
     role: str
     account: str

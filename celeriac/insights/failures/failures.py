@@ -13,11 +13,11 @@ from typing import NamedTuple, NoReturn
 from sqlalchemy import Connection, text
 
 from celeriac.errors import BadValue, Unknown
-from celeriac.insights.failures.fingerprints import Kind
+from celeriac.insights.failures.fingerprints import Kind, Said, said_by
 from celeriac.insights.failures.marks import OPEN, Mark, marks, retrying
-from celeriac.insights.failures.said import Said, said_by
 from celeriac.insights.tasks.clock import clock
-from celeriac.insights.tasks.lists import Matching
+from celeriac.insights.tasks.lists import MOST_ROWS, Matching, Page
+from celeriac.insights.tasks.tasks import find
 
 #: Maximum number of failures that are grouped: the newest ones, by id.
 LOOKS_AT = 5_000
@@ -37,8 +37,7 @@ RECENT = timedelta(hours=1)
 #: Most seconds that `since` may go back.
 OLDEST = 1e9
 
-# INVARIANT of `names`: one descent per role that has failed tasks, or the given role. With a time only the days since
-# then are read.
+# INVARIANT of `names`: one descent for each role with failed tasks. With :begin only the days since then are read.
 WALK = text("""
 WITH RECURSIVE names AS (
     (SELECT role FROM celeriac.ended WHERE status = 'failed' AND role >= coalesce(CAST(:role AS text), '')
@@ -68,6 +67,9 @@ WITH RECURSIVE names AS (
 )
 SELECT id, task_id, role, account, completed_at FROM walk ORDER BY -id
 """)
+
+#: Attempts to fill a page: each groups the next 5,000 failures.
+ATTEMPTS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +143,7 @@ def failures(
     connection: Connection, *, role: str | None = None, since: float | None = None, limit: int = 100,
     state: str | None = None,
 ) -> Failures:  # fmt: skip
-    """Return the newest 5,000 failures in groups. `since`: only the last so many seconds. `state`: open, known or
-    resolved. Raises BadValue.
-    """
+    """Return the newest 5,000 failures of the last `since` seconds in groups of this `state`. Raises BadValue."""
     if state not in (None, "open", "known", "resolved"):
         raise BadValue(f"state={state!r:.50}: give open, known or resolved")
     if not 1 <= limit <= MOST:
@@ -219,9 +219,7 @@ def failed_page(
     connection: Connection, fingerprint: str, before: int | None, *, role: str | None = None,
     since: float | None = None, until: datetime | None = None,
 ) -> tuple[list[int], int | None]:  # fmt: skip
-    """Return the group's failures among the next 5,000 that did not end after `until`, and the id to go on from, None
-    at the end.
-    """
+    """Return the group's failures, ended by `until`, among the next 5,000, and the id to go on from: None at last."""
     failed, looked_at, last = _page(connection, role, _begin(clock(connection), since), before)
     same = [one for one in failed if one.kind.fingerprint == fingerprint]
     ids = [one.id for one in same if until is None or one.completed_at <= until]
@@ -263,3 +261,22 @@ def _group(same: list[_Failure], time: _Time) -> FailureGroup:
         accounts=[account for account, _ in accounts.most_common(ACCOUNTS)], accounts_in_all=len(accounts),
         trend=time.parts(times),
     )  # fmt: skip
+
+
+def failed_tasks(
+    connection: Connection, fingerprint: str, *, role: str | None = None, limit: int = 100, after: int | None = None
+) -> Page:
+    """Return the group's tasks before `after`, newest first. A page may be short midway. Raises BadValue, Unknown."""
+    if not 1 <= limit <= MOST_ROWS:
+        raise BadValue(f"limit={limit}: give 1 to {MOST_ROWS:,}")
+    ids, place = list[int](), after
+    for _ in range(ATTEMPTS):
+        some, place = failed_page(connection, fingerprint, place, role=role)
+        ids += some
+        if place is None or len(ids) > limit:
+            break
+    if not ids and place is None and after is None:
+        raise Unknown(f"there are no failures {fingerprint!r:.50}; `celeriac failures list` lists those there are")
+    following = ids[limit - 1] if len(ids) > limit else place
+    tasks = (find(connection, task) for task in ids[:limit])
+    return Page([task for task in tasks if task is not None], None if following is None else str(following))

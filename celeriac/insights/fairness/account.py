@@ -1,4 +1,4 @@
-"""One account: what it has in each role, what it holds, and its oldest tasks that could start."""
+"""Accounts: the tasks of one in each role, what it holds, its oldest ready tasks; and the last hour of all."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ from datetime import datetime
 
 from sqlalchemy import Connection, text
 
-from celeriac.insights.fairness.accounts import NEWEST
 from celeriac.insights.fairness.shares import CAP
 from celeriac.insights.tasks.clock import LATELY, lately
-from celeriac.insights.tasks.counting import Count
+from celeriac.insights.tasks.counting import Count, roles_in
 
 #: The most tasks in the list of those it holds, and in that of its oldest.
 HOLDINGS, OLDEST = 50, 10
@@ -22,13 +21,8 @@ _PARKED = """SELECT id, due_at FROM celeriac.parked WHERE account = :account AND
         ORDER BY priority DESC, due_at, id LIMIT :most"""
 
 # INVARIANT of `names`: one descent per role that has something ready, declared or not.
-_KNOWN = """
-WITH RECURSIVE names AS (
-    (SELECT role FROM celeriac.ready ORDER BY role LIMIT 1)
-    UNION ALL
-    SELECT next.role FROM names, LATERAL (
-        SELECT role FROM celeriac.ready WHERE role > names.role ORDER BY role LIMIT 1) AS next
-), known AS MATERIALIZED (
+_KNOWN = f"""
+{roles_in("ready", "names")}, known AS MATERIALIZED (
     SELECT role FROM celeriac.roles UNION SELECT role FROM names UNION SELECT role FROM celeriac.tickets
 )"""
 
@@ -77,6 +71,24 @@ SELECT entries.id, r.role, entries.due_at, entries.parked FROM known r CROSS JOI
 ORDER BY entries.due_at, entries.id LIMIT :told
 """)
 
+#: Maximum number of tasks of each role that are read, and of accounts that are listed.
+NEWEST, ACCOUNTS = 1_000, 100
+
+# Each LIMIT has its index's ORDER BY.
+ENDED = text(f"""
+SELECT h.account, count(*) FILTER (WHERE status = 'completed') AS completed,
+    count(*) FILTER (WHERE status = 'failed') AS failed,
+    percentile_cont(0.95) WITHIN GROUP (ORDER BY CAST(greatest(0, extract(epoch FROM h.waited)) AS double precision))
+        FILTER (WHERE h.waited IS NOT NULL) AS wait_p95
+FROM celeriac.roles r CROSS JOIN LATERAL (
+    SELECT account, status, started_at - greatest(created_at, scheduled_for) AS waited FROM celeriac.history
+    WHERE role = r.role AND {LATELY}
+    ORDER BY completed_at DESC LIMIT :newest
+) AS h
+WHERE CAST(:account AS text) IS NULL OR h.account = :account
+GROUP BY h.account ORDER BY count(*) DESC, h.account LIMIT :accounts
+""")
+
 
 @dataclass(frozen=True, slots=True)
 class AccountRole:
@@ -118,13 +130,25 @@ class Oldest:
     parked: bool
 
 
+@dataclass(frozen=True, slots=True)
+class AccountHour:
+    """An account's newest tasks that ended within an hour, of 1,000 in each role. `wait_p95` (seconds): None if none
+    began. For a role that keeps no successes only failures are counted.
+    """
+
+    account: str
+    completed: int
+    failed: int
+    wait_p95: float | None
+
+
 def account_roles(connection: Connection, account: str) -> list[AccountRole]:
     """Return the account's tasks role by role, for the roles in which it has any."""
     rows = connection.execute(OF_ROLES, {"account": account, "most": CAP + 1, "newest": NEWEST} | lately(connection))
     return [
         AccountRole(
-            row.role, _count(row.ready), _count(row.later), _count(row.parked), row.oldest_due, row.claimed,
-            row.running, row.completed, row.failed,
+            row.role, Count.up_to(CAP, row.ready), Count.up_to(CAP, row.later), Count.up_to(CAP, row.parked),
+            row.oldest_due, row.claimed, row.running, row.completed, row.failed,
         ) for row in rows
     ]  # fmt: skip
 
@@ -140,5 +164,7 @@ def account_oldest(connection: Connection, account: str, *, limit: int = OLDEST)
     return [Oldest(*row) for row in connection.execute(FIRST, parameters)]
 
 
-def _count(n: int) -> Count:
-    return Count(min(n, CAP), n <= CAP)
+def account_hours(connection: Connection, account: str | None = None) -> list[AccountHour]:
+    """Return the accounts with most ended tasks, or only the given one."""
+    parameters = {"account": account, "newest": NEWEST, "accounts": ACCOUNTS} | lately(connection)
+    return [AccountHour(*row) for row in connection.execute(ENDED, parameters)]

@@ -1,4 +1,4 @@
-"""Lock keys: who holds each, since when, and who waits for it."""
+"""Lock keys and unique keys: who holds each, since when, and who waits for it."""
 
 from __future__ import annotations
 
@@ -76,6 +76,19 @@ FROM (
 ORDER BY b.priority DESC, b.due_at, b.id
 """)
 
+_TAKEN = "SELECT role, unique_key, id, task_id, account, created_at, scheduled_for FROM celeriac.tasks"
+
+TAKEN = text(f"""{_TAKEN}
+WHERE unique_key IS NOT NULL
+    AND (role, unique_key) > (coalesce(CAST(:role AS text), ''), coalesce(CAST(:key AS text), ''))
+ORDER BY role, unique_key LIMIT :most
+""")
+
+TAKEN_OF_ROLE = text(f"""{_TAKEN}
+WHERE role = :role AND unique_key >= coalesce(CAST(:key AS text), '') AND unique_key IS DISTINCT FROM :key
+ORDER BY role, unique_key LIMIT :most
+""")
+
 
 @dataclass(frozen=True, slots=True)
 class Lock:
@@ -121,6 +134,20 @@ class WaitingTask:
     priority: int
     due_at: datetime
     waits_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class UniqueKey:
+    """A role's key, and the unfinished task that has it."""
+
+    role: str
+    unique_key: str
+    task: int
+    task_id: str
+    account: str
+    status: str
+    created_at: datetime
+    due_at: datetime
 
 
 def locks(connection: Connection, *, limit: int = 100) -> Locks:
@@ -184,10 +211,30 @@ def _lock(row: Any, holder: Any) -> Lock:
         lock_key=row.lock_key, task=row.task, task_id=row.task_id, role=row.role, account=row.account, status=status,
         worker_id=holder.worker_id if holder else None, held_seconds=holder.held_seconds if holder else None,
         heartbeat_age=age, is_stale=age is not None and age > row.stale_after,
-        waiting=Count(min(row.n, CAP), row.n <= CAP), oldest_wait_seconds=row.oldest_wait_seconds,
+        waiting=Count.up_to(CAP, row.n), oldest_wait_seconds=row.oldest_wait_seconds,
     )  # fmt: skip
 
 
 def _refuse(limit: int) -> None:
     if not 1 <= limit <= MOST:
         raise BadValue(f"limit={limit}: give 1 to {MOST:,}")
+
+
+def unique_keys(
+    connection: Connection, role: str | None = None, *, limit: int = 100, after: tuple[str, str] | None = None
+) -> list[UniqueKey]:
+    """Return the taken keys by role and key; `after`: a role and a key, to return those that follow."""
+    if not 1 <= limit <= MOST + 1:
+        raise BadValue(f"limit={limit}: give 1 to {MOST:,}")
+    of, key = after or (None, None)
+    statement, parameters = (TAKEN, {"role": of}) if role is None else (TAKEN_OF_ROLE, {"role": role})
+    rows = connection.execute(statement, parameters | {"key": key, "most": limit}).all()
+    holders = connection.execute(HOLDERS, {"heads": [row.id for row in rows]})
+    held = {row.id: RUNNING if row.worker_id else CLAIMED for row in holders}
+    return [
+        UniqueKey(
+            row.role, row.unique_key, row.id, row.task_id, row.account, held.get(row.id, PENDING), row.created_at,
+            row.scheduled_for,
+        )
+        for row in rows
+    ]  # fmt: skip

@@ -78,9 +78,7 @@ class Turns:
 
 @dataclass(frozen=True, slots=True)
 class InLine:
-    """The longest wait (seconds) of a role's claimed task whose account runs nothing, while earlier claims of others
-    still begin; and the longest that is fair.
-    """
+    """The longest wait (seconds) for a start of an account that runs nothing, behind earlier claims; and its bound."""
 
     seconds: float
     bound: float
@@ -109,13 +107,8 @@ def lags(connection: Connection, lines: Mapping[str, InLine]) -> dict[str, float
     return rounds | {role: max(late[role], rounds.get(role, 0)) for role in late}
 
 
-def rounds_waited(connection: Connection, role: str) -> int:
-    """Return the rounds that an account of this role has waited while holding nothing."""
-    return lag(_passes(connection, role).get(role, ()))
-
-
-def rounds(connection: Connection, role: str, account: str) -> int:
-    """Return the rounds that this account has waited while holding nothing."""
+def rounds_waited(connection: Connection, role: str, account: str | None = None) -> int:
+    """Return the most rounds that an account of this role, or this one, has waited while holding nothing."""
     return lag(_passes(connection, role).get(role, ()), account)
 
 

@@ -1,4 +1,4 @@
-"""Shares: what each account has waiting and holds, beside its fair share.
+"""Shares: what each account has waiting and holds, beside its fair share; and floods of one account's tasks.
 
 The fair share is the weighted max-min share of the role's window (Bertsekas and Gallager, *Data Networks*, 6.5.2), in
 fractions of slots. Passes give whole slots, account by account, once what runs now has ended.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import groupby
@@ -17,12 +17,14 @@ from typing import Any
 from sqlalchemy import Connection, Row, text
 
 from celeriac.errors import BadValue
-from celeriac.insights.tasks.counting import Count
+from celeriac.insights.tasks.counting import Count, roles_in
 
 #: Maximum number of a role's accounts that are read, and of an account's tasks that are counted.
 ACCOUNTS, CAP = 200, 500
 
 MOST = 1_000
+
+_Row = Row[Any] | None
 
 # INVARIANT of `walk`: each step is one descent into `ready_in_order`: to the role's next account, or after :accounts of
 # them to the next role. In an account's own order the oldest of those counted need not be the first.
@@ -83,13 +85,8 @@ FROM (SELECT account, coalesce(CAST(:role AS text), role) AS role FROM walk LIMI
 """)
 
 # INVARIANT of `names`: one descent per role that has something ready.
-OF_ACCOUNT = text("""
-WITH RECURSIVE names AS (
-    (SELECT role FROM celeriac.ready ORDER BY role LIMIT 1)
-    UNION ALL
-    SELECT next.role FROM names, LATERAL (
-        SELECT role FROM celeriac.ready WHERE role > names.role ORDER BY role LIMIT 1) AS next
-)
+OF_ACCOUNT = text(f"""
+{roles_in("ready", "names")}
 SELECT coalesce((SELECT sum(counted.n) FROM names, LATERAL (SELECT count(*) AS n FROM (
         SELECT FROM celeriac.ready WHERE role = names.role AND account = :account
         ORDER BY priority DESC, due_at, id LIMIT :most) AS r) AS counted), 0)
@@ -105,6 +102,22 @@ SELECT account, weight, cap, paused FROM celeriac.account_policies WHERE account
 WINDOWS = text("""
 SELECT role, (SELECT size FROM celeriac.current_window(role)) AS slots FROM celeriac.roles
 WHERE CAST(:role AS text) IS NULL OR role = :role
+""")
+
+#: Number of a role's newest tasks that are read, and the share of one account that makes them a flood.
+NEWEST_OF_ROLE, FLOOD = 1_000, 0.8
+
+# INVARIANT: :newest entries of an index for each role, and a descent for another account on either side.
+FLOODS = text("""
+SELECT wanted.role, top.account, CAST(top.n AS integer) AS n, CAST(top.looked_at AS integer) AS looked_at
+FROM unnest(CAST(:roles AS text[])) AS wanted (role) CROSS JOIN LATERAL (
+    SELECT account, count(*) AS n, sum(count(*)) OVER () AS looked_at FROM (
+        SELECT account FROM celeriac.tasks WHERE role = wanted.role ORDER BY -id LIMIT :newest) AS newest
+    GROUP BY account ORDER BY n DESC, account LIMIT 1) AS top
+WHERE top.account <> '' AND top.n >= :share * top.looked_at AND (
+    top.n < top.looked_at
+    OR EXISTS (SELECT FROM celeriac.ready WHERE role = wanted.role AND account < top.account)
+    OR EXISTS (SELECT FROM celeriac.ready WHERE role = wanted.role AND account > top.account))
 """)
 
 
@@ -159,6 +172,16 @@ class Claim:
     weight: float = 1.0
 
 
+@dataclass(frozen=True, slots=True)
+class Flood:
+    """`n` of the `looked_at` newest unfinished tasks of the role are the account's."""
+
+    role: str
+    account: str
+    n: int
+    looked_at: int
+
+
 def shares(connection: Connection, role: str | None = None, *, limit: int = ACCOUNTS) -> Shares:
     """Return, for one role or all together, each account's waiting tasks, what it holds and its fair share."""
     if not 1 <= limit <= MOST:
@@ -170,9 +193,9 @@ def shares(connection: Connection, role: str | None = None, *, limit: int = ACCO
     held = {(row.role, row.account): row for row in connection.execute(HELD, {"role": role})}
     keys = sorted(waiting.keys() | parked.keys() | held.keys())
     accounts = sorted({account for _, account in keys})
-    policies = {row.account: row for row in connection.execute(POLICIES, {"accounts": accounts})}
+    policies = policies_of(connection, accounts)
     windows = {row.role: row.slots for row in connection.execute(WINDOWS, {"role": role})}
-    rows = [_row(key, waiting.get(key), parked.get(key), held.get(key), policies.get(key[1])) for key in keys]
+    rows = [_row(key, waiting.get(key), parked.get(key), held.get(key), policies.get(key[1], {})) for key in keys]
     of_roles = [s for name, some in groupby(rows, lambda s: s.role) for s in _shared(list(some), windows.get(name))]
     listed = of_roles if role is not None else _together(of_roles)
     looked_at = [*Counter(name for name, _ in waiting).values(), len(shut)]
@@ -180,15 +203,20 @@ def shares(connection: Connection, role: str | None = None, *, limit: int = ACCO
     return Shares(sorted(listed, key=lambda share: (-share.lacks, share.account))[:limit], is_all)
 
 
+def policies_of(connection: Connection, accounts: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the policies set for these accounts, by account; one without a policy is not in it."""
+    rows = connection.execute(POLICIES, {"accounts": list(accounts)}).mappings()
+    return {row["account"]: dict(row) for row in rows}
+
+
 def waiting_of(connection: Connection, account: str) -> Count:
     """Count an account's tasks that are ready or parked."""
     n = int(connection.execute(OF_ACCOUNT, {"account": account, "most": MOST + 1}).scalar_one())
-    return Count(min(n, MOST), n <= MOST)
+    return Count.up_to(MOST, n)
 
 
 def fair_slots(claims: Sequence[Claim], slots: float) -> list[float]:
-    """Return the weighted max-min share of each claim: nobody gets more than it wants, and those with less get equal
-    levels.
+    """Return the weighted max-min share of each claim: none above its demand, equal levels for those below theirs.
 
     Progressive filling: claims that are satisfied soonest are served first, and the others get the slots that are left.
     """
@@ -200,25 +228,18 @@ def fair_slots(claims: Sequence[Claim], slots: float) -> list[float]:
     return fair
 
 
-def _row(
-    key: tuple[str, str],
-    ready: Row[Any] | None,
-    parked: Row[Any] | None,
-    held: Row[Any] | None,
-    policy: Row[Any] | None,
-) -> AccountShare:
+def _row(key: tuple[str, str], ready: _Row, parked: _Row, held: _Row, policy: Mapping[str, Any]) -> AccountShare:
     times = [row.oldest for row in (ready, parked) if row is not None and row.oldest is not None]
     return AccountShare(
         role=key[0], account=key[1], waiting=_count(ready), parked=_count(parked), oldest_due=min(times, default=None),
         claimed=held.claimed if held else 0, running=held.running if held else 0,
-        weight=policy.weight if policy else 1.0, cap=policy.cap if policy else None,
-        paused=policy.paused if policy else False, fair=0.0, fair_share=0.0, held_share=0.0,
+        weight=policy.get("weight", 1.0), cap=policy.get("cap"), paused=policy.get("paused", False),
+        fair=0.0, fair_share=0.0, held_share=0.0,
     )  # fmt: skip
 
 
-def _count(row: Row[Any] | None) -> Count:
-    n = row.n if row else 0
-    return Count(min(n, CAP), n <= CAP)
+def _count(row: _Row) -> Count:
+    return Count.up_to(CAP, row.n if row else 0)
 
 
 def _shared(rows: Sequence[AccountShare], window: int | None) -> list[AccountShare]:
@@ -260,3 +281,11 @@ def _sum(one: AccountShare, other: AccountShare) -> AccountShare:
 
 def _added(one: Count, other: Count) -> Count:
     return Count(one.n + other.n, one.exact and other.exact)
+
+
+def floods(connection: Connection, roles: Sequence[str]) -> list[Flood]:
+    """Return the floods among these roles, by look-ups."""
+    if not roles:
+        return []
+    wanted = {"roles": list(roles), "newest": NEWEST_OF_ROLE, "share": FLOOD}
+    return [Flood(**row) for row in connection.execute(FLOODS, wanted).mappings()]

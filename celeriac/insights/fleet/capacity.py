@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from sqlalchemy import Connection, text
 
-from celeriac.insights.fleet.slots import SHARES_PROCESS
+from celeriac.insights.fleet.resources import SHARES_PROCESS
 from celeriac.store.role_names import is_built_in
 
 #: The horizons of `workers_needed`, in hours.
@@ -21,8 +22,7 @@ CAPACITY = text("""
 SELECT * FROM celeriac.capacity(:most) WHERE CAST(:role AS text) IS NULL OR role = :role ORDER BY role
 """)
 
-# A process runs one task at a time: the first of its ticket represents it. Where slots share a process, each task that
-# a slot is there for runs.
+# A process runs one task at a time, its ticket's first. Where slots share a process, as many run as there are slots.
 HEARTBEATS = text(f"""
 WITH live AS (
     SELECT w.worker_id, w.concurrency, w.status, w.resources, {SHARES_PROCESS} AS shares FROM celeriac.workers w
@@ -46,8 +46,24 @@ RESOURCES = (
     "is_backing_off", "backoff_reason",
 )  # fmt: skip
 
-
 _COUNTED = ("pending_tasks", "claimed_tasks", "running_tasks", "completed_last_hour", "failed_last_hour")
+
+#: Number of points of a curve after the first; hours that it shows if its length is unknown, and at most.
+POINTS, USUAL, LONGEST = 24, 8.0, 168.0
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    """A forecast. Rates are tasks an hour, of all workers together. `lasts`: hours until nothing waits, None if that
+    never happens. `needed`: workers to be done within the requested hours. `points`: hours from now, and what waits
+    then.
+    """
+
+    arrival: float
+    service: float
+    lasts: float | None
+    needed: int | None
+    points: list[tuple[float, float]]
 
 
 def workers_needed(pending: int, tasks_per_worker_hour: float | None) -> dict[str, int | None]:
@@ -69,11 +85,8 @@ def capacity(connection: Connection, role: str | None = None, *, most: int = MOS
     """
     rows = [dict(row) for row in connection.execute(CAPACITY, {"role": role, "most": most}).mappings()]
     listed = [row for row in rows if role is not None or not is_built_in(row["role"]) or any(map(row.get, _COUNTED))]
-    return [row | {"workers_needed": _needed(row)} for row in listed]
-
-
-def _needed(row: Mapping[str, Any]) -> dict[str, int | None]:
-    return workers_needed(row["pending_tasks"], row["tasks_per_worker_hour"])
+    needed = (workers_needed(row["pending_tasks"], row["tasks_per_worker_hour"]) for row in listed)
+    return [row | {"workers_needed": workers} for row, workers in zip(listed, needed, strict=True)]
 
 
 def heartbeats(connection: Connection, worker_id: str | None = None) -> list[dict[str, Any]]:
@@ -93,3 +106,14 @@ def _heartbeat(
         "status": status,
         "resources": {name: resources.get(name) for name in RESOURCES},
     }
+
+
+def drain(waiting: int, arrival: float, per_worker: float, workers: float, hours: float | None = None) -> Drain:
+    """Forecast the queue. `per_worker`: tasks a worker does in an hour, above 0; `hours`: time to do it in, or None."""
+    service = per_worker * workers
+    gain = service - arrival
+    lasts = 0.0 if not waiting else waiting / gain if gain > 0 else None
+    needed = math.ceil((waiting / hours + arrival) / per_worker) if hours else None
+    end = min(hours or (1.25 * lasts if lasts else USUAL), LONGEST)
+    times = [end * n / POINTS for n in range(POINTS + 1)]
+    return Drain(arrival, service, lasts, needed, [(at, max(0.0, waiting - gain * at)) for at in times])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import datetime
 from typing import Any
 
 from sqlalchemy import Connection, text
@@ -63,7 +62,7 @@ SELECT name, '', '', kind, seconds FROM held_back WHERE seconds > :seconds
 ORDER BY seconds DESC LIMIT :most
 """)
 
-# INVARIANT: as Postgres itself decides of each session what a login may see of it.
+# INVARIANT: the rule by which Postgres decides what a login may see of a session.
 UNSEEN = text("""
 SELECT quote_ident(current_user) AS login, bool_or(a.datname = current_database()) AS in_database
 FROM pg_stat_activity a
@@ -95,7 +94,7 @@ CONNECTIONS = text("""
 WITH backends AS MATERIALIZED (
     SELECT datid, usesysid, coalesce(usename, '') AS login, coalesce(application_name, '') AS name, state
     FROM pg_stat_activity WHERE backend_type = 'client backend'
-        -- others' are not told to a login without pg_read_all_stats
+        -- hidden in other logins' sessions without pg_read_all_stats
         OR backend_type IS NULL AND datid IS NOT NULL AND usesysid IS NOT NULL
 ), here AS MATERIALIZED (
     SELECT oid, datconnlimit AS most FROM pg_database WHERE datname = current_database()
@@ -142,14 +141,12 @@ GROUP BY k.worker_id ORDER BY seconds DESC
 #: Most tasks of a role that are counted.
 COUNTED = 1_000
 
-# A paused role's tasks are not overdue: they are promoted once it is resumed. Only a role's newest failed tasks are
-# read.
 PAUSED = text("SELECT role FROM celeriac.roles WHERE paused ORDER BY role")
 
 #: Maximum number of paused or capped accounts whose work is counted.
 SHUT_LOOKED_AT = 1_000
 
-# INVARIANT: a bounded descent for each account that is shut, of so many.
+# INVARIANT: a bounded descent for each of at most :looks_at accounts that are paused or have the cap 0.
 SHUT = text("""
 SELECT p.account, p.paused, w.n
 FROM (
@@ -162,6 +159,7 @@ FROM (
 WHERE w.n > 0 ORDER BY w.n DESC, p.account LIMIT :most
 """)
 
+# A paused role's tasks are not overdue: they are promoted once it is resumed. Of failed tasks only the newest are read.
 RETRIES = text("""
 SELECT r.role, CAST(overdue.n AS integer) AS overdue, overdue.seconds, CAST(failed.n AS integer) AS used_up
 FROM celeriac.roles r
@@ -186,8 +184,6 @@ CROSS JOIN LATERAL (
 WHERE overdue.n > 0 OR failed.n > 0
 ORDER BY r.role
 """)
-
-CLOCK = text("SELECT clock_timestamp()")
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +213,7 @@ class Transaction:
 
 @dataclass(frozen=True, slots=True)
 class Unseen:
-    """There are sessions of which this login sees neither state nor times. `in_database`: also in this database."""
+    """A login that sees neither state nor times of some sessions. `in_database`: some are in this database."""
 
     login: str
     in_database: bool
@@ -326,17 +322,13 @@ def paused(connection: Connection) -> list[str]:
 
 
 def shut_accounts(connection: Connection) -> list[ShutAccount]:
-    """Return the accounts that are paused, or may run nothing, and have work: those with most of it, at most `MOST`, of
-    some `SHUT_LOOKED_AT`. Counts stop at `COUNTED`.
-    """
+    """Return accounts that have work and are paused or capped to 0, those with most first. Counts stop at `COUNTED`."""
     rows = connection.execute(SHUT, {"counted": COUNTED + 1, "most": MOST, "looks_at": SHUT_LOOKED_AT})
-    return [ShutAccount(row.account, row.paused, Count(min(row.n, COUNTED), row.n <= COUNTED)) for row in rows]
+    return [ShutAccount(row.account, row.paused, Count.up_to(COUNTED, row.n)) for row in rows]
 
 
 def retries(connection: Connection, late: float) -> list[RetryBacklog]:
-    """Return the roles with overdue or used-up retries. `late`: how many seconds after its time a task counts as
-    overdue. Counts stop at `COUNTED`.
-    """
+    """Return roles with overdue or used-up retries, counted to `COUNTED`. `late`: seconds until one is overdue."""
     rows = connection.execute(RETRIES, {"late": late, "most": COUNTED}).mappings()
     return [RetryBacklog(**row) for row in rows]
 
@@ -378,9 +370,3 @@ def silent_workers(
     """Return workers that hold tasks and have not reported them for `seconds`, or for as long as the role allows."""
     rows = connection.execute(SILENT, {"seconds": seconds, "worker_id": worker_id}).mappings()
     return [SilentWorker(**row) for row in rows]
-
-
-def now(connection: Connection) -> datetime:
-    """Return the time by the database's clock."""
-    at: datetime = connection.execute(CLOCK).scalar_one()
-    return at

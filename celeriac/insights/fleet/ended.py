@@ -1,6 +1,4 @@
-"""Read which tasks ended, or were taken from their runs, outside of these runs, for the process that reports them as
-events.
-"""
+"""Read which tasks ended, or lost their run, outside of the run itself, for the process that reports events."""
 
 from __future__ import annotations
 
@@ -16,7 +14,7 @@ SETTLED = ("retry", "retry_round", "snooze", "failed", "timeout", "expired", "ca
 #: Kinds of events by which a run came to nothing; its task waits again or has failed.
 LOST = ("worker_lost", "abandoned", "rescue", "lost")
 
-#: Somebody requested another attempt.
+#: The kind of event by which somebody requested another attempt.
 AGAIN = "retry_asked"
 
 # The statement waits for no open transaction, so an event whose transaction commits more than :lag seconds after it

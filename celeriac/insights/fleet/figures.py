@@ -7,7 +7,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, RowMapping, text
 
-from celeriac.insights.fleet.slots import BUSY, HELD
+from celeriac.insights.fleet.resources import BUSY, HELD
 from celeriac.insights.tasks.clock import LATELY, lately
 
 SERVED = text(f"""
@@ -112,9 +112,7 @@ REVISION = text("SELECT version_num FROM celeriac.version")
 
 
 def served(connection: Connection, wait: float) -> Sequence[RowMapping]:
-    """Return for each registered role its window, pause and objective (`wait` seconds by default), its workers by
-    state, their slots and how many are busy.
-    """
+    """Return by registered role: window, pause, objective (by default `wait` seconds), workers by state, busy slots."""
     return connection.execute(SERVED, {"wait": wait}).mappings().all()
 
 
@@ -153,9 +151,7 @@ def firing_by_rule(connection: Connection) -> dict[str, int]:
 
 
 def in_outbox(connection: Connection, most: int) -> Row[Any] | None:
-    """Return how many tasks are in the outbox `intake` (`n`, counted to `most`), and of the oldest its row's id, its
-    role and its age in `seconds`; None if it is empty.
-    """
+    """Return how many tasks the outbox has (`n`, counted to `most`), and id, role and age of the oldest; or None."""
     return connection.execute(OUTBOX, {"most": most}).one_or_none()
 
 

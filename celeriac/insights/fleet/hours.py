@@ -1,16 +1,17 @@
-"""Read what each worker used in the last hour, when it backed off, and how much it did."""
+"""The last hour, minute by minute: what each worker used and did, and how many tickets each queue had."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from datetime import datetime
+from itertools import groupby
 
 from sqlalchemy import Connection, text
 
 from celeriac.insights.tasks.clock import LATELY, lately
 from celeriac.insights.tasks.counting import Count
 
-#: An hour's minutes, and the current one.
+#: Maximum number of minutes that are returned: an hour's, and the current one.
 MINUTES = 61
 
 #: Maximum number of each role's newest ended tasks that are read.
@@ -38,17 +39,38 @@ FROM celeriac.roles r CROSS JOIN LATERAL (
 WHERE h.worker_id IS NOT NULL GROUP BY h.worker_id
 """)
 
+#: Maximum number of queues that are returned, by name.
+QUEUES = 100
+
+TICKETS = text("""
+SELECT queue, minute, tickets, in_redis FROM celeriac.ticket_samples
+WHERE minute > statement_timestamp() - interval '1 hour' - interval '1 minute' ORDER BY queue, minute LIMIT :most
+""")
+
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A minute of a worker. `backoff_reason`: why it backed off at some time in it, None if it did not. Percentages are
-    None if it did not report them.
-    """
+    """A minute of a worker. `backoff_reason`: None if it did not back off. Percentages: None if not reported."""
 
     minute: datetime
     memory_percent: float | None
     cpu_percent: float | None
     backoff_reason: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class TicketSample:
+    """A minute of a queue: tickets that nobody had started, and messages in Redis; None if Redis did not answer."""
+
+    queue: str
+    minute: datetime
+    tickets: int
+    in_redis: int | None
+
+    @property
+    def ahead(self) -> int | None:
+        """The number of tickets that were not in Redis: workers had just taken them, or they were lost."""
+        return None if self.in_redis is None else max(0, self.tickets - self.in_redis)
 
 
 def worker_hour(connection: Connection, worker_id: str) -> list[Sample]:
@@ -63,3 +85,9 @@ def done_by_worker(connection: Connection) -> dict[str, Count]:
     """
     rows = connection.execute(DONE, {"newest": NEWEST} | lately(connection))
     return {row.worker_id: Count(row.n, exact=not row.cut) for row in rows}
+
+
+def ticket_hours(connection: Connection) -> dict[str, list[TicketSample]]:
+    """Return the minutes of each queue, oldest first; minutes with nothing are missing."""
+    rows = [TicketSample(*row) for row in connection.execute(TICKETS, {"most": QUEUES * MINUTES})]
+    return {queue: list(samples) for queue, samples in groupby(rows, lambda sample: sample.queue)}

@@ -42,15 +42,13 @@ class Serving:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """Return the seconds that one start of a queue waits for starts of other queues at its `slots`."""
+    """A queue's turn: seconds that one of its starts waits for starts of other queues at its `slots`."""
 
     seconds: float
     slots: int
 
     def wait(self, window: int) -> float:
-        """Return how long (seconds) a new task waits for other queues if so many tasks of its role may be claimed or
-        running.
-        """
+        """Return the seconds a new task waits for other queues if `window` tasks of its role may be held at once."""
         return self.seconds * max(1, window - self.slots)
 
 

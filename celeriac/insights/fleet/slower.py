@@ -8,7 +8,7 @@ from statistics import median
 
 from sqlalchemy import Connection, text
 
-from celeriac.insights.fleet.slots import is_sharing
+from celeriac.insights.fleet.resources import is_sharing
 from celeriac.insights.history.histogram import quantile
 from celeriac.insights.tasks.clock import LATELY, lately
 from celeriac.insights.why.spans import span
@@ -16,8 +16,8 @@ from celeriac.insights.why.spans import span
 #: Maximum number of a role's newest runs that are judged, and the minimum number for a judgement.
 NEWEST, FEW = 20, 10
 
-#: They are of the last `SOON` seconds, or twice the bound if that is more. Where those have too few and something
-#: hangs, they are of the last `LONG` seconds.
+#: Judged runs are of the last `SOON` seconds, or twice the bound if that is more; if these are too few and something
+#: hangs, of the last `LONG` seconds.
 SOON, LONG = 300, 86_400
 
 #: A role is slower if half of them took so many times as long as nine of ten did before, and so many seconds more.
@@ -32,8 +32,8 @@ SAMPLED, ROLES = 35, 20
 #: Maximum number of a role's ended runs, and of its tickets under way, that are read.
 ENDED, UNDER_WAY = 200, 10_000
 
-# As the minutes have it, tasks that one process ran one by one each count the mean of their ticket, since the first of
-# those that are read could begin.
+# Tasks that one process ran one by one each count as the mean of their ticket, as in `celeriac.minutes`. If older runs
+# are not read, that begins no earlier than the oldest one read ended.
 _ENDED = f"""
     SELECT extract(epoch FROM statement_timestamp() - completed_at)::double precision AS ago,
         CAST(extract(epoch FROM ended_at - CASE WHEN n > 1 THEN greatest(started_at, since) ELSE started_at END)
@@ -58,8 +58,7 @@ _UNDER_WAY = f"""
     CROSS JOIN LATERAL generate_series(1, CASE WHEN run.shares THEN cardinality(k.ids) ELSE 1 END)
     WHERE k.role = r.role AND k.started_at IS NOT NULL ORDER BY k.started_at LIMIT :under_way"""
 
-# Roles of which half of the newest runs may take longer than `more`. The minutes sampled lie 41 apart, so that they
-# fall on each minute of an hour.
+# Roles half of whose newest runs may exceed `more`. Sampled minutes lie 41 apart, to fall on each minute of an hour.
 CANDIDATES = text(f"""
 SELECT r.role, sample.runs AS sample FROM celeriac.roles r CROSS JOIN LATERAL (
     SELECT count(*) AS n, count(*) FILTER (WHERE seconds > :more) AS slow FROM ({_ENDED}) AS e
@@ -117,8 +116,8 @@ class Slower:
 
 @dataclass(frozen=True, slots=True)
 class LateRuns:
-    """A role's runs. `ended`: of each how long ago (seconds) it ended and how long it took; `under_way`: of each ticket
-    its age and how many tasks share that.
+    """A role's runs. `ended`: how long ago (seconds) each ended, and how long it took; `under_way`: each ticket's age
+    and how many tasks share it.
     """
 
     role: str
@@ -167,9 +166,7 @@ def _runs(connection: Connection, roles: Iterable[str], limits: dict[str, int]) 
 
 
 def least_bound(sample: Sequence[int] | None) -> float:
-    """Return how long (seconds) half of a role's newest runs have to take at least, for all that a sample of the day
-    before says: nine of ten took at least as long as half of them. Pure.
-    """
+    """Return the least (seconds) that half of the newest runs must take, as nine of ten took what half did. Pure."""
     half = quantile([int(n) for n in sample], 0.5) if sample and sum(sample) >= FEW else None
     return max(MORE, TIMES * (half or 0.0))
 

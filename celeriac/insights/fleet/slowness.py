@@ -1,4 +1,4 @@
-"""Find what makes Postgres slow: more long statements than processors, or a full disk."""
+"""Find what makes Postgres slow, or keeps it from taking writes: long statements, a full disk, slow commits."""
 
 from __future__ import annotations
 
@@ -38,8 +38,7 @@ WHERE a.state = 'active' AND a.pid <> pg_backend_pid() AND a.backend_type IN ('c
 ORDER BY a.query_start LIMIT :most
 """)
 
-#: Number of sessions that want a processor or the disk at once and are examined although none of their statements is
-#: long.
+#: Number of sessions at work from which they are examined even if none of their statements is long.
 CROWD = 16
 
 # The login and application with most of them, and a statement of theirs. The engine's own are short, and as many as it
@@ -74,6 +73,24 @@ WHERE (SELECT sum(i) FROM generate_series(1, 3000) AS i WHERE n IS NOT NULL) > 0
 
 # More than fits into `work_mem`, so that it is written to a temporary file, usually on the tables' disk.
 ROOM = text("SELECT count(*) FROM generate_series(1, 25000)")
+
+# These events mean a commit, except in a session that fills the log's buffers: so the statement has to be a commit. Of
+# the engine's sessions any statement but BEGIN counts, because each is a short write.
+COMMITS = text("""
+WITH waiting AS MATERIALIZED (
+    SELECT lower(a.wait_event) = 'syncrep' AS for_standby, a.wait_event AS event,
+        CAST(extract(epoch FROM clock_timestamp() - a.query_start) AS double precision) AS seconds
+    FROM pg_stat_activity a
+    WHERE a.state = 'active' AND a.pid <> pg_backend_pid() AND a.datname = current_database()
+        AND lower(a.wait_event) IN ('syncrep', 'walsync', 'walwrite')
+        AND (a.query ~* '(^|;)\\s*(commit|end)\\s*;?\\s*$'
+            OR starts_with(a.application_name, 'celeriac') AND a.query !~* '^\\s*begin')
+)
+SELECT for_standby, max(seconds) AS seconds, CAST(count(*) AS integer) AS sessions, min(event) AS event,
+    coalesce(current_setting('synchronous_standby_names', true), '') AS standbys,
+    (SELECT CAST(count(*) AS integer) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')) AS connected
+FROM waiting GROUP BY for_standby ORDER BY seconds DESC LIMIT 1
+""")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +162,46 @@ class Slowness:
         return self.longest[0].cure if self.longest or self.many is None else self.many.cure
 
 
+@dataclass(frozen=True, slots=True)
+class SlowCommits:
+    """So many `sessions` wait for their commit, the first for `seconds`: for a standby or for the disk (`event`).
+
+    `standbys`: the setting, and how many of them are `connected`. `beside`: somebody's statements that run for long.
+    """
+
+    for_standby: bool
+    seconds: float
+    sessions: int
+    event: str
+    standbys: str
+    connected: int
+    beside: Sequence[LongStatement] = ()
+
+    @property
+    def sentence(self) -> str:
+        who = f"{self.sessions:,} sessions wait for their commit, the first for {span(self.seconds)}"
+        if self.for_standby:
+            return (
+                f"{who}: for a standby, as synchronous_standby_names is {self.standbys!r}, and {self.connected} of "
+                "them are connected"
+            )
+        return "; ".join([f"{who}: for the disk of the write-ahead log ({self.event})", *self._beside()])
+
+    def _beside(self) -> list[str]:
+        return [one.sentence for one in self.beside[:1]]
+
+    @property
+    def cure(self) -> str:
+        if self.for_standby:
+            return (
+                "bring the standby back; or go on without it, which a failover then may lose: "
+                "ALTER SYSTEM SET synchronous_standby_names = ''; SELECT pg_reload_conf();"
+            )
+        if self.beside:
+            return self.beside[0].cure
+        return "see who else writes to that disk, and whether it is at its limit; make it faster, or write less"
+
+
 def long_statements(connection: Connection) -> list[LongStatement]:
     """Return what runs for longer than `LONG` and uses a processor or the disk, the longest first."""
     rows = connection.execute(LONG_STATEMENTS, {"long": LONG, "most": MOST}).mappings()
@@ -175,9 +232,7 @@ def crowd_of(times: Sequence[float]) -> float:
 
 
 def no_room(connection: Connection) -> str | None:
-    """Return Postgres' error if it cannot write a temporary file of 0.5 MB; None if it can. Call it in a
-    transaction.
-    """
+    """Return Postgres' error if it cannot write a temporary file of 0.5 MB, else None. Call it in a transaction."""
     connection.exec_driver_sql("SAVEPOINT room; SET LOCAL work_mem = '64kB'")
     try:
         connection.execute(ROOM)
@@ -189,3 +244,12 @@ def no_room(connection: Connection) -> str | None:
         if not connection.invalidated:
             connection.exec_driver_sql("ROLLBACK TO SAVEPOINT room; RELEASE SAVEPOINT room")
     return None
+
+
+def slow_commits(connection: Connection) -> SlowCommits | None:
+    """Return who waits for a commit now; None if nobody does."""
+    row = connection.execute(COMMITS).mappings().one_or_none()
+    if row is None:
+        return None
+    beside = [] if row["for_standby"] else long_statements(connection)
+    return SlowCommits(**row, beside=[one for one in beside if not one.name.startswith("celeriac")])

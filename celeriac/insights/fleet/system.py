@@ -10,7 +10,7 @@ from typing import Any
 from sqlalchemy import Connection, TextClause, text
 
 from celeriac.errors import BadValue, Unknown
-from celeriac.insights.fleet.slots import BUSY
+from celeriac.insights.fleet.resources import BUSY
 from celeriac.insights.tasks import redaction
 from celeriac.store.states import GONE
 
@@ -94,9 +94,7 @@ class UnstartedTickets:
 
 
 def workers(connection: Connection, *, limit: int = MOST) -> list[dict[str, Any]]:
-    """Return the workers that report or did lately, with the ids of the tasks each holds, and how many of its slots
-    these keep `busy`. `heartbeat_age` in seconds.
-    """
+    """Return workers that report or did lately, with the ids of their tasks, and how many slots these keep `busy`."""
     return _rows(connection, WORKERS, limit)
 
 

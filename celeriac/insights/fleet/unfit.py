@@ -59,16 +59,12 @@ ORDER BY abs({number("clock_ahead")}) DESC LIMIT :most
 
 
 def short_of_memory(connection: Connection) -> Sequence[Row[Any]]:
-    """Return the worker, the reason, the megabytes in use, its lowest share (percent) within two hours, and the tasks
-    it holds.
-    """
+    """Return worker, reason, megabytes in use, least share (percent) within two hours, and the number of its tasks."""
     return connection.execute(SHORT, {"heard": GONE, "most": MOST}).all()
 
 
 def older(connection: Connection) -> Sequence[Row[Any]]:
-    """Return workers whose queue is also served by a newer release: the worker and its version, the newer version, and
-    the seconds since the newer one's first worker started.
-    """
+    """Return workers that share a queue with a newer release: both versions, and the seconds since that one started."""
     return connection.execute(OLDER, {"heard": GONE, "most": MOST}).all()
 
 

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import Connection, Row, RowMapping, text
 
 from celeriac.insights.fleet.condition import HELD_BACK
-from celeriac.insights.fleet.resources import number
+from celeriac.insights.fleet.resources import BUSY, HELD, is_true, number
 from celeriac.insights.tasks.clock import LATELY, lately
+from celeriac.insights.tasks.counting import oldest_in, roles_in
 from celeriac.store.states import GONE
 
 #: Maximum number of roles with work that are read, by name; unregistered ones are among them.
@@ -18,26 +19,18 @@ MOST_ROLES = 1_000
 #: For how many pairs of account and priority of each role, the first by name, the oldest entry is read.
 LEVELS = 10_000
 
-#: Maximum number of newest events of any kind that are read, because their index has no kind: the setting's maximum and
-#: one.
+#: Maximum number of events read (the newest of any kind: their index has none): the setting's maximum and one.
 MOST_EVENTS = 10_001
 
 #: The number to which dead letters are counted: one more than the setting may be.
 MOST_LETTERS = 1_001
 
-#: Seconds beyond the threshold after which a silent worker's alert ends, because the worker will not come back; and the
-#: maximum number of workers that are reported.
+#: Seconds beyond the threshold after which a silent worker is given up, and the maximum number of workers returned.
 FORGOTTEN, MOST_WORKERS = 3600.0, 100
 
-# `unserved` counts due tasks in `later`: they become ready as soon as a worker checks. For roles that keep no successes
-# the workers have counted outcomes by minutes.
+# `unserved` counts due tasks of `later`, as a worker's check makes them ready. Unkept successes are in `outcomes`.
 ROLES = text(f"""
-WITH RECURSIVE busy AS (
-    (SELECT role FROM celeriac.tasks ORDER BY role LIMIT 1)
-    UNION ALL
-    SELECT next.role FROM busy, LATERAL (
-        SELECT role FROM celeriac.tasks WHERE role > busy.role ORDER BY role LIMIT 1) AS next
-), known AS MATERIALIZED (
+{roles_in("tasks", "busy")}, known AS MATERIALIZED (
     SELECT role, definition, paused, true AS is_registered FROM celeriac.roles
     UNION ALL
     SELECT role, '{{}}', false, false FROM (SELECT role FROM busy LIMIT :roles) AS b
@@ -78,24 +71,11 @@ CROSS JOIN LATERAL (
 """)
 
 # INVARIANT: one descent for each account and priority, to its first entry, which is its oldest.
-OLDEST = text("""
+OLDEST = text(f"""
 SELECT r.role, CAST(extract(epoch FROM statement_timestamp() - oldest.due_at) AS double precision) AS seconds,
     CAST(r.definition ->> 'wait_objective' AS double precision) AS objective
 FROM celeriac.roles r CROSS JOIN LATERAL (
-    WITH RECURSIVE levels AS (
-        (SELECT account, priority, due_at, 1 AS n FROM celeriac.ready
-            WHERE role = r.role ORDER BY account, priority DESC, due_at LIMIT 1)
-        UNION ALL
-        SELECT next.*, levels.n + 1 FROM levels, LATERAL (
-            (SELECT account, priority, due_at FROM celeriac.ready
-                WHERE role = r.role AND account = levels.account AND priority < levels.priority
-                ORDER BY account, priority DESC, due_at LIMIT 1)
-            UNION ALL
-            (SELECT account, priority, due_at FROM celeriac.ready
-                WHERE role = r.role AND account > levels.account ORDER BY account, priority DESC, due_at LIMIT 1)
-            LIMIT 1) AS next
-        WHERE levels.n < :most
-    )
+    {oldest_in("account, priority, due_at", "most")}
     SELECT min(due_at) AS due_at FROM levels
 ) AS oldest
 WHERE oldest.due_at IS NOT NULL AND NOT r.paused
@@ -118,8 +98,7 @@ FROM celeriac.scheduled_jobs s
 WHERE enabled AND last_skip_at > statement_timestamp() - interval '1 hour'
 """)
 
-# A beat that ends deletes its row; then the last runs of its schedules take its place. While Postgres was down no beat
-# could tick.
+# A beat that ends deletes its row, so its schedules' last runs count. No beat can tick while Postgres is down.
 BEAT = text("""
 SELECT CAST(extract(epoch FROM statement_timestamp() - greatest(celeriac.up_since(), coalesce(
     (SELECT max(last_tick_at) FROM celeriac.beats), max(last_run_at), min(created_at)))) AS double precision) AS silence
@@ -164,8 +143,7 @@ FROM (
 WHERE kind IN ('ticket_lost', 'late_finish') GROUP BY role
 """)
 
-# Transactions that have a snapshot or have written: vacuum keeps the rows they may still see. Seeing those of other
-# logins takes pg_read_all_stats.
+# Vacuum keeps what transactions with a snapshot or an id may see. Seeing other logins' takes pg_read_all_stats.
 TRANSACTION = text(f"""
 WITH {HELD_BACK}
 SELECT greatest((SELECT max(seconds) FROM held_back), CAST(extract(epoch FROM statement_timestamp() - least(
@@ -178,6 +156,44 @@ SELECT greatest((SELECT max(seconds) FROM held_back), CAST(extract(epoch FROM st
 
 LETTERS = text("SELECT count(*) FROM (SELECT id FROM celeriac.dead_letters ORDER BY id LIMIT :most) AS letters")
 
+#: A pass comes at least once in so long (seconds); for a role that is not prompt, once in two of its periods.
+PATIENCE = 60.0
+
+#: Good reasons for a pass to claim nothing, in the words of `dispatch.passes`.
+GOOD_REASONS = (
+    "the role is paused", "the window is full", "the rate limit is reached",
+    "every account with work is paused or at its cap",
+)  # fmt: skip
+
+# A worker that backs off takes nothing new. A pass that is switched off at beat is taken as intended, for all queues.
+LEFT = text(f"""
+WITH held AS ({HELD}), idle AS (
+    SELECT w.queues FROM celeriac.workers w LEFT JOIN held USING (worker_id)
+    WHERE w.status = 'active' AND celeriac.is_heard(w.last_heartbeat_at) AND w.concurrency > {BUSY}
+        AND NOT {is_true("is_backing_off", "w.resources")}
+)
+SELECT r.role, ready.n, patience.seconds
+FROM celeriac.roles r
+CROSS JOIN LATERAL (
+    SELECT CASE WHEN coalesce(CAST(r.definition ->> 'prompt' AS boolean), true) THEN :patience
+        ELSE greatest(:patience, 2 * CAST(r.definition ->> 'every' AS double precision)) END AS seconds
+) AS patience
+CROSS JOIN LATERAL (
+    SELECT count(*) AS n FROM (SELECT FROM celeriac.ready WHERE role = r.role ORDER BY account LIMIT :most) AS c
+) AS ready
+LEFT JOIN LATERAL (
+    SELECT coalesce(why_nothing = ANY (CAST(:good AS text[])), true)
+        AND last_at > statement_timestamp() - patience.seconds * interval '1 second' AS explains
+    FROM celeriac.passes WHERE role BETWEEN r.role AND r.role ORDER BY role DESC, id DESC LIMIT 1
+) AS pass ON true
+WHERE NOT r.paused AND ready.n > 0 AND pass.explains IS NOT TRUE
+    AND EXISTS (SELECT FROM idle WHERE idle.queues ? coalesce(r.definition ->> 'queue', r.role))
+    AND (SELECT coalesce(sum(cardinality(ids)), 0) FROM celeriac.tickets WHERE role = r.role)
+        < (SELECT size FROM celeriac.current_window(r.role))
+    AND NOT EXISTS (SELECT FROM celeriac.scheduled_jobs s
+        WHERE s.kind = 'pass' AND s.target = celeriac.role_of(r.role) AND NOT s.enabled)
+""")
+
 
 def of_roles(connection: Connection, *, samples: int, most: int, newest: int) -> Sequence[RowMapping]:
     """Return for each role that is registered or has work: how many tasks are queued (counted to `most` in each state
@@ -189,9 +205,7 @@ def of_roles(connection: Connection, *, samples: int, most: int, newest: int) ->
 
 
 def oldest_ready(connection: Connection, levels: int = LEVELS) -> Sequence[Row[Any]]:
-    """Return for each role that is not paused the seconds since its longest-waiting ready task was due, and its
-    objective.
-    """
+    """Return for each unpaused role the seconds since its longest-waiting ready task was due, and its objective."""
     return connection.execute(OLDEST, {"most": levels}).all()
 
 
@@ -201,9 +215,7 @@ def late_schedules(connection: Connection) -> Sequence[Row[Any]]:
 
 
 def skipping_schedules(connection: Connection) -> Sequence[Row[Any]]:
-    """Return schedules that skipped an instant in the last hour: name, number of all skipped instants, time of the last
-    one, and the last task, which may be unfinished (`overlaps`).
-    """
+    """Return schedules that skipped an instant in the last hour. `overlaps`: the last task is unfinished."""
     return connection.execute(SKIPPED).all()
 
 
@@ -213,16 +225,12 @@ def beat_silence(connection: Connection) -> float | None:
 
 
 def last_heard(connection: Connection, queue: str) -> Row[Any] | None:
-    """Return the worker heard last, among those of this queue that have not stopped, and how many seconds ago
-    that was.
-    """
+    """Return the unstopped worker of this queue that was heard last, and how many seconds ago that was."""
     return connection.execute(LAST_HEARD, {"queue": queue}).one_or_none()
 
 
 def silent_workers(connection: Connection, late: float) -> Sequence[Row[Any]]:
-    """Return workers that have been silent for more than `late` seconds: the worker, those seconds, and the tasks it
-    holds.
-    """
+    """Return workers that have been silent for over `late` seconds: each with its silence and its number of tasks."""
     return connection.execute(HEARTBEATS, {"late": late, "forgotten": FORGOTTEN, "most": MOST_WORKERS}).all()
 
 
@@ -244,3 +252,12 @@ def oldest_transaction(connection: Connection) -> float | None:
 def letters(connection: Connection) -> int:
     """Count the dead letters, to `MOST_LETTERS`."""
     return int(connection.execute(LETTERS, {"most": MOST_LETTERS}).scalar_one())
+
+
+def left_ready(connection: Connection, oldest: Mapping[str, float], most: int) -> dict[str, int]:
+    """Return by role how many ready tasks nobody claims, counted to `most`, by look-ups. `oldest`: for how many seconds
+    the role's oldest could have started; a task that has just come is not counted.
+    """
+    parameters = {"patience": PATIENCE, "good": list(GOOD_REASONS), "most": most}
+    rows = connection.execute(LEFT, parameters).all()
+    return {row.role: row.n for row in rows if oldest.get(row.role, 0.0) > row.seconds}

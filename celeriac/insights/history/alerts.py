@@ -36,8 +36,7 @@ FROM unnest(CAST(:names AS text[])) AS asked (name) LEFT JOIN celeriac.repairs r
 
 MOST = 1_000
 
-#: The engine's rules by damage, the worst first: those about what stops everything, what stops one kind of work, what
-#: delays it, and what somebody should check.
+#: The engine's rules by damage: what stops everything, stops one kind of work, delays it, or should be checked.
 DAMAGE = (
     "read_only", "disk_full", "connections_full", "slow_commits", "locked_table", "schema_behind", "schema_ahead",
     "beat_silent", "no_worker", "fails_now", "held_lock", "redis_away", "redis_full", "slow_postgres", "slow_redis",
@@ -57,9 +56,7 @@ def damage(name: str, severity: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """The last check of the rules. `seconds`: since it ended, None before the first. `unread`: rules whose figures
-    could not be read.
-    """
+    """The last run of a check. `seconds`: since it ended, None before the first. `unread`: rules it could not read."""
 
     name: str
     seconds: float | None
@@ -67,9 +64,7 @@ class Look:
 
 
 def firing(connection: Connection) -> list[dict[str, Any]]:
-    """Return the alerts that fired at the last check, the worst first; `says` continues a sentence that begins with the
-    subject.
-    """
+    """Return the alerts that fired at the last check, the worst first; `says` continues a sentence on the subject."""
     rows = [dict(row) for row in connection.execute(FIRING).mappings()]
     return sorted(rows, key=lambda row: damage(row["name"], row["severity"]))
 

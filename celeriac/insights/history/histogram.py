@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import accumulate
 
 #: Upper bounds (seconds) of the buckets, each of which includes its bound; one more bucket counts longer times. Stored
 #: rows and counters use these buckets, so they only change with a migration.
@@ -38,8 +37,3 @@ def quantile(numbers: Sequence[int], share: float) -> float | None:
             return lower + (upper - lower) * (rank - below) / n
         below += n
     return BOUNDS[-1]
-
-
-def cumulative(numbers: Sequence[int]) -> list[int]:
-    """Return for each bound, and for infinity, how many values are at most that long."""
-    return list(accumulate(numbers))

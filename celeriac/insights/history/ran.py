@@ -1,6 +1,4 @@
-"""Read a role's runs for the simulation that replays them: when each task could start, started and ended (epoch
-seconds).
-"""
+"""Read a role's runs for the simulation: when each task could start, started and ended (epoch seconds)."""
 
 from __future__ import annotations
 
@@ -92,9 +90,7 @@ def ran(connection: Connection, role: str, after: tuple[datetime, int], until: d
 
 
 def counted(connection: Connection, since: datetime, until: datetime) -> dict[str, int]:
-    """Return, for each role that keeps no successes, how many tasks its workers counted as ended in the minutes
-    between.
-    """
+    """Return, by role that keeps no successes, how many tasks its workers counted as ended in these minutes."""
     return {row.role: row.n for row in connection.execute(COUNTED, {"since": since, "until": until})}
 
 

@@ -21,7 +21,7 @@ FROM celeriac.scheduled_jobs s LEFT JOIN (
 WHERE s.kind = 'sweep' ORDER BY s.name
 """)
 
-# A run may meet somebody's lock, and the next one may not; one that runs seldom has had all the patience it gets.
+# One failed run may have met a lock, so it takes two within two hours; of a sweep that runs seldom, one is enough.
 UNDONE = text("""
 SELECT s.name, s.target, s.enabled, s.last_report ->> 'error' AS error, s.last_run_at
 FROM celeriac.scheduled_jobs s

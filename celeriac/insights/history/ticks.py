@@ -19,8 +19,7 @@ LOOKED_AT, COUNTED = 10_000, 1_000
 
 MOST = 1_000
 
-#: The status of a task that is neither unfinished nor in history: its role does not keep such tasks, or not for so
-#: long.
+#: The status of a task that is neither unfinished nor in history, because its role no longer keeps it.
 NOT_KEPT = "not kept"
 
 _TICK = """due_at, done_at, CAST(extract(epoch FROM done_at - due_at) AS double precision) AS late_seconds, task_id,

@@ -13,8 +13,8 @@ SELECT statement_timestamp() - :seconds * interval '1 second' AS begun,
     statement_timestamp() + interval '1 minute' AS ahead
 """)
 
-#: What ended lately, as a condition on rows of history. The planner has to know its times, or else it plans for every
-#: day that is kept, and locks each. `ahead` is later than the statement, for what ends until then.
+#: SQL: the rows of history that ended lately. Its times are parameters, because the planner would otherwise plan for
+#: every day that is kept, and lock each. `ahead` lies after the statement, to include what ends meanwhile.
 LATELY = "completed_at > CAST(:begun AS timestamptz) AND completed_at < CAST(:ahead AS timestamptz)"
 
 
@@ -25,5 +25,5 @@ def clock(connection: Connection) -> datetime:
 
 
 def lately(connection: Connection, seconds: float = 3600.0) -> dict[str, datetime]:
-    """Return the parameters of `LATELY`, for what ended in the last so many seconds."""
+    """Return the parameters of `LATELY` for the last `seconds`."""
     return dict(connection.execute(SPAN, {"seconds": seconds}).mappings().one())

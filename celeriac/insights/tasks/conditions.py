@@ -1,16 +1,21 @@
-"""The conditions that narrow a list of tasks: one list, used by command line, API and dashboard."""
+"""The conditions that narrow a list of tasks, for command line, API and dashboard; and ranges as their values."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
+
+from celeriac.errors import BadValue
+
+#: The form of a range: up to seven digits at each end, as priorities have.
+RANGE = r"^(-?[0-9]{1,7}(\.\.(-?[0-9]{1,7})?)?|\.\.-?[0-9]{1,7})$"
 
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """A field of `Filter`, under its name in the API and, with dashes, on the command line. `page`: its word in the
-    dashboard's search line and addresses. `help`: what it means. `sql`: the same as a condition on `worker_tasks`, with
-    `{}` for the value.
+    """A condition of a list. `name`: the field of `Filter` and of the API; with dashes, the command line's option.
+    `page`: its word on the dashboard. `help`: its meaning. `sql`: the same on `worker_tasks`, with `{}` for the value.
     """
 
     name: str
@@ -57,3 +62,16 @@ WAITS: Final = get_args(Waits)
 
 #: The meaning of each, by its name.
 MEANS: Final = {one.name: one.help for one in CONDITIONS}
+
+
+def ends(name: str, value: str | None) -> tuple[int | None, int | None]:
+    """Return the lowest and the highest number, in either order given; None for an open end. Raises BadValue."""
+    if value is None:
+        return None, None
+    if not re.fullmatch(RANGE, value, re.ASCII) or "\n" in value:
+        raise BadValue(f"{name}={value!r:.50}: give a range like 50.., ..10 or 50..70, or one whole number")
+    first, _, last = value.partition("..")
+    if ".." not in value:
+        return int(first), int(first)
+    low, high = (int(end) if end else None for end in (first, last))
+    return (high, low) if low is not None and high is not None and low > high else (low, high)

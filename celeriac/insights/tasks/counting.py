@@ -55,20 +55,43 @@ SELECT sum(ready) AS nothing, sum(later) AS "time", sum(behind_lock) AS lock, su
 FROM unnest(celeriac.lanes_of(:role)) AS of_role (lane), LATERAL celeriac.backlog(lane, :most)
 """)
 
-# INVARIANT of `names`: one descent per role that has unfinished tasks, or is registered.
-DEPTH = text("""
-WITH RECURSIVE busy AS (
-    (SELECT role FROM celeriac.tasks ORDER BY role LIMIT 1)
+
+def roles_in(table: str, name: str) -> str:
+    """Return a recursive CTE of the roles that have a row in this table: one descent of its index for each."""
+    return f"""WITH RECURSIVE {name} AS (
+    (SELECT role FROM celeriac.{table} ORDER BY role LIMIT 1)
     UNION ALL
-    SELECT next.role FROM busy, LATERAL (
-        SELECT role FROM celeriac.tasks WHERE role > busy.role ORDER BY role LIMIT 1) AS next
-), names AS (
+    SELECT next.role FROM {name}, LATERAL (
+        SELECT role FROM celeriac.{table} WHERE role > {name}.role ORDER BY role LIMIT 1) AS next
+)"""
+
+
+def oldest_in(columns: str, most: str) -> str:
+    """Return a recursive CTE of a role `r`'s oldest ready entry of each account and priority: one descent for each."""
+    return f"""WITH RECURSIVE levels AS (
+        (SELECT {columns}, 1 AS n FROM celeriac.ready
+            WHERE role = r.role ORDER BY account, priority DESC, due_at LIMIT 1)
+        UNION ALL
+        SELECT next.*, levels.n + 1 FROM levels, LATERAL (
+            (SELECT {columns} FROM celeriac.ready
+                WHERE role = r.role AND account = levels.account AND priority < levels.priority
+                ORDER BY account, priority DESC, due_at LIMIT 1)
+            UNION ALL
+            (SELECT {columns} FROM celeriac.ready
+                WHERE role = r.role AND account > levels.account ORDER BY account, priority DESC, due_at LIMIT 1)
+            LIMIT 1) AS next
+        WHERE levels.n < :{most}
+    )"""
+
+
+DEPTH = text(f"""
+{roles_in("tasks", "busy")}, names AS (
     SELECT role FROM celeriac.roles UNION SELECT role FROM busy
 )
 SELECT names.role, coalesce(r.definition ->> 'queue', names.role) AS queue, coalesce(r.paused, false) AS paused,
     r.paused_until,
     w.size AS "window", w.newcomer AS newcomer_seconds,
-    CASE WHEN r.definition ?| '{queues,lane_of}' THEN b.ready + b.later + b.behind_lock + b.parked + b.members
+    CASE WHEN r.definition ?| '{{queues,lane_of}}' THEN b.ready + b.later + b.behind_lock + b.parked + b.members
         ELSE greatest(0, unfinished.n - b.claimed - b.running) END AS pending, b.ready, b.later,
     b.behind_lock AS behind, b.parked, b.members, b.claimed, b.running, b.stale, oldest.seconds AS oldest_ready_seconds
 FROM names LEFT JOIN celeriac.roles r ON r.role = names.role
@@ -118,6 +141,14 @@ class Count:
     n: int
     exact: bool = True
 
+    @classmethod
+    def up_to(cls, most: int, n: int) -> Count:
+        """Return the count of rows that were counted to `most` and one more."""
+        return cls(min(n, most), n <= most)
+
+    def __str__(self) -> str:
+        return f"{self.n:,}{'' if self.exact else '+'}"
+
 
 @dataclass(frozen=True, slots=True)
 class RoleDepth:
@@ -148,12 +179,11 @@ class RoleDepth:
 def counts(connection: Connection, role: str | None = None, *, cap: int = CAP) -> dict[str, Count]:
     """Count tasks by status, each exactly up to `cap`; claimed and running are always exact, from the tickets.
 
-    If there are more than `cap` completed ones, the count is at least `cap`, or, if more than `cap` failed or were
-    cancelled as well, at least `n`.
+    More than `cap` completed tasks are a lower bound: `cap`, or less if more than `cap` failed or were cancelled.
     """
     statement, parameters = (COUNTS, {}) if role is None else (COUNTS_OF_ROLE, {"role": role})
     row = connection.execute(statement, parameters | {"most": cap + 1}).one()._asdict()
-    counted = {status: Count(min(row[status], cap), row[status] <= cap) for status in (PENDING, FAILED, CANCELLED)}
+    counted = {status: Count.up_to(cap, row[status]) for status in (PENDING, FAILED, CANCELLED)}
     counted[COMPLETED] = Count(min(row[COMPLETED], cap), not row["has_more"])
     return {status: counted.get(status) or Count(row[status]) for status in ALL}
 
@@ -162,13 +192,11 @@ def waiting(connection: Connection, role: str | None = None, *, cap: int = CAP) 
     """Count pending tasks by what they wait for (nothing, time, lock, account, members), each exactly up to `cap`."""
     statement, parameters = (WAITING, {}) if role is None else (WAITING_OF_ROLE, {"role": role})
     row = connection.execute(statement, parameters | {"most": cap + 1}).one()._asdict()
-    return {reason: Count(min(n, cap), exact=n <= cap) for reason, n in row.items()}
+    return {reason: Count.up_to(cap, n) for reason, n in row.items()}
 
 
 def depth(connection: Connection, role: str | None = None, *, cap: int = CAP_OF_EACH) -> list[RoleDepth]:
-    """Return each role that is registered or has work, or only the given one, with counts exact up to `cap`. A built-in
-    role is returned if it has work, is paused, or is the given one.
-    """
+    """Return the depth of every role, or of `role`, exact up to `cap`. Idle, unpaused built-in roles are left out."""
     parameters = {"most": cap + 1, "look": LOOK, "role": role}
     rows = [dict(row) for row in connection.execute(DEPTH, parameters).mappings()]
     measured = [row for row in rows if row["newcomer_seconds"] is not None]
@@ -185,7 +213,7 @@ def _is_of_note(row: Mapping[str, Any]) -> bool:
 
 def _depth(row: dict[str, Any], cap: int) -> RoleDepth:
     counted = ("pending", "ready", "later", "behind", "parked", "members")
-    bounded = {name: Count(min(row[name], cap), row[name] <= cap) for name in counted}
+    bounded = {name: Count.up_to(cap, row[name]) for name in counted}
     seconds = row["oldest_ready_seconds"]
     return RoleDepth(
         **(row | bounded | {"oldest_ready_seconds": None if seconds is None else max(0.0, float(seconds))})
@@ -194,7 +222,7 @@ def _depth(row: dict[str, Any], cap: int) -> RoleDepth:
 
 @dataclass(frozen=True, slots=True)
 class SlowWindow:
-    """A role whose new tasks wait for long: `own` seconds for the role's own earlier claims, `others` for the turns of
+    """A role whose new tasks wait for long: `own` seconds behind earlier claims of the role, `others` for the turns of
     roles that share its workers. `is_said`: the window was set by hand.
     """
 
@@ -206,27 +234,17 @@ class SlowWindow:
 
 
 def slow_windows(connection: Connection, own: float, others: float) -> list[SlowWindow]:
-    """Return roles whose window, set by hand, delays a new task by more than `own` seconds, and those that other roles
-    at the same slots delay by more than `others`.
-    """
-    turns = shared_slots.turns(connection)
+    """Return roles whose hand-set window delays a new task by over `own` s, or that others delay by over `others` s."""
+    turns, alone = shared_slots.turns(connection), shared_slots.Turn(0.0, 0)
     waits = [
-        SlowWindow(
-            row.role,
-            row.window,
-            row.seconds,
-            turn.wait(row.window) if (turn := turns.get(row.queue)) else 0,
-            row.is_said,
-        )
+        SlowWindow(row.role, row.window, row.seconds, turns.get(row.queue, alone).wait(row.window), row.is_said)
         for row in connection.execute(NEWCOMERS)
     ]
     return [one for one in waits if (one.is_said and one.own > own) or one.others > others]
 
 
 def backlogs(connection: Connection, most: int) -> list[RowMapping]:
-    """Return each registered role's window and its counts by `celeriac.backlog`, counted to `most` in each state
-    table.
-    """
+    """Return each registered role's window and its `celeriac.backlog`, counted to `most` in each state table."""
     return [*connection.execute(BACKLOGS, {"most": most}).mappings()]
 
 

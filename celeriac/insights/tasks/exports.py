@@ -20,8 +20,7 @@ MOST = 100_000
 
 NAMES: Final = tuple(name.strip() for name in COLUMNS.split(","))
 
-#: Characters that a spreadsheet takes for the beginning of a formula (OWASP, CSV injection), in two widths; and those
-#: that it may take for the beginning of a cell, whichever separator it was told.
+#: Characters that begin a formula in a spreadsheet (OWASP, CSV injection), in two widths; and separators of cells.
 _SIGNS: Final = frozenset("=+-@\uff1d\uff0b\uff0d\uff20")
 _SEPARATORS: Final = frozenset(";|\t\r\n")
 

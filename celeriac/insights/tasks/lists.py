@@ -15,8 +15,8 @@ from typing import Any
 from sqlalchemy import Connection, Row, TextClause, text
 
 from celeriac.errors import BadValue
+from celeriac.insights.tasks.conditions import ends
 from celeriac.insights.tasks.pages import COLUMNS, ENDS, IDS, IDS_OF_WALK, PAGES, WALKS
-from celeriac.insights.tasks.ranges import ends
 from celeriac.insights.tasks.redaction import refuse_sensitive, without_progress
 from celeriac.store.encoding import Unfit, encoded
 from celeriac.store.role_names import parts_of_lane
@@ -42,6 +42,11 @@ LOOKS_AT, VAIN = 2_000, 50
 MOMENT = text("""
 SELECT coalesce(pg_sequence_last_value(CAST('celeriac.tasks_id_seq' AS regclass)), 0) AS upto,
     clock_timestamp() AS until
+""")
+
+VIEWS = text("""
+SELECT owner, name, filter, saved_at FROM celeriac.saved_views
+WHERE owner = ANY (CAST(:owners AS text[])) ORDER BY owner = '' DESC, name
 """)
 
 
@@ -160,9 +165,7 @@ def _parameters(wanted: Filter, limit: int, after: str | None, offset: int = 0) 
 
 
 def looks(rows: int, picks: bool) -> Sequence[int]:
-    """Yield how many rows to read for so many matches: first as if every other row matched, which is usual, then
-    more.
-    """
+    """Return how many rows to read for `rows` matches: first as if every other one matched, as is usual, then more."""
     if not picks:
         return (rows,)
     return (2 * rows, LOOKS_AT) if 2 * rows < LOOKS_AT else (max(rows, LOOKS_AT),)
@@ -177,9 +180,7 @@ class Matching:
 
 
 def matching(connection: Connection, wanted: Filter, *, most: int) -> Matching:
-    """Return up to `most` matching tasks, for a bulk. There is a walk for each status, so no other rows are read.
-    Raises BadValue.
-    """
+    """Return up to `most` matching tasks, for a bulk; each status has a walk of its own. Raises BadValue."""
     if most < 1:
         raise BadValue(f"most={most}: give 1 or more")
     ids: dict[int, None] = {}  # a task may have gone from one status to the next meanwhile
@@ -195,9 +196,7 @@ def matching(connection: Connection, wanted: Filter, *, most: int) -> Matching:
 def matching_page(
     connection: Connection, wanted: Filter, place: str | None, *, limit: int = MOST_ROWS
 ) -> tuple[list[int], str | None]:
-    """Return a page of `matching`, of at most 1,000 if tasks have to be looked up, and the place of the next one: None
-    after the last.
-    """
+    """Return a page of `matching` (1,000 ids at most if tasks are looked up) and the next place; None at the end."""
     walks = list(_walked_apart(wanted.statuses))
     walk, _, after = (place or "0 ").partition(" ")
     if int(walk) >= len(walks):
@@ -299,3 +298,8 @@ def _is_place(part: tuple[str, ...], after: str) -> bool:
         return bool(at) == (part == ("completed",)) and last.isascii() and last.isdigit() and int(last) < 2**63
     except ValueError:
         return False
+
+
+def saved_views(connection: Connection, owner: str) -> list[dict[str, Any]]:
+    """Return the shared views (their `owner` is empty), and the owner's own."""
+    return [dict(row) for row in connection.execute(VIEWS, {"owners": ["", owner]}).mappings()]

@@ -13,7 +13,7 @@ COLUMNS = """
     updated_at, queue"""
 
 _AT = "coalesce(CAST(:until AS timestamptz), statement_timestamp())"
-# Running tasks are counted as `celeriac.stale` does; others always match.
+# A running task matches if its worker is silent, by the rule of `celeriac.stale`; any other task matches.
 SILENT = """(CAST(:silent AS boolean) IS NULL OR status <> 'running'
         OR greatest(last_heartbeat_at, celeriac.leases_since())
             < statement_timestamp() - interval '1 second' * coalesce((
@@ -57,7 +57,7 @@ FILTER = f"""
 
 AFTER = "coalesce(CAST(CAST(:after AS text) AS bigint), 9223372036854775807)"
 
-# INVARIANT of `names`: one descent per role in the index, or the given role.
+# INVARIANT of `names`: one descent for each role in the index, or only for the requested role.
 _PENDING = f"""
 WITH RECURSIVE names AS (
     (SELECT role FROM celeriac.tasks WHERE role >= coalesce(CAST(:role AS text), '') ORDER BY role LIMIT 1)
@@ -101,7 +101,7 @@ WITH walk AS MATERIALIZED (
 
 
 def _badly(status: str) -> str:
-    """Return a walk by -id, the order of this index: days of history are not read for it."""
+    """Return the walk over tasks that ended badly, by -id, the order of this index, without reading days of history."""
     return f"""
 WITH RECURSIVE names AS (
     (SELECT role FROM celeriac.ended WHERE status = '{status}' AND role >= coalesce(CAST(:role AS text), '')

@@ -42,9 +42,7 @@ def of_roles(connection: Connection, roles: Collection[str]) -> dict[str, Sensit
 
 
 def redacted(task: Mapping[str, Any], secret: Sensitive | None) -> dict[str, Any]:
-    """Redact a task with its call. Its texts are searched for the values, because the task may be older than the role's
-    declaration of them.
-    """
+    """Redact a task with its call. Texts are searched for the values, as a task may predate their declaration."""
     if secret is None:
         return dict(task)
     values = secret.values(task["args"], task["kwargs"])
@@ -68,9 +66,7 @@ def without_calls(headers: Any) -> Any:
 
 
 def without_progress(connection: Connection, tasks: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Hide the progress of tasks whose role has secrets, because lists do not read the calls whose values would be
-    searched for.
-    """
+    """Hide the progress of tasks whose role has secrets: lists do not read the calls whose values to search for."""
     roles = {task["role"] for task in tasks if task["progress"] is not None}
     secret = of_roles(connection, roles)
     hidden = {"progress": HIDDEN}
@@ -93,9 +89,7 @@ def schedules(connection: Connection, rows: Sequence[Mapping[str, Any]]) -> list
 
 
 def refuse_sensitive(connection: Connection, names: Collection[str], role: str | None = None) -> None:
-    """Raise BadValue for a filter by a sensitive argument: the tasks it finds would reveal the value. Also for a name
-    that no argument can have, which Postgres would not take.
-    """
+    """Raise BadValue for a filter by an unfit name, or by a sensitive argument: its matches would reveal the value."""
     try:
         json_text(list(names))
     except Unfit as error:

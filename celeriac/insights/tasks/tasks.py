@@ -1,15 +1,18 @@
-"""One task: its row and its events. The module `why` explains why it has not started."""
+"""One task: its row, its events, its handler's log, and what is left of it. `why` explains why it has not started."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Literal
 
 from sqlalchemy import Connection, RowMapping, text
 
 from celeriac.errors import BadValue, Unknown
 from celeriac.insights.tasks.redaction import of_role, of_roles, redacted, without_calls
 from celeriac.store.plans import lookups
+from celeriac.store.role_names import is_built_in
 
 TASK = text("""
 SELECT t.*, extract(epoch FROM statement_timestamp() - t.last_heartbeat_at)::double precision AS heartbeat_age,
@@ -58,12 +61,43 @@ SELECT id, task_id, completed_at, extract(epoch FROM completed_at - started_at):
 FROM celeriac.last_ended(:role, :looks_at) WHERE status = 'completed' ORDER BY completed_at DESC, id DESC LIMIT 1
 """)
 
-#: Most events that are returned.
+#: Most events, and most log lines, that are returned.
 MOST = 1_000
 
 #: Numbers of finished tasks that are read for the last success: first the last task, which usually is a success, then
 #: more. Without statistics Postgres would sort the whole history for more than one.
 LOOKS_AT = (1, 100, 10_000)
+
+# BETWEEN: see `tasks.EVENTS`.
+ROLE_OF = text("""
+SELECT role FROM celeriac.task_events WHERE task BETWEEN :id AND :id ORDER BY task DESC, id DESC LIMIT 1
+""")
+
+KEEP = text("SELECT definition -> 'keep' AS keep FROM celeriac.roles WHERE role = :role")
+
+# BETWEEN: as for the events of a task (`tasks.EVENTS`).
+LOG = text("""
+SELECT id, attempt, at, level, line FROM celeriac.task_logs
+WHERE task BETWEEN :id AND :id ORDER BY task DESC, id DESC LIMIT :most
+""")
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """A task's remains. `keep`: seconds its role keeps finished tasks, "forever", or None: no successes are kept."""
+
+    role: str
+    keep: float | Literal["forever"] | None
+    events: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class TaskLogLine:
+    id: int
+    attempt: int
+    at: datetime
+    level: str
+    line: str
 
 
 def find(connection: Connection, identifier: int | str) -> dict[str, Any] | None:
@@ -191,3 +225,18 @@ def last_completion(connection: Connection, role: str) -> dict[str, Any] | None:
         if row is not None:
             return dict(row)
     return None
+
+
+def gone(connection: Connection, task: int, *, otherwise: float) -> Gone | None:
+    """Return what is left of this task, or None. `otherwise`: seconds for which built-in roles' tasks are kept."""
+    role = connection.execute(ROLE_OF, {"id": task}).scalar_one_or_none()
+    if role is None:
+        return None
+    declared = connection.execute(KEEP, {"role": role}).one_or_none()
+    unsaid: float | Literal["forever"] = otherwise if is_built_in(role) else "forever"
+    return Gone(role, unsaid if declared is None else declared.keep, events(connection, task))
+
+
+def log_of(connection: Connection, task: int) -> list[TaskLogLine]:
+    """Return the last 1,000 lines, in order; the task itself may be gone."""
+    return [TaskLogLine(*row) for row in connection.execute(LOG, {"id": task, "most": MOST})][::-1]

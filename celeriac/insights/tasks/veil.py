@@ -1,6 +1,6 @@
-"""Masking for viewers who may not see calls: arguments, results and progress are hidden, and only the kind of an error
-is shown. It works by the names of fields, whichever insight they come from: a text is shown only if its field is
-listed.
+"""Masking for viewers who may not see calls: arguments, results, progress, and all of an error but its kind.
+
+It goes by the names of fields, whichever insight they come from: a text is shown only if its field is in `SHOWN`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, Final
 
 from celeriac.insights.tasks.lists import ARGUMENT
-from celeriac.insights.tasks.shown import OPEN, SENTENCES, SHOWN
 from celeriac.store.messages import is_marked, with_quotes
 from celeriac.store.redact import HIDDEN
 from celeriac.store.states import RUNNING
@@ -25,8 +24,7 @@ ERROR_TEXTS: Final = frozenset({"error_message", "error", "message", "pattern", 
 #: Filters of a list by which a viewer could find out what the list hides.
 FILTERS: Final = ("error",)
 
-#: Alerts that quote errors, and the text before an error for which a schedule's instant was skipped: there are still
-#: rows from before quotes were marked.
+#: Alerts that quote errors, and the text before a schedule's error: older releases' rows quote without marks.
 QUOTING: Final = frozenset({"fails_now", "account_fails"})
 CANNOT_RUN: Final = "it cannot run: "
 
@@ -36,6 +34,33 @@ _INSTANT = re.compile(
 )
 
 _KIND = re.compile(r"([A-Za-z_][\w.]*): ")
+
+#: Names and keys, words for states, and sentences of the engine, in which an error's text is marked (`quoted`).
+SHOWN: Final = frozenset(
+    {
+        "about", "account", "accounts", "action", "awaits", "backing_off", "backoff_reason", "barrier",
+        "basis", "beat_id", "beside", "by", "check", "command", "created_by", "cron_expression", "cure",
+        "cursor", "cursor_after", "cursor_before", "declared", "description", "does", "enqueued_by",
+        "estimated", "example", "facts", "fingerprint", "foreign", "frame", "from_status", "headline",
+        "help", "holder", "hostname", "id", "in_force", "in_words", "judged", "keys", "kind", "label",
+        "labels", "last_task_id", "left_out_why", "level", "lock_key", "login", "may", "meaning", "measure",
+        "misfire", "move", "name", "next", "note", "notes", "of", "outcome", "overlap", "owner", "page",
+        "permissions", "planned_as", "problem", "quarantined", "queue", "queues", "rate_limit", "reason",
+        "redis", "reported_by", "reviewed_by", "role", "roles", "room", "rules", "runbook", "runs", "says",
+        "schedule", "scopes", "seen_by", "sender", "sentence", "severity", "shared", "sql", "state",
+        "status", "stopped", "subject", "tables", "target", "task", "task_id", "text", "timezone", "title",
+        "to_status", "trouble", "type", "unfit", "unique_key", "unit", "unread", "version", "via",
+        "waits_for", "why", "why_nothing", "worker", "worker_id",
+    }
+)  # fmt: skip
+
+#: The fields among them whose value is a mapping with data as its keys: its texts are shown, whatever the key.
+OPEN: Final = frozenset({"cursor", "cursor_after", "cursor_before", "declared", "facts", "labels"})
+
+#: The fields with sentences of the engine, which may quote errors. In all others « and » are a person's own.
+SENTENCES: Final = frozenset(
+    {"cure", "headline", "next", "quarantined", "reason", "says", "sentence", "trouble", "why"}
+)
 
 
 def veiled(shown: Any, name: str | None = None) -> Any:
@@ -84,9 +109,7 @@ def _text(text: str, name: str | None) -> str:
 
 
 def _field(name: str, value: Any, within: str | None = None) -> Any:
-    """Mask a field. `within`: the field whose mapping has this one; the keys of some mappings are no fields, but roles
-    or the like.
-    """
+    """Mask a field. `within`: the field of its mapping, of whose names some (`OPEN`) are data, such as a role's."""
     if name in CALLS or name.startswith(ARGUMENT):
         return _call(value)
     if name in ERROR_TEXTS:

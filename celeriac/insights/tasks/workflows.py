@@ -1,4 +1,4 @@
-"""One workflow: its progress, its shape, and its parts page by page.
+"""Workflows: those under way; and one with its progress, its shape, and its parts page by page.
 
 The shape has one node for all parts of a role that hold back the same body, whether two or 100,000. It is counted along
 the index of the workflow, and no headers, arguments or results are read for that.
@@ -129,6 +129,31 @@ ORDER BY id DESC LIMIT :most
 
 END = text(f"{_WALK} SELECT CAST(id AS text) FROM walk OFFSET :looks_at - 1 LIMIT 1")
 
+#: Most parts of a workflow that are counted.
+COUNTED = 1_000
+
+# INVARIANT: a descent of the index for each workflow returned, then at most COUNTED of its parts. BETWEEN: with "="
+# Postgres could walk an index by id alone, past all other tasks.
+UNDER_WAY = text("""
+WITH RECURSIVE walk AS (
+    (SELECT workflow FROM celeriac.tasks WHERE workflow > CAST(:after AS text) ORDER BY workflow LIMIT 1)
+    UNION ALL
+    SELECT next.workflow FROM walk, LATERAL (
+        SELECT workflow FROM celeriac.tasks WHERE workflow > walk.workflow ORDER BY workflow LIMIT 1) AS next
+), page AS MATERIALIZED (SELECT workflow FROM walk LIMIT CAST(:most AS integer))
+SELECT page.workflow AS id, first.role, first.created_at,
+    (SELECT count(*) FROM (
+        SELECT FROM celeriac.tasks WHERE workflow BETWEEN page.workflow AND page.workflow LIMIT :counted) AS told
+    ) AS unfinished,
+    (SELECT count(*) FROM (
+        SELECT FROM celeriac.ended WHERE workflow BETWEEN page.workflow AND page.workflow LIMIT :counted) AS told
+    ) AS finished
+FROM page, LATERAL (
+    SELECT role, created_at FROM celeriac.tasks WHERE workflow BETWEEN page.workflow AND page.workflow
+    ORDER BY workflow, id LIMIT 1) AS first
+ORDER BY page.workflow
+""")
+
 
 @dataclass(frozen=True, slots=True)
 class Node:
@@ -175,6 +200,17 @@ class Workflow:
 
 _Key = tuple[str, str | None]
 _Bodies = Mapping[str | None, Row[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class UnderWay:
+    """A running workflow. `role`, `created_at`: its first unfinished part's. A count of `COUNTED` is a lower bound."""
+
+    id: str
+    role: str
+    created_at: datetime
+    unfinished: int
+    finished: int
 
 
 def workflow_of(connection: Connection, identifier: int | str) -> str:
@@ -296,3 +332,9 @@ def _edges(
         pairs.append(((row.role, row.barrier), None if body is None else (body.role, body.goal), "members"))
     at = {key: n for n, key in enumerate(keys)}
     return [Edge(at[a], at[b], kind) for a, b, kind in pairs if a != b and a in at and b in at]
+
+
+def workflows_under_way(connection: Connection, *, limit: int = 100, after: str | None = None) -> list[UnderWay]:
+    """Return workflows by id, those after `after`. One whose last part ends meanwhile is left out."""
+    wanted = {"after": after or "", "most": limit, "counted": COUNTED}
+    return [UnderWay(*row) for row in connection.execute(UNDER_WAY, wanted)]

@@ -1,3 +1,1 @@
-"""Explain why a task has not started: the checks in their order, what has to happen first, and which transaction blocks
-it.
-"""
+"""Explain why a task has not started: the checks in order, what has to happen first, which transaction blocks it."""

@@ -10,6 +10,7 @@ from typing import Any
 
 from sqlalchemy import Connection, text
 
+from celeriac.insights.tasks.counting import oldest_in
 from celeriac.store.plans import lookups
 from celeriac.store.role_names import lane_of
 
@@ -22,14 +23,13 @@ LONG = 2.0
 #: Most characters shown of its statement.
 LONGEST = 120
 
-#: Tables that callers' enqueues lock, too, and those in which nobody changes a row: whoever holds rows of any other one
-#: of the engine is in its way.
+#: Tables whose rows enqueues lock too, or nobody changes. Whoever holds rows of any other table blocks the engine.
 OF_CALLERS = (
     "tasks", "ready", "later", "behind", "parked", "intake", "chain_rests", "barriers", "joins", "looks",
     "group_results", "history", "ended", "task_events", "task_logs", "audit", "ticks",
 )  # fmt: skip
 
-#: Locks with which nobody else can write to the table; a CREATE INDEX without CONCURRENTLY takes the first.
+#: Lock modes that keep all others from writing to the table; a CREATE INDEX without CONCURRENTLY takes the first.
 WHOLE = ("ShareLock", "ShareRowExclusiveLock", "ExclusiveLock", "AccessExclusiveLock")
 
 # No view lists row locks: a blocker is seen only while somebody waits for it. The engine gives up soon and tries again,
@@ -84,8 +84,7 @@ WHERE coalesce(t.since < clock_timestamp() - :long * interval '1 second', t.stat
 ORDER BY t.since LIMIT :most
 """)
 
-# A transaction that updates, deletes or locks a row leaves its id in it (several that share a lock do not), and holds
-# the lock of that id until it ends.
+# A transaction leaves its id in a row that it changes or locks alone, and holds the lock of that id until it ends.
 ON_TASK = text("""
 SELECT DISTINCT l.virtualtransaction FROM (
     SELECT t.xmax AS by FROM celeriac.tasks t WHERE t.id = :id
@@ -99,25 +98,12 @@ SELECT DISTINCT l.virtualtransaction FROM (
 ) AS touched JOIN pg_locks l ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = touched.by
 """)
 
-# INVARIANT: one descent an account and priority, as `watched.OLDEST` has it, and look-ups of the oldest entries and of
-# what tickets hold. An entry that may start and is skipped for seconds is its account's first.
-HOLDERS_OF_ROWS = text("""
+# INVARIANT: one descent for each account and priority, as in `watched.OLDEST`; look-ups of the oldest entries and of
+# the tickets' tasks. An entry that passes skip for seconds stays its account's first, so the later ones are not read.
+HOLDERS_OF_ROWS = text(f"""
 WITH entries AS MATERIALIZED (
     SELECT level.id, level.by, level.due_at AS since FROM celeriac.roles r CROSS JOIN LATERAL (
-        WITH RECURSIVE levels AS (
-            (SELECT account, priority, due_at, id, xmax AS by, 1 AS n FROM celeriac.ready
-                WHERE role = r.role ORDER BY account, priority DESC, due_at LIMIT 1)
-            UNION ALL
-            SELECT next.*, levels.n + 1 FROM levels, LATERAL (
-                (SELECT account, priority, due_at, id, xmax FROM celeriac.ready
-                    WHERE role = r.role AND account = levels.account AND priority < levels.priority
-                    ORDER BY account, priority DESC, due_at LIMIT 1)
-                UNION ALL
-                (SELECT account, priority, due_at, id, xmax FROM celeriac.ready
-                    WHERE role = r.role AND account > levels.account ORDER BY account, priority DESC, due_at LIMIT 1)
-                LIMIT 1) AS next
-            WHERE levels.n < :levels
-        )
+        {oldest_in("account, priority, due_at, id, xmax AS by", "levels")}
         SELECT id, by, due_at FROM levels
     ) AS level WHERE NOT r.paused
     UNION ALL
@@ -137,8 +123,7 @@ WHERE l.pid IS DISTINCT FROM pg_backend_pid() AND NOT starts_with(coalesce(a.app
 GROUP BY l.virtualtransaction
 """)
 
-#: For how many accounts and priorities of a role the first entry is read, and how many entries of all roles are looked
-#: up.
+#: Maximum number of a role's accounts and priorities whose first entry is read, and of all entries looked up.
 LEVELS, LOOKED_UP = 1_000, 500
 
 #: Constants in a statement may be private.
@@ -204,9 +189,7 @@ def blockers(connection: Connection, *, longer_than: float = LONG, only: Sequenc
 
 
 def in_the_way(connection: Connection) -> list[Blocker]:
-    """Return the same, and also the transactions that hold rows of tasks that should start or are under way, even if
-    nobody waits for them.
-    """
+    """Return `blockers`, and transactions that hold rows of ready or claimed tasks although nobody waits for them."""
     met = blockers(connection)
     if any(one.holds_tables for one in met):
         return met

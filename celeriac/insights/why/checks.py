@@ -13,8 +13,7 @@ from celeriac.store.states import RUNNING, WAITS_FOR_ACCOUNT, WAITS_FOR_LOCK, WA
 
 Outcome = Literal["yes", "no", "not asked", "unknown"]
 
-#: The reason a task waits, in one word: that of the first check whose answer is no, or the task's state if there is
-#: none.
+#: The reason a task waits, in one word: that of the first check whose answer is no, or else the task's state.
 Reason = Literal[
     "later", "role_unknown", "role_paused", "account_paused", "members", "lock", "rate", "window_full", "account_cap",
     "not_its_turn", "redis_away", "no_pass", "ticket_lost", "taken", "no_worker", "backing_off", "in_queue", "entering",
@@ -144,9 +143,7 @@ def cap(s: Situation) -> Check:
 
 
 def turn(s: Situation) -> Check:
-    """Check whether the next pass reaches it. Slots go to the account that would hold least for its weight, then in
-    rotation.
-    """
+    """Check whether the next pass reaches it. Slots go to the account with least for its weight, then in rotation."""
     ahead, others = s.ahead_in_account, s.others_first
     facts = {
         "holding": s.holding, "weight": s.of.weight, "cap": s.of.cap, "ahead": ahead, "others_first": others,

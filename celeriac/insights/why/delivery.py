@@ -10,12 +10,10 @@ from celeriac.insights.why.situation import Situation, WorkerSeen
 from celeriac.insights.why.spans import span
 from celeriac.store.states import GONE, NO_TICK, WAITS_FOR_TIME
 
-#: Seconds without a poll after which no worker counts as polling: each polls every POLL_INTERVAL_MS, a second by
-#: default.
+#: Seconds after which no worker counts as polling: each polls every POLL_INTERVAL_MS, by default a second.
 LOOKS = 10.0
 
-#: The age (seconds) from which a last heartbeat or tick is mentioned: heartbeats come at least every 40 seconds, a
-#: beat's ticks each second.
+#: The age (seconds) from which a heartbeat (at least every 40 s) or a beat's tick (each second) is mentioned as late.
 LATE, LATE_TICK = 45.0, 5.0
 
 #: A ticket that left its queue less than so many seconds ago is still on its way through a worker.

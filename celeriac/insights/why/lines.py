@@ -18,25 +18,20 @@ SELECT count(*) AS n, max(id) AS newest FROM (
 """)
 
 # Counting stops at :most.
-AHEAD_OF_LOCK = text("""
+_AHEAD = """
 SELECT count(*) FROM (
-    SELECT FROM celeriac.behind
-    WHERE lock_key = :lock_key AND priority >= :priority
+    SELECT FROM celeriac.{line} AND priority >= :priority
         AND (-priority, due_at, id) < (-:priority, :scheduled_for, :id)
     ORDER BY priority DESC, due_at, id LIMIT :most) AS ahead
-""")
+"""
+
+AHEAD_OF_LOCK = text(_AHEAD.format(line="behind WHERE lock_key = :lock_key"))
+
+AHEAD_IN_ACCOUNT = text(_AHEAD.format(line="ready WHERE role = :role AND account = :account"))
 
 BEHIND = text("""
 SELECT count(*) FROM (
     SELECT FROM celeriac.behind WHERE lock_key = :lock_key ORDER BY priority DESC, due_at, id LIMIT :most) AS line
-""")
-
-AHEAD_IN_ACCOUNT = text("""
-SELECT count(*) FROM (
-    SELECT FROM celeriac.ready
-    WHERE role = :role AND account = :account AND priority >= :priority
-        AND (-priority, due_at, id) < (-:priority, :scheduled_for, :id)
-    ORDER BY priority DESC, due_at, id LIMIT :most) AS ahead
 """)
 
 # Tasks of other accounts that get slots of a pass before one whose account would hold :level with it, as

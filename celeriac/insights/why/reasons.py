@@ -11,11 +11,12 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import Connection, text
+from sqlalchemy import Connection
 
 from celeriac.errors import Unknown
 from celeriac.insights.fairness import shares
 from celeriac.insights.fairness.shares import AccountShare, Shares
+from celeriac.insights.tasks.clock import clock
 from celeriac.insights.tasks.counting import Count, RoleDepth, depth
 from celeriac.insights.why import checks, delivery
 from celeriac.insights.why.checks import Check, Reason
@@ -30,8 +31,6 @@ _OF_PASS: tuple[Callable[[Situation], Check], ...] = (delivery.redis, delivery.p
 
 #: For an account that could have more, and for one that has its fair share.
 _LACKS, _HAS_ITS_SHARE = "their account holds less than its fair share", "their account holds its fair share"
-
-CLOCK = text("SELECT statement_timestamp()")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +64,7 @@ def waits_of(
 
 def _situation(connection: Connection, of: RoleDepth, broker: Broker | None) -> Situation:
     """Build the situation of a task that has waited as long as the role's oldest ready one, and for nothing else."""
-    now = connection.execute(CLOCK).scalar_one()
-    due = now - timedelta(seconds=of.oldest_ready_seconds or 0.0)
+    due = clock(connection) - timedelta(seconds=of.oldest_ready_seconds or 0.0)
     task: dict[str, Any] = {
         "id": 0, "role": of.role, "account": "", "status": PENDING, "waits_for": None, "scheduled_for": due,
         "created_at": due, "claimed_at": None, "expires_at": None, "priority": 0, "lock_key": None,

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from sqlalchemy import Connection, Row, TextClause, text
 
 from celeriac.insights.fairness import rounds, shares
-from celeriac.insights.fleet.slots import SHARES_PROCESS
+from celeriac.insights.fleet.resources import SHARES_PROCESS
 from celeriac.insights.why import lines
 from celeriac.store.role_names import lane_of
 from celeriac.store.states import GONE, NO_TICK, PENDING, RUNNING, WAITS_FOR_LOCK, WAITS_FOR_MEMBERS
@@ -297,7 +297,7 @@ class Situation:
     @cached_property
     def rounds(self) -> int:
         """Rounds that its account has waited while holding nothing, by the record of the last passes."""
-        return rounds.rounds(self.connection, self.lane, self.task["account"])
+        return rounds.rounds_waited(self.connection, self.lane, self.task["account"])
 
     def _one(self, statement: TextClause, **parameters: Any) -> Row[Any]:
         return self.connection.execute(statement, parameters).one()

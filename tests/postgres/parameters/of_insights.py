@@ -29,7 +29,7 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
         "insights.figures.WAITING": [{"most": SELECTED}],
         "insights.rounds.IN_LINE": [{"longest": 10.0, "runs": 3, "most": SELECTED}],
         "insights.rounds.LAST": [{"role": role, "most": SELECTED, "largest": 65_536} for role in (None, "work")],
-        "insights.left_ready.LEFT": [{"patience": 60, "good": ["the window is full"], "most": SELECTED}],
+        "insights.watched.LEFT": [{"patience": 60, "good": ["the window is full"], "most": SELECTED}],
         "doctor.deploying.WAITING": [{"most": SELECTED}],
         "doctor.deploying.QUEUES": [work | {"most": SELECTED}],
         "doctor.deploying.SHAPES": [work | {"half": SELECTED // 2}],
@@ -67,13 +67,13 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
         "insights.watched.TROUBLE": [{"most": SELECTED}],
         "insights.watched.OLDEST": [{"most": SELECTED}],
         "insights.watched.ROLES": [hour | {"samples": 0, "most": SELECTED, "newest": SELECTED, "roles": SELECTED}],
-        "insights.floods.FLOODS": [{"roles": ["work", "nothing"], "newest": SELECTED, "share": 0.8}],
+        "insights.shares.FLOODS": [{"roles": ["work", "nothing"], "newest": SELECTED, "share": 0.8}],
         "insights.blockers.HOLDERS_OF_ROWS": [{"long": 2, "levels": SELECTED, "looked_up": SELECTED}],
         "insights.watched.SKIPPED": [{}],
         "insights.hours.SAMPLES": [{"worker_id": "w", "most": SELECTED}],
         "insights.hours.DONE": [hour | {"newest": SELECTED}],
         "insights.received.OF_ACCOUNT": [{"account": "q1", "most": SELECTED, "begin": began}],
-        "insights.ticket_hours.SAMPLES": [{"most": SELECTED}],
+        "insights.hours.TICKETS": [{"most": SELECTED}],
         "insights.ticks.TICKS": [
             {"schedule": schedule, "due": due, "done": due, "most": SELECTED} for due in (None, until)
         ],
@@ -94,7 +94,7 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
         "insights.workflows.END": [parts],
         "insights.account.OF_ROLES": [hour | {"account": "q1", "most": SELECTED, "newest": SELECTED}],
         "insights.account.FIRST": [{"account": "q1", "most": SELECTED, "told": 10}],
-        "insights.accounts.ENDED": [
+        "insights.account.ENDED": [
             hour | {"account": account, "newest": SELECTED, "accounts": SELECTED} for account in (None, "q1")
         ],
         **{
@@ -121,7 +121,7 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
             {"role": role, "begin": begin, "before": before, "most": SELECTED}
             for role, begin, before in ((None, None, None), ("work", None, failed[9]), ("work", began, None))
         ],
-        "insights.said.SAID": [
+        "insights.fingerprints.SAID": [
             {
                 "ids": failed,
                 "times": there.found(f"SELECT completed_at FROM celeriac.history WHERE id = ANY ('{{{failed_ids}}}')"),
@@ -132,10 +132,10 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
         "insights.locks.HELD": [{"most": SELECTED}],
         "insights.locks.LOCKS": [{"keys": keys, "cap": SELECTED}],
         "insights.locks.QUEUE": [{"lock_key": key, "most": SELECTED} for key in ("held", "key-1")],
-        "insights.unique_keys.TAKEN": [
+        "insights.locks.TAKEN": [
             {"role": role, "key": key, "most": SELECTED} for role, key in ((None, None), ("work", "a"), ("x", ""))
         ],
-        "insights.unique_keys.TAKEN_OF_ROLE": [
+        "insights.locks.TAKEN_OF_ROLE": [
             {"role": role, "key": key, "most": SELECTED} for role, key in (("work", None), ("nothing of it", "a"))
         ],
         "insights.ran.RAN": [work | {"after": began, "id": 0, "until": until, "most": SELECTED}],
@@ -187,21 +187,21 @@ def of_insights(there: Selected) -> Mapping[str, list[Given]]:
         ],
         "insights.system.AUDIT": [{"before": None, "most": SELECTED}],
         "insights.system.AUDIT_OF": [{"kind": "role", "target": "work", "before": None, "most": SELECTED}],
-        "insights.idle.IDLE": [work],
+        "insights.one_role.IDLE": [work],
         "insights.attempts.RUNS": [work | {"most": 60}],
-        "insights.log.LOG": [{"id": 1, "most": SELECTED}],
+        "insights.tasks.LOG": [{"id": 1, "most": SELECTED}],
         "insights.tasks.TASK": [{"id": lone}, {"id": failed[0]}],
         "insights.tasks.CALL": [{"id": lone}, {"id": failed[0]}],
         "insights.tasks.ID_OF": [{"task_id": "ready-1"}, {"task_id": "done-1"}],
         "insights.tasks.ROWS_OF": [{"given": ["ready-1", "done-1"], "ids": [lone, failed[0]]}],
         "insights.tasks.EVENTS": [{"id": 1, "most": SELECTED}],
-        "insights.gone.ROLE_OF": [{"id": 1}],
-        "insights.pace.PACE": [work | {"minutes": 10}],
+        "insights.tasks.ROLE_OF": [{"id": 1}],
+        "insights.one_role.PACE": [work | {"minutes": 10}],
         "insights.system.PASSES_OF_ALL": [{"before": None, "most": SELECTED}],
         "insights.tasks.ACTIVE_UNDER": [{"lock_key": "key-1"}],
         "insights.tasks.UNFINISHED": [{"role": "keyed", "unique_key": "h1"}],
         "insights.tasks.LAST_COMPLETION": [work | {"looks_at": 1}],
-        "insights.under_way.UNDER_WAY": [{"after": "", "most": 10, "counted": SELECTED}],
+        "insights.workflows.UNDER_WAY": [{"after": "", "most": 10, "counted": SELECTED}],
         **pages(),
     }
 
