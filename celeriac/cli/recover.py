@@ -9,7 +9,7 @@ import click
 
 from celeriac.app import Celeriac
 from celeriac.cli import output
-from celeriac.cli.group import Command, FindApp, Seconds
+from celeriac.cli.group import FindApp, Seconds, command
 from celeriac.insights.fleet.condition import silent_workers
 from celeriac.repair.rescue import rescue_by_role
 from celeriac.repair.worker import LIVES, held, rescue_worker
@@ -17,7 +17,7 @@ from celeriac.store.shell import argument
 from celeriac.store.states import GONE
 
 
-@click.command(cls=Command)
+@command
 @click.argument("worker", required=False)
 @click.option(
     "--silent",
@@ -27,7 +27,6 @@ from celeriac.store.states import GONE
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--preview", is_flag=True, help="Count them, and change nothing.")
-@click.pass_obj
 def recover(find: FindApp, /, worker: str | None, silent: float | None, yes: bool, preview: bool) -> None:
     """Release the tasks of a dead WORKER, or, if none is named, of every worker that fell silent."""
     app = find()

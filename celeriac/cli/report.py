@@ -11,13 +11,12 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 from urllib.parse import urlsplit
 
-import click
 from sqlalchemy import text
 
 from celeriac.app import Celeriac
 from celeriac.cli import output
 from celeriac.cli.doctor import PATIENCE
-from celeriac.cli.group import Command, FindApp
+from celeriac.cli.group import FindApp, command
 from celeriac.doctor import examine
 from celeriac.settings import Settings
 from celeriac.version import __version__
@@ -28,8 +27,7 @@ PACKAGES = ("celery", "kombu", "billiard", "redis", "SQLAlchemy", "psycopg2-bina
 NO_VALUE = "set"
 
 
-@click.command(cls=Command)
-@click.pass_obj
+@command
 def report(find: FindApp, /) -> None:
     """Versions, settings without secrets, servers and what the doctor finds, for a bug's description."""
     app = find()

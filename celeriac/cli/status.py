@@ -17,7 +17,7 @@ from celeriac.alerts.judgement import PATIENCE, judge
 from celeriac.alerts.rules import NAMES, OF_THE_SCHEMA
 from celeriac.app import Celeriac
 from celeriac.cli import output
-from celeriac.cli.group import Command, FindApp, Seconds
+from celeriac.cli.group import FindApp, Seconds, command
 from celeriac.errors import ConfigurationError
 from celeriac.insights.fleet import condition
 from celeriac.insights.history import alerts
@@ -41,7 +41,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-@click.command(cls=Command)
+@command
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option(
     "--every",
@@ -51,7 +51,6 @@ _COLUMNS = (
     metavar="SECONDS",
     help="Between two looks.",
 )
-@click.pass_obj
 def status(find: FindApp, /, watch: bool, every: float) -> None:
     """Show waiting and running tasks per role, the workers, what is late, what is paused, and alerts."""
     app = find()

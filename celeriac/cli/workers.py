@@ -9,7 +9,7 @@ import click
 
 from celeriac import insights
 from celeriac.cli import output
-from celeriac.cli.group import Command, FindApp
+from celeriac.cli.group import FindApp, command
 from celeriac.insights import Count, Sample
 from celeriac.insights.fleet.resources import percent
 from celeriac.operate.workers import decommission as ask_to_end
@@ -24,8 +24,7 @@ _COLUMNS = (
 _MINUTE = ("minute", "memory", "cpu", "backs_off")
 
 
-@click.command(cls=Command)
-@click.pass_obj
+@command
 def list_(find: FindApp, /) -> None:
     """List workers: those that report, and those that did lately."""
     with find().database.reading() as connection:
@@ -62,9 +61,8 @@ def _percent(figure: Any) -> str | None:
     return None if (share := percent(figure)) is None else f"{share:.0f}%"
 
 
-@click.command(cls=Command)
+@command
 @click.argument("worker_id")
-@click.pass_obj
 def hour(find: FindApp, /, worker_id: str) -> None:
     """Show what a worker used and when it backed off, minute by minute."""
     with find().database.reading() as connection:
@@ -77,10 +75,9 @@ def _minute(one: Sample) -> dict[str, Any]:
     return {"minute": one.minute, "memory": memory, "cpu": cpu, "backs_off": one.backoff_reason}
 
 
-@click.command(cls=Command)
+@command
 @click.argument("worker_id")
 @click.option("--why", default="", help="For the audit trail.")
-@click.pass_obj
 def decommission(find: FindApp, /, worker_id: str, why: str) -> None:
     """Request a worker to take nothing more, finish its tasks, and end; its next heartbeat reads that."""
     with find().database.transaction() as connection:
@@ -88,10 +85,9 @@ def decommission(find: FindApp, /, worker_id: str, why: str) -> None:
     output.tell(change, f"{worker_id} is to end")
 
 
-@click.command(cls=Command)
+@command
 @click.argument("worker_id")
 @click.option("--why", default="", help="For the audit trail.")
-@click.pass_obj
 def resume(find: FindApp, /, worker_id: str, why: str) -> None:
     """Withdraw a decommission that the worker has not read yet."""
     with find().database.transaction() as connection:
