@@ -1,4 +1,4 @@
-"""The OpenAPI document: FastAPI's, with the errors that endpoints really answer."""
+"""The OpenAPI document: FastAPI's, with the errors that each endpoint can answer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def get_openapi_document(request: Request, _: Reader) -> dict[str, Any]:
 
 
 def document(api: FastAPI) -> dict[str, Any]:
-    """Return the document, which is made once."""
+    """Return the document, made at the first call."""
     if api.openapi_schema is None:
         made = get_openapi(title=api.title, version=api.version, description=api.description, routes=api.routes)
         api.openapi_schema = _with_problems(made)
@@ -71,7 +71,7 @@ def _response(status: int) -> dict[str, Any]:
 
 
 def _problems(path: str, method: str, operation: dict[str, Any]) -> dict[str, Any]:
-    """Return the errors that an operation can answer with. Its own explicit ones stay."""
+    """Return the errors that an operation can answer."""
     if not operation.get("security"):
         return {status: _reference(int(status)) for status in ("431", "500", "503")}
     statuses = {401, 403, 422, 429, 431, 500, 503}
@@ -81,7 +81,7 @@ def _problems(path: str, method: str, operation: dict[str, Any]) -> dict[str, An
 
 
 def _never_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """Remove null from a parameter's schema: a parameter is left out or a text; only bodies have null."""
+    """Remove null from a parameter's schema: only a body can have null, a parameter is left out."""
     alternatives = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
     return (
         schema

@@ -1,4 +1,4 @@
-"""Examples in the OpenAPI document: one for each body and each answer, composed from those of its fields.
+"""Examples in the OpenAPI document: one for each body and each answer, composed of its fields' examples.
 
 An answer's example has every field; a request's has the required ones and those with an example of their own.
 """
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-#: Examples by field name, for fields without their own; a name has the same meaning everywhere.
+#: Examples by field name, for fields without an example of their own; a name means the same in every model.
 _NAMED: Mapping[str, Any] = {
     "account": "acme", "action": "retry", "args": [], "by": "deploy", "created_by": "deploy", "cursor_after": "bert",
     "claimants": [{"account": "acme", "waiting": 45, "holding": 2, "weight": 1.0, "cap": None}],
@@ -59,7 +59,7 @@ class Examples:
         return self._of_type(schema, is_sent)
 
     def _of_named(self, schema: str, is_sent: bool, name: str) -> Any:
-        """Return a named schema's example; None within itself, as for a tree's nodes: there the example ends."""
+        """Return a named schema's example; None within itself, as for a tree's nodes, where the example ends."""
         if schema in self._within:
             return None
         self._within.append(schema)
