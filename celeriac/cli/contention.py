@@ -112,15 +112,17 @@ _ROLES = ("role", "ready", "later", "parked", "oldest", "claimed", "running", "c
 
 
 def _role(role: AccountRole, now: datetime) -> dict[str, Any]:
-    oldest = None if role.oldest_due is None else max(0.0, (now - role.oldest_due.astimezone(UTC)).total_seconds())
     counts = {name: output.count(getattr(role, name)) for name in ("ready", "later", "parked")}
-    return asdict(role) | counts | {"oldest": output.age(oldest)}
+    return asdict(role) | counts | {"oldest": _age(role.oldest_due, now)}
+
+
+def _age(due: datetime | None, now: datetime) -> str | None:
+    return output.age(None if due is None else max(0.0, (now - due.astimezone(UTC)).total_seconds()))
 
 
 def _share(share: AccountShare, now: datetime) -> dict[str, Any]:
-    oldest = None if share.oldest_due is None else max(0.0, (now - share.oldest_due.astimezone(UTC)).total_seconds())
     return {
-        "account": share.account, "waiting": output.count(share.waiting), "oldest": output.age(oldest),
+        "account": share.account, "waiting": output.count(share.waiting), "oldest": _age(share.oldest_due, now),
         "parked": output.count(share.parked), "claimed": share.claimed, "running": share.running,
         "fair": f"{share.fair:.1f} ({share.fair_share:.0%})", "held": f"{share.held} ({share.held_share:.0%})",
         "weight": share.weight, "cap": share.cap, "paused": "paused" if share.paused else None,

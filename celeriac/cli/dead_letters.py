@@ -73,7 +73,7 @@ def discard(find: FindApp, /, why: str, **wanted: Any) -> None:
 
 
 def _end(app: Celeriac, verb: str, end: End, *, letters: Sequence[int], name: str | None, yes: bool) -> None:
-    """Apply `end` to each letter, in a transaction of its own."""
+    """Replay or discard each letter in a transaction of its own."""
     if bool(letters) == (name is not None):
         raise click.UsageError("either name dead letters by their ids, or all of a task with --name")
     if name is not None:

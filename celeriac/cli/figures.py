@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -30,8 +31,7 @@ def capacity(find: FindApp, /, role: str | None) -> None:
     """Show what each role has to do, how fast it goes, and how many workers clear it in 1, 4 and 8 hours."""
     with find().database.statement() as connection:
         rows = insights.capacity(connection, role)
-    if role is not None and not rows:
-        raise Unknown(f"there is no role {role!r}")
+    _refuse_unknown(role, rows)
     output.tell(rows, output.table([_capacity(row) for row in rows], _CAPACITY))
 
 
@@ -41,9 +41,13 @@ def metrics(find: FindApp, /, role: str | None) -> None:
     """Show each role's queue, and the last hour's success and retry rates, waits and run times."""
     with find().database.statement() as connection:
         rows = insights.metrics(connection, role)
+    _refuse_unknown(role, rows)
+    output.tell(rows, output.table([_rates(row) for row in rows], _METRICS))
+
+
+def _refuse_unknown(role: str | None, rows: Sequence[Any]) -> None:
     if role is not None and not rows:
         raise Unknown(f"there is no role {role!r}")
-    output.tell(rows, output.table([_rates(row) for row in rows], _METRICS))
 
 
 @command
@@ -94,7 +98,7 @@ def _capacity(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _whole(figure: float | None) -> str | None:
-    """Format a value computed from means with three digits, because more are not known: 52,000,000."""
+    """Format with three significant digits, such as 52,000,000: means give no more."""
     return None if figure is None else f"{float(f'{figure:.3g}'):,.0f}" if figure >= 100 else f"{figure:.1f}"
 
 

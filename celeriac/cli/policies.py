@@ -110,17 +110,13 @@ def limit(
     find: FindApp, /, role: str, rate: str | None, soft: str | None, hard: str | None, as_declared: bool, why: str
 ) -> None:
     """Set a role's rate and time limits, until they are set again or declared otherwise."""
-    asked = {"rate_limit": rate, "timeout": soft, "hard_timeout": hard}
-    changes: Any = {name: None if said == "none" else said for name, said in asked.items() if said is not None}
+    given = {"rate_limit": rate, "timeout": soft, "hard_timeout": hard}
+    changes: Any = {name: None if limit == "none" else limit for name, limit in given.items() if limit is not None}
     if bool(changes) is as_declared:
         raise click.UsageError("give --rate, --soft or --hard, or --as-declared alone")
-    if as_declared:
-        with find().database.transaction() as connection:
-            change = policies.reset_limits(connection, role, by=output.by(), why=why)
-        output.tell(change, policies.limits_in_words(change))
-        return
     for name in changes.keys() & {"timeout", "hard_timeout"}:
         changes[name] = changes[name] and Seconds(0).convert(changes[name], None, None)
+    verb = policies.reset_limits if as_declared else policies.set_limits
     with find().database.transaction() as connection:
-        change = policies.set_limits(connection, role, by=output.by(), why=why, **changes)
+        change = verb(connection, role, by=output.by(), why=why, **changes)
     output.tell(change, policies.limits_in_words(change))

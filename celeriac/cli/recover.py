@@ -49,7 +49,7 @@ def _held(app: Celeriac, worker: str | None, silent: float | None) -> int:
 
 
 def _not_yet(app: Celeriac, worker: str | None, silent: float | None) -> Iterator[str]:
-    """Yield workers that `celeriac doctor` calls silent, but not for as long as their tasks' roles allow."""
+    """Yield workers that the doctor reports as silent, though not yet for as long as their tasks' roles allow."""
     if worker is not None or silent is not None:
         return
     with app.database.reading() as connection:

@@ -114,28 +114,30 @@ def dispatch(find: FindApp, /, role: str) -> None:
 )
 def check(find: FindApp, /, deep: bool, against_database: bool, others: tuple[str, ...], queues: str) -> None:
     """Validate settings, roles, schedules, schema and connections without starting anything."""
-    from celeriac.cli.check import guessable_keys, problems, renamed_roles, slow_windows, stored_work, unsaid_secrets
+    from celeriac.cli.check import (
+        guessable_keys,
+        problems,
+        renamed_roles,
+        slow_windows,
+        stored_work,
+        undeclared_secrets,
+    )
 
     app = find()
-    notes = [*app.notes(calls=True), *unsaid_secrets(app), *guessable_keys(app), *slow_windows(app)]
+    notes = [*app.notes(calls=True), *undeclared_secrets(app), *guessable_keys(app), *slow_windows(app)]
     notes += [] if against_database else renamed_roles(app)
     messages, roles, more = problems(app, deep=deep), _declared(app), {}
     if against_database:
         stored = stored_work(app, others, [queue.strip() for queue in queues.split(",") if queue.strip()])
-        notes, messages, more = (
-            notes + stored.notes,
-            messages + list(map(str, stored.misfits)),
-            {"stored": stored.misfits},
-        )
-    if output.as_json():
-        output.tell({"problems": messages, "notes": notes, "roles": roles} | more, "")
-        raise click.exceptions.Exit(PROBLEM if messages else 0)
-    for note in notes:
-        output.say(f"note: {note}")
-    for problem in messages:
-        output.say(problem, err=True)
-    if not messages:
-        output.say(f"{roles} roles and the schedules are valid; Postgres and Redis answer.")
+        notes += stored.notes
+        messages += map(str, stored.misfits)
+        more = {"stored": stored.misfits}
+    output.tell({"problems": messages, "notes": notes, "roles": roles} | more, [f"note: {note}" for note in notes])
+    if not output.as_json():
+        for problem in messages:
+            output.say(problem, err=True)
+        if not messages:
+            output.say(f"{roles} roles and the schedules are valid; Postgres and Redis answer.")
     raise click.exceptions.Exit(PROBLEM if messages else 0)
 
 

@@ -110,7 +110,7 @@ def move(find: FindApp, /, old: str, new: str, why: str, **options: Any) -> None
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """The parameters of a bulk beside its filter."""
+    """The parameters of a bulk besides its filter."""
 
     why: str
     priority: int | None = None
@@ -150,7 +150,7 @@ def _steer(
 
 
 def _in_batches(app: Celeriac, verb: str, chosen: choice.Chosen, move: Move, together: AuditedTogether | None) -> None:
-    """Steer tasks, a bounded transaction at a time, with progress."""
+    """Steer the tasks in bounded transactions, with a progress bar."""
     done = Steered()
     with output.progress(len(chosen.ids), verb) as bar:
         for some in steer.in_batches(app.database, chosen.ids, move, many=together):

@@ -35,25 +35,21 @@ def list_(find: FindApp, /) -> None:
 
 
 def _all_gone(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a line if the whole fleet is gone, which is an error, unlike an empty list."""
+    """Return a line if the whole fleet is gone: unlike an empty list, that is an error."""
     since = insights.all_gone(rows)
     return [] if since is None else [f"all are gone, the last was heard {output.age(since)} ago: nothing runs"]
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    said = row["resources"]
-    backs_off = said.get("backoff_reason") or "yes" if said.get("is_backing_off") else None
+    used = row["resources"]
+    backs_off = used.get("backoff_reason") or "yes" if used.get("is_backing_off") else None
     is_gone = row["status"] != "stopped" and row["heartbeat_age"] > GONE
     return {
         "status": "gone" if is_gone else row["status"],
         "heartbeat": output.age(row["heartbeat_age"]), "tasks": len(row["task_ids"]), "backs_off": backs_off,
-        "memory": _percent(said.get("memory_percent")), "cpu": _percent(said.get("cpu_percent")),
-        "started": row["started_at"], "done": _at_least(row["done_last_hour"]),
+        "memory": _percent(used.get("memory_percent")), "cpu": _percent(used.get("cpu_percent")),
+        "started": row["started_at"], "done": output.count(row["done_last_hour"]),
     }  # fmt: skip
-
-
-def _at_least(n: Count) -> str:
-    return f"{n.n:,}{'' if n.exact else '+'}"
 
 
 def _percent(figure: Any) -> str | None:
