@@ -12,7 +12,7 @@ from sqlalchemy.orm import Session, scoped_session
 
 from celeriac.enqueue.intake import arguments_of, moment
 from celeriac.errors import BadArguments
-from celeriac.roles.bounds import is_distance
+from celeriac.roles.bounds import CALL, is_distance
 from celeriac.roles.options import nearest
 from celeriac.store.drivers import Bare, bare, way_into
 
@@ -62,15 +62,16 @@ class CallOptions(BulkOptions, total=False):
     task_id: str
 
 
-#: Celery's options that a call may give. Those in the first two lines take effect, or are refused where they cannot;
+#: Celery's options that a call may give. Those in the first three lines take effect, or are refused where they cannot;
 #: the others are about how a message travels, and change nothing for a row.
 CELERYS = frozenset({
     "shadow", "time_limit", "soft_time_limit", "link", "link_error", "chain", "chord", "group_id", "group_index",
     "replaced_task_nesting", "exchange", "exchange_type", "routing_key",
+    "retries",
     "add_to_parent", "argsrepr", "compression", "confirm_timeout", "content_encoding", "content_type", "declare",
     "delivery_mode", "event_dispatcher", "expiration", "headers", "ignore_result", "immediate", "kwargsrepr",
     "mandatory", "origin", "parent_id", "producer", "publisher", "reply_to", "result_cls",
-    "retries", "retry", "retry_policy", "root_id", "route_name", "router", "serializer", "stamped_headers",
+    "retry", "retry_policy", "root_id", "route_name", "router", "serializer", "stamped_headers",
     "task_type", "throw",
 })  # fmt: skip
 
@@ -86,6 +87,9 @@ def options_of_call(role: str, options: Mapping[str, Any]) -> dict[str, Any]:
     """
     stamps = options.get("stamped_headers") or ()
     _refuse_unknown(role, options.keys() - set(stamps) - CELERYS, _OURS, _OURS | CELERYS)
+    retries = options.get("retries")
+    if retries is not None and not CALL["retries"].fits(retries):
+        raise BadArguments(f"{role}: retries={retries!r:.100}: give {CALL['retries'].right}; nothing was enqueued")
     limit = options.get("soft_time_limit") or options.get("time_limit")
     own = {option: value for option, value in options.items() if option != "route_name"}
     return {**own, "timeout": limit} if limit and own.get("timeout") is None else own

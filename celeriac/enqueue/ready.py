@@ -48,10 +48,13 @@ _INSERT_KEYLESS = Prepared(INSERT_KEYLESS, _READY_TYPES)
 BRIEFLY = "SET LOCAL lock_timeout = '50 ms'; "
 
 #: Fields that must be None for a task to be inserted by itself in a caller's transaction.
-_NEVER_LONE = ("unique_key", "retry_count", "place")
+_NEVER_LONE = ("unique_key", "place")
 
-#: Fields that must be None for a task to be ready as soon as it is inserted, by its role's own name.
-_NOT_READY = ("queue", "lock_key", "delay", "at", "expires_in", "expires_at", "workflow", "barrier", "awaits")
+#: Fields that must be None for a task to be ready as soon as it is inserted, by its role's own name, and with no
+#: retries used.
+_NOT_READY = (
+    "queue", "lock_key", "delay", "at", "expires_in", "expires_at", "workflow", "barrier", "awaits", "retry_count",
+)  # fmt: skip
 _put_off = attrgetter(*_NOT_READY)
 _NONE = (None,) * len(_NOT_READY)
 

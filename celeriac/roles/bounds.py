@@ -119,6 +119,7 @@ CALL: Mapping[str, Rule] = {
     "unique_key": TEXT,
     "priority": PRIORITY,
     "max_retries": whole(0, MOST),
+    "retries": whole(0, MOST),
     "timeout": Rule(lambda value: is_duration(value) and value > 0, "seconds above 0, at most 100 years"),
     "delay": _DISTANCE,
     "expires_in": _DISTANCE,

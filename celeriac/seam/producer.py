@@ -287,6 +287,7 @@ class RowProducer(Producer):
             for k in ("priority", "account", "lock_key", "unique_key", "timeout", "max_retries", "is_named")
         }
         fields["queue"] = self._queue_of(role, properties)
+        fields["retry_count"] = headers.get("retries") or None
         fields["priority"] = self.app.roles.priorities.of_call(role, fields["priority"])
         delay = clock.get("countdown")
         canvas: dict[str, Any] = {} if part is None else dict(part.request)

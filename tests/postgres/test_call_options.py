@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from sqlalchemy.orm import Session, scoped_session, sessionmaker
 
-from celeriac import Celeriac, Task
+from celeriac import BadArguments, Celeriac, Task
 from tests.processes import Rows
 
 
@@ -41,6 +41,26 @@ def test_what_only_concerns_a_message_changes_no_row(build: Task[..., Any], rows
     build.app.send_task("build", (1,), **OF_A_MESSAGE)
     assert rows.one("SELECT count(*) FROM worker_tasks") == 4
     assert len(rows(CONTENT)) == 1
+
+
+@pytest.mark.parametrize("way", ["task", "signature", "name", "two"])
+def test_a_call_may_begin_with_retries_used(build: Task[..., Any], app: Celeriac, rows: Rows, way: str) -> None:
+    calls: dict[str, Callable[..., Any]] = {
+        "task": build.apply_async, "signature": build.s().apply_async,
+        "name": lambda a, **o: app.send_task("build", a, **o),
+        "two": lambda a, **o: [build.apply_async(a, **o), build.apply_async(a, **o)],
+    }  # fmt: skip
+    calls[way]((1,), retries=2)
+    assert set(rows("SELECT retry_count FROM tasks")) == {(2,)}
+
+
+@pytest.mark.parametrize("retries", [-1, "two", 1.5, True, 2**31])
+def test_retries_of_a_call_that_are_no_number_of_them_are_refused(
+    build: Task[..., Any], rows: Rows, retries: Any
+) -> None:
+    with pytest.raises(BadArguments, match="retries="):
+        build.apply_async((1,), retries=retries)
+    assert rows.one("SELECT count(*) FROM worker_tasks") == 0
 
 
 @pytest.mark.parametrize("option", ["producer", "publisher"])
