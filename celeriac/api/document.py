@@ -49,7 +49,8 @@ def _with_problems(made: dict[str, Any]) -> dict[str, Any]:
     schemas = made["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    schemas |= _schemas_of_problems()
+    described = ProblemDocument.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas |= described.pop("$defs") | {"ProblemDocument": described}
     made["components"]["responses"] = {f"Problem{status}": _response(status) for status in _DESCRIPTIONS}
     for path, operations in made["paths"].items():
         for method, operation in operations.items():
@@ -57,11 +58,6 @@ def _with_problems(made: dict[str, Any]) -> dict[str, Any]:
             for parameter in operation.get("parameters", ()):
                 parameter["schema"] = _never_null(parameter["schema"])
     return made
-
-
-def _schemas_of_problems() -> dict[str, Any]:
-    described = ProblemDocument.model_json_schema(ref_template="#/components/schemas/{model}")
-    return described.pop("$defs") | {"ProblemDocument": described}
 
 
 def _response(status: int) -> dict[str, Any]:
@@ -83,11 +79,9 @@ def _problems(path: str, method: str, operation: dict[str, Any]) -> dict[str, An
 def _never_null(schema: dict[str, Any]) -> dict[str, Any]:
     """Remove null from a parameter's schema: only a body can have null, a parameter is left out."""
     alternatives = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
-    return (
-        schema
-        if len(alternatives) != 1
-        else {name: schema[name] for name in schema if name != "anyOf"} | alternatives[0]
-    )
+    if len(alternatives) != 1:
+        return schema
+    return {name: schema[name] for name in schema if name != "anyOf"} | alternatives[0]
 
 
 def _reference(status: int) -> dict[str, str]:

@@ -5,7 +5,7 @@ An answer's example has every field; a request's has the required ones and those
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 #: Examples by field name, for fields without an example of their own; a name means the same in every model.
@@ -37,7 +37,7 @@ class Examples:
 
     def add(self, document: Mapping[str, Any]) -> None:
         """Add an example to each body and each answer without one."""
-        for operation in _operations(document):
+        for operation in (one for operations in document["paths"].values() for one in operations.values()):
             for content in _contents(operation.get("requestBody", {})):
                 content.setdefault("example", self.of(content.get("schema", {}), is_sent=True))
             for response in operation["responses"].values():
@@ -110,10 +110,5 @@ def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
     return "$ref" not in schema.get("items", {}) and (kind is None or isinstance(value, kind))
 
 
-def _operations(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for operations in document["paths"].values():
-        yield from operations.values()
-
-
-def _contents(part: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    yield from part.get("content", {}).values()
+def _contents(part: Mapping[str, Any]) -> Collection[dict[str, Any]]:
+    return part.get("content", {}).values()

@@ -46,7 +46,8 @@ async def known_only(request: Request) -> None:
     narrowing = {short.get(name, name): value for name, value in request.query_params.items()}
     if CALLS not in request.state.bearer.may and (names := refused(narrowing)):
         raise too_narrow(request.state.bearer, READ, why=f"{', '.join(names)}: ")
-    if slips := [name for name in others if not _is_argument(short.get(name, name), known)]:
+    takes_arguments = DOCUMENTED in known
+    if slips := [one for one in others if not takes_arguments or not short.get(one, one).startswith(ARGUMENT)]:
         right = f"there are {', '.join(known)}" if known else "there is none"
         errors = [FieldError(where="query", field=name, message=f"no such parameter; {right}") for name in slips]
         raise Problem(422, f"no such parameter: {', '.join(slips)}; {right}", kind="invalid", errors=errors)
@@ -75,10 +76,6 @@ def _short(app: Celeriac, names: list[str], known: list[str]) -> dict[str, str]:
         return {}
     handlers = {name for declared in app.roles.own() for name in declared.signature.names}
     return {name: f"{ARGUMENT}{name}" for name in names if name in handlers}
-
-
-def _is_argument(name: str, known: list[str]) -> bool:
-    return DOCUMENTED in known and name.startswith(ARGUMENT)
 
 
 Arguments = Annotated[dict[str, Any] | None, Depends(_arguments)]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -61,9 +61,6 @@ def tell(app: Celeriac, number: int) -> None:
 
 def _lines(row: dict[str, Any]) -> Iterator[str]:
     yield from output.table([row], _COLUMNS)
-    yield from (f"{n:,} skipped: {reason}" for reason, n in by_number(row["reasons"]))
+    most_first = sorted(row["reasons"].items(), key=lambda each: (-each[1], each[0]))
+    yield from (f"{n:,} skipped: {reason}" for reason, n in most_first)
     yield from (f"{skip['id']}: {skip['reason']}" for skip in row["skips"])
-
-
-def by_number(reasons: Mapping[str, int]) -> list[tuple[str, int]]:
-    return sorted(reasons.items(), key=lambda each: (-each[1], each[0]))

@@ -80,11 +80,8 @@ class Chosen:
     in_all: int
 
     def __str__(self) -> str:
-        return (
-            f"{len(self.ids):,} tasks"
-            if len(self.ids) == self.in_all
-            else f"{len(self.ids):,} of {self.in_all:,} tasks"
-        )
+        of_all = "" if len(self.ids) == self.in_all else f" of {self.in_all:,}"
+        return f"{len(self.ids):,}{of_all} tasks"
 
 
 def chosen(

@@ -92,7 +92,9 @@ def autoscaling(services: Mapping[str, Document], roles: RolesOfQueues) -> list[
     for name, one in services.items():
         if "worker -Q" in _flat(one):
             command = [_without_default(part) for part in shlex.split(one["command"])]
-            wanted = [role for queue in _queues(command) for role in roles.get(queue, [queue])]
+            wanted = [
+                role for queue in command[command.index("-Q") + 1].split(",") for role in roles.get(queue, [queue])
+            ]
             made.append(scaled(f"worker-{name}", wanted, _processes(command)))
             asking += wanted if _asks_browser(one) else []
     return [*made, scaled(RENDERER, asking, _at_once(services[RENDERER]))] if asking else made
@@ -233,10 +235,6 @@ def _flat(service: Document) -> str:
 def _without_default(part: str) -> str:
     """Return the default in `${NAME:-default}` or `${NAME-default}`."""
     return re.sub(r"\$\{\w+:?-([^}]*)\}", r"\1", part)
-
-
-def _queues(command: list[str]) -> list[str]:
-    return command[command.index("-Q") + 1].split(",")
 
 
 def _processes(command: list[str]) -> int:

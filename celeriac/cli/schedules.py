@@ -131,9 +131,8 @@ def run_now(find: FindApp, /, name: str) -> None:
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
     late = output.age(row["late_seconds"]) if row["late_seconds"] else None
-    missed = (
-        None if row["missed_last_day"] is None else output.count(Count(row["missed_last_day"], row["missed_exact"]))
-    )
+    n = row["missed_last_day"]
+    missed = None if n is None else output.count(Count(n, row["missed_exact"]))
     return row | {"late": late, "missed": missed, "differs": ", ".join(row["differs"]) or None}
 
 
