@@ -110,8 +110,8 @@ def limit(
     find: FindApp, /, role: str, rate: str | None, soft: str | None, hard: str | None, as_declared: bool, why: str
 ) -> None:
     """Set a role's rate and time limits, until they are set again or declared otherwise."""
-    given = {"rate_limit": rate, "timeout": soft, "hard_timeout": hard}
-    changes: Any = {name: None if limit == "none" else limit for name, limit in given.items() if limit is not None}
+    limits = {"rate_limit": rate, "timeout": soft, "hard_timeout": hard}
+    changes: Any = {name: None if text == "none" else text for name, text in limits.items() if text is not None}
     if bool(changes) is as_declared:
         raise click.UsageError("give --rate, --soft or --hard, or --as-declared alone")
     for name in changes.keys() & {"timeout", "hard_timeout"}:
