@@ -60,7 +60,8 @@ LOOKS = 8
 #: A run whose lease is not renewed is stopped when this share of the lease is over.
 LEASE_USED = 0.8
 
-_observed: dict[str, float] = {}
+#: When the run time of a role, in a database, was last written (monotonic seconds).
+_observed: dict[tuple[str, str], float] = {}
 
 
 def hand_back(
@@ -395,10 +396,10 @@ class TicketRun:
         return kept
 
     def _observe(self, ran: int) -> None:
-        now = time.monotonic()
-        if not self.role.is_measured or now - _observed.get(self.role.lane, -1e9) < OBSERVE_EVERY:
+        now, key = time.monotonic(), (self.app.database.url, self.role.lane)
+        if not self.role.is_measured or now - _observed.get(key, -1e9) < OBSERVE_EVERY:
             return
-        _observed[self.role.lane] = now
+        _observed[key] = now
         with self.app.database.statement() as connection:
             registry.observe(connection, self.role.lane, self.seconds / ran)
 

@@ -96,3 +96,14 @@ def test_a_pass_asked_for_by_hand_is_drained(app: Celeriac, shop: dict[str, Any]
     assert app.dispatch("sync") == 1
     testing.assert_enqueued("sync")
     assert testing.drain() == {"completed": 1}
+
+
+def test_a_drain_of_many_tasks_takes_few_passes(app: Celeriac, rows: Rows) -> None:
+    """No worker is there whose slots would count: eight tasks a pass cost forty times as much."""
+
+    @app.task(role="nothing", shared=False)
+    def nothing(n: int) -> None: ...
+
+    nothing.bulk([(n,) for n in range(400)])
+    assert testing.drain(app=app) == {"completed": 400}
+    assert rows.one("SELECT count(*) FROM passes") < 20
