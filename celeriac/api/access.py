@@ -1,6 +1,4 @@
-"""Access lines: what the API and the dashboard answered, to which token and how fast; without query, body and
-secret.
-"""
+"""The access log: each answer of the API and the dashboard, its token's name and its duration, without secrets."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ ROUTINE = OPEN | {"/metrics"}
 
 
 class Access:
-    """Logs a line for each answered request, if its level is logged."""
+    """Logs a line for each request."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app

@@ -1,18 +1,19 @@
-"""The app as handlers use it, and readings that they share."""
+"""Dependencies of handlers: the app, and slow readings that simultaneous requests share."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Annotated, Any, TypeVar
+from contextlib import AbstractContextManager
+from functools import partial
+from typing import Annotated, TypeVar
 
 from fastapi import Depends, Request
 from sqlalchemy import Connection
 
 from celeriac import insights
-from celeriac.api.shared import Shared, SharedBy
+from celeriac.api.shared import Shared
 from celeriac.app import Celeriac
-from celeriac.doctor import Finding, examine
-from celeriac.insights import Count
+from celeriac.doctor import examine
 from celeriac.operate import PATIENCE
 from celeriac.store.failures import retry_deadlocks
 
@@ -25,29 +26,22 @@ async def _app(request: Request) -> Celeriac:
 
 
 class Figures:
-    """Readings that take long to count; simultaneous requests for the same share one. `role`: None for all."""
+    """Slow readings. Simultaneous requests for the same role (None: all roles) share one."""
 
     def __init__(self, app: Celeriac) -> None:
-        self.app = app
-        self.counts = SharedBy(self._counts)
-        self.capacity = SharedBy(self._capacity)
-        self.metrics = SharedBy(self._metrics)
-        self.doctor = Shared(self._doctor)
+        database = app.database
+        self.counts = Shared(partial(_read, database.reading, insights.counts))
+        self.capacity = Shared(partial(_read, database.statement, insights.capacity))
+        self.metrics = Shared(partial(_read, database.statement, insights.metrics))
+        self.doctor = Shared(partial(examine, app))
 
-    def _counts(self, role: str | None) -> dict[str, Count]:
-        with self.app.database.reading() as connection:
-            return insights.counts(connection, role)
 
-    def _capacity(self, role: str | None) -> list[dict[str, Any]]:
-        with self.app.database.statement() as connection:
-            return insights.capacity(connection, role)
-
-    def _metrics(self, role: str | None) -> list[dict[str, Any]]:
-        with self.app.database.statement() as connection:
-            return insights.metrics(connection, role)
-
-    def _doctor(self) -> list[Finding]:
-        return examine(self.app)
+def _read(
+    begin: Callable[[], AbstractContextManager[Connection]], figure: Callable[[Connection, str | None], T],
+    role: str | None,
+) -> T:  # fmt: skip
+    with begin() as connection:
+        return figure(connection, role)
 
 
 async def _figures(request: Request) -> Figures:
@@ -61,9 +55,7 @@ Counted = Annotated[Figures, Depends(_figures)]
 
 
 def write(app: Celeriac, act: Callable[[Connection], T]) -> T:
-    """Run `act` in one transaction. If an open transaction has locked what it needs, raises an error that
-    answers 503.
-    """
+    """Run `act` in one transaction. Raises an error that answers 503 if somebody's lock outlasts the patience."""
 
     def once() -> T:
         with app.database.transaction(patience=PATIENCE) as connection:

@@ -60,9 +60,8 @@ class Bulks(Paged):
 @router.get("")
 def list_bulks(query: PageOfIds, app: App, _: Reader) -> Bulks:
     """List bulks, newest first."""
-    before = query.after_id
     with app.database.reading() as connection:
-        rows, more = query.read(lambda n: insights.bulks(connection, limit=n, before=before), itemgetter("id"))
+        rows, more = query.read(lambda n: insights.bulks(connection, limit=n, before=query.after_id), itemgetter("id"))
     return Bulks.model_validate({"bulks": rows, "next": more})
 
 

@@ -1,4 +1,4 @@
-"""Callers and their rights: each handler names the scope it needs.
+"""Callers and their scopes. Each handler names the scope it needs.
 
 view      see everything but tasks' arguments and results, and the text of errors
 read      see everything
@@ -22,7 +22,7 @@ from celeriac.operate.tokens import ADMIN, ENQUEUE, OPERATE, READ, Bearer
 
 
 class Scoped(SecurityBase):
-    """The token that the gate admitted, if it has the scope; 403 otherwise."""
+    """A dependency that returns the caller if its token has the scopes. Raises Problem 403 otherwise."""
 
     scheme_name = "token"
     model = BearerModel(description="`Authorization: Bearer celeriac_…`, made by `celeriac tokens create`")
@@ -53,7 +53,7 @@ async def _unlimited(bearer: Enqueuer) -> Bearer:
     return bearer
 
 
-#: For an endpoint that chooses role, account and keys itself.
+#: For endpoints that choose role, account and keys by themselves: a limited token is refused.
 AnyEnqueuer = Annotated[Bearer, Depends(_unlimited)]
 Operator = Annotated[Bearer, Security(_scoped, scopes=[OPERATE])]
 Admin = Annotated[Bearer, Security(_scoped, scopes=[ADMIN])]

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Path
+from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from celeriac.api.app import Counted
 from celeriac.api.callers import Reader
-from celeriac.api.fields import RoleName
+from celeriac.api.fields import RoleInPath
 from celeriac.api.paging import Paged, PageOfNames
 from celeriac.api.problems import first_of
 
@@ -57,6 +55,6 @@ async def list_capacities(query: PageOfNames, _: Reader, figures: Counted) -> Ca
 
 
 @router.get("/{role}")
-async def get_capacity(role: Annotated[RoleName, Path()], _: Reader, figures: Counted) -> Capacity:
+async def get_capacity(role: RoleInPath, _: Reader, figures: Counted) -> Capacity:
     """Return one role: what waits, how fast it goes, how many workers would clear it in 1, 4 and 8 hours."""
     return Capacity.model_validate(first_of(await figures.capacity(role), f"role {role!r}"))

@@ -1,4 +1,4 @@
-"""The answer to a change: the values before and after, as in the audit trail."""
+"""Changes and their answers: the values before and after, as in the audit trail."""
 
 from __future__ import annotations
 
@@ -6,22 +6,21 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 from fastapi import Body
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 from sqlalchemy import Connection
 
 from celeriac import insights
 from celeriac.api.app import write
 from celeriac.api.fields import Priority, Text
+from celeriac.api.system import AnswerModel
 from celeriac.app import Celeriac
 from celeriac.operate import PATIENCE, steer
 from celeriac.operate.audit import Change
 from celeriac.operate.steer import Steered
 
-Why = Annotated[Text, Field(description="for the audit trail", examples=["the store is back"])]
-
 
 class Because(BaseModel):
-    why: Why = ""
+    why: Annotated[Text, Field(description="for the audit trail", examples=["the store is back"])] = ""
 
 
 #: For requests whose body may be left out.
@@ -32,9 +31,7 @@ class ToPriority(Because):
     priority: Priority = Field(examples=[50])
 
 
-class Changed(BaseModel):
-    model_config = ConfigDict(from_attributes=True)
-
+class Changed(AnswerModel):
     target: str = Field(examples=["7"])
     before: dict[str, Any] | None = Field(examples=[{"status": "failed"}])
     after: dict[str, Any] | None = Field(examples=[{"status": "pending"}])
@@ -55,11 +52,8 @@ class ManyChanged(BaseModel):
     @classmethod
     def of(cls, steered: Steered, missing: Sequence[str] = ()) -> ManyChanged:
         changed = [int(change.target) for change in steered.changed]
-        return cls(changed=changed, refused=refusals(steered), missing=[*steered.missing, *missing])
-
-
-def refusals(steered: Steered) -> list[RefusedTask]:
-    return [RefusedTask(id=task, reason=why) for task, why in steered.refused.items()]
+        refused = [RefusedTask(id=task, reason=why) for task, why in steered.refused.items()]
+        return cls(changed=changed, refused=refused, missing=[*steered.missing, *missing])
 
 
 def one(app: Celeriac, task: str, move: Callable[[Connection, Sequence[int]], Steered]) -> Changed:

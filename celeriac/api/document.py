@@ -1,4 +1,4 @@
-"""The OpenAPI document: FastAPI's, with the errors that endpoints really answer."""
+"""The OpenAPI document: FastAPI's, with the errors that each endpoint can answer."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def get_openapi_document(request: Request, _: Reader) -> dict[str, Any]:
 
 
 def document(api: FastAPI) -> dict[str, Any]:
-    """Return the document, which is made once."""
+    """Return the document, made at the first call."""
     if api.openapi_schema is None:
         made = get_openapi(title=api.title, version=api.version, description=api.description, routes=api.routes)
         api.openapi_schema = _with_problems(made)
@@ -49,7 +49,8 @@ def _with_problems(made: dict[str, Any]) -> dict[str, Any]:
     schemas = made["components"]["schemas"]
     for name in ("HTTPValidationError", "ValidationError"):
         schemas.pop(name, None)
-    schemas |= _schemas_of_problems()
+    described = ProblemDocument.model_json_schema(ref_template="#/components/schemas/{model}")
+    schemas |= described.pop("$defs") | {"ProblemDocument": described}
     made["components"]["responses"] = {f"Problem{status}": _response(status) for status in _DESCRIPTIONS}
     for path, operations in made["paths"].items():
         for method, operation in operations.items():
@@ -59,11 +60,6 @@ def _with_problems(made: dict[str, Any]) -> dict[str, Any]:
     return made
 
 
-def _schemas_of_problems() -> dict[str, Any]:
-    described = ProblemDocument.model_json_schema(ref_template="#/components/schemas/{model}")
-    return described.pop("$defs") | {"ProblemDocument": described}
-
-
 def _response(status: int) -> dict[str, Any]:
     schema = {"$ref": "#/components/schemas/ProblemDocument"}
     example = Problem(status, _DESCRIPTIONS[status]).document("/api/tasks/7").model_dump(exclude_none=True)
@@ -71,7 +67,7 @@ def _response(status: int) -> dict[str, Any]:
 
 
 def _problems(path: str, method: str, operation: dict[str, Any]) -> dict[str, Any]:
-    """Return the errors that an operation can answer with. Its own explicit ones stay."""
+    """Return the errors that an operation can answer."""
     if not operation.get("security"):
         return {status: _reference(int(status)) for status in ("431", "500", "503")}
     statuses = {401, 403, 422, 429, 431, 500, 503}
@@ -81,13 +77,11 @@ def _problems(path: str, method: str, operation: dict[str, Any]) -> dict[str, An
 
 
 def _never_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """Remove null from a parameter's schema: a parameter is left out or a text; only bodies have null."""
+    """Remove null from a parameter's schema: only a body can have null, a parameter is left out."""
     alternatives = [one for one in schema.get("anyOf", ()) if one.get("type") != "null"]
-    return (
-        schema
-        if len(alternatives) != 1
-        else {name: schema[name] for name in schema if name != "anyOf"} | alternatives[0]
-    )
+    if len(alternatives) != 1:
+        return schema
+    return {name: schema[name] for name in schema if name != "anyOf"} | alternatives[0]
 
 
 def _reference(status: int) -> dict[str, str]:

@@ -14,6 +14,7 @@ from celeriac.api.app import App, write
 from celeriac.api.callers import Enqueuer
 from celeriac.api.fields import Moment, Name, Number, Priority, Text, Whole
 from celeriac.api.problems import from_refusal
+from celeriac.api.system import AnswerModel
 from celeriac.enqueue.bulk import refuse_different
 from celeriac.enqueue.insert import as_they_stand, enqueue
 from celeriac.enqueue.intake import new_task
@@ -75,10 +76,8 @@ class TasksToBe(BaseModel):
     tasks: Annotated[list[TaskToBe], Field(min_length=1, max_length=MOST)]
 
 
-class Accepted(BaseModel):
+class Accepted(AnswerModel):
     """The accepted task. `is_new` false: it is the unfinished one with the same unique key or task id."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     id: int = Field(examples=[7])
     task_id: str = Field(examples=["0f3e8c1a-6f1d-4a53-9f8e-9a2f6f0b6c11"])
@@ -91,18 +90,18 @@ class AllAccepted(BaseModel):
     tasks: list[Accepted]
 
 
-#: The other answer, beside 201.
+#: The answer besides 201: the task existed already.
 WAS_THERE: dict[int | str, dict[str, Any]] = {200: {"model": Accepted, "description": "It was there."}}
 
 
-#: For callers without ids of their own.
+#: A header for callers without ids of their own.
 Key = Annotated[
     Name | None,
     Header(alias="Idempotency-Key", description="the same request, sent again with the same token, finds its rows"),
 ]
 
 
-#: W3C Trace Context, which requires that a malformed one is ignored.
+#: A valid `traceparent`. W3C Trace Context requires that others are ignored.
 _TRACEPARENT = re.compile(r"[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -112,7 +111,7 @@ async def _traced(
     ] = None,
     tracestate: Annotated[str | None, Header(description="sent with it, up to 512 characters")] = None,
 ) -> dict[str, Any]:
-    """Return the rows' headers with the caller's trace."""
+    """Return the tasks' option `headers`, with the caller's trace."""
     if traceparent is None or not _TRACEPARENT.fullmatch(traceparent):
         return {}
     state = {"tracestate": tracestate} if tracestate and len(tracestate) <= 512 and tracestate.isprintable() else {}
@@ -169,14 +168,13 @@ def _insert(connection: Connection, tasks: list[NewTask], by: str) -> list[Recei
     """Insert the rows together with the record of who enqueued them."""
     receipts = enqueue(connection, tasks)
     refuse_different(tasks, receipts)
-    changes = [_made(receipt, task) for receipt, task in _new(receipts, tasks)]
+    changes = [
+        Change(str(receipt.id), None, {"role": task.role, "task_id": task.task_id, "status": PENDING})
+        for receipt, task in _new(receipts, tasks)
+    ]
     audit.write(connection, "enqueue", "task", changes, by=by)
     return receipts
 
 
 def _new(receipts: list[Receipt], tasks: list[NewTask]) -> list[tuple[Receipt, NewTask]]:
     return [(receipt, task) for receipt, task in zip(receipts, tasks, strict=True) if receipt.is_new]
-
-
-def _made(receipt: Receipt, task: NewTask) -> Change:
-    return Change(str(receipt.id), None, {"role": task.role, "task_id": task.task_id, "status": PENDING})

@@ -1,14 +1,14 @@
-"""Examples in the OpenAPI document: one for each body and each answer, composed from those of its fields.
+"""Examples in the OpenAPI document: one for each body and each answer, composed of its fields' examples.
 
 An answer's example has every field; a request's has the required ones and those with an example of their own.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-#: Examples by field name, for fields without their own; a name has the same meaning everywhere.
+#: Examples by field name, for fields without an example of their own; a name means the same in every model.
 _NAMED: Mapping[str, Any] = {
     "account": "acme", "action": "retry", "args": [], "by": "deploy", "created_by": "deploy", "cursor_after": "bert",
     "claimants": [{"account": "acme", "waiting": 45, "holding": 2, "weight": 1.0, "cap": None}],
@@ -37,7 +37,7 @@ class Examples:
 
     def add(self, document: Mapping[str, Any]) -> None:
         """Add an example to each body and each answer without one."""
-        for operation in _operations(document):
+        for operation in (one for operations in document["paths"].values() for one in operations.values()):
             for content in _contents(operation.get("requestBody", {})):
                 content.setdefault("example", self.of(content.get("schema", {}), is_sent=True))
             for response in operation["responses"].values():
@@ -59,7 +59,7 @@ class Examples:
         return self._of_type(schema, is_sent)
 
     def _of_named(self, schema: str, is_sent: bool, name: str) -> Any:
-        """Return a named schema's example; None within itself, as for a tree's nodes: there the example ends."""
+        """Return a named schema's example; None within itself, as for a tree's nodes, where the example ends."""
         if schema in self._within:
             return None
         self._within.append(schema)
@@ -110,10 +110,5 @@ def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
     return "$ref" not in schema.get("items", {}) and (kind is None or isinstance(value, kind))
 
 
-def _operations(document: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    for operations in document["paths"].values():
-        yield from operations.values()
-
-
-def _contents(part: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    yield from part.get("content", {}).values()
+def _contents(part: Mapping[str, Any]) -> Collection[dict[str, Any]]:
+    return part.get("content", {}).values()

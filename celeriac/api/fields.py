@@ -1,4 +1,4 @@
-"""Types of fields: what Postgres can store and index, checked before Postgres has to refuse."""
+"""Types of fields. They refuse a value that Postgres could not store or index."""
 
 from __future__ import annotations
 
@@ -11,29 +11,25 @@ from pydantic import AfterValidator, BeforeValidator, Field, GetCoreSchemaHandle
 from pydantic_core import CoreSchema, core_schema
 
 from celeriac.paths import RestOfPath as RestOfPath
-from celeriac.roles.bounds import ANY_PRIORITY, LONGEST_KEY, LONGEST_NAME, NAME, SOME_TEXT, TEXT
+from celeriac.roles.bounds import ANY_PRIORITY, LONGEST_KEY, LONGEST_NAME, NAME, SOME_TEXT, TEXT, Rule
 
 T = TypeVar("T")
 
 
-_NO_NUL = r"^[^\x00]*$"
+def _sized(most: int, least: int | None = None) -> StringConstraints:
+    """Return the bounds of a text's length; no text has a NUL."""
+    return StringConstraints(min_length=least, max_length=most, pattern=r"^[^\x00]*$")
 
 
-def _is_text(text: Any) -> Any:
-    if isinstance(text, str) and not TEXT.fits(text):
-        raise ValueError(f"give {TEXT.right}")
-    return text
+def _fitting(rule: Rule, prefix: str = "") -> BeforeValidator:
+    """Return the check that a text, without the prefix, fits the engine's rule."""
 
+    def check(text: Any) -> Any:
+        if isinstance(text, str) and not rule.fits(text.removeprefix(prefix)):
+            raise ValueError(f"give {rule.right}")
+        return text
 
-def _is_name(text: Any) -> Any:
-    if isinstance(text, str) and not NAME.fits(text):
-        raise ValueError(f"give {NAME.right}")
-    return text
-
-
-def _names_a_task(text: Any) -> Any:
-    _is_text(text.removeprefix("task_id=") if isinstance(text, str) else text)
-    return text
+    return BeforeValidator(check)
 
 
 def _only_text(value: Any) -> Any:
@@ -43,12 +39,12 @@ def _only_text(value: Any) -> Any:
 
 
 def _without_fraction(value: Any) -> Any:
-    """Return 29.0 as an integer: JSON has one kind of number."""
+    """Return 29.0 as an integer, because JSON has one kind of number."""
     return int(value) if isinstance(value, float) and value.is_integer() else value
 
 
 def _in_utc(moment: datetime) -> datetime:
-    """Return the moment in UTC: Postgres takes only offsets of less than 16 hours."""
+    """Return the moment in UTC, because Postgres accepts only offsets below 16 hours."""
     try:
         return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     except OverflowError:
@@ -56,39 +52,31 @@ def _in_utc(moment: datetime) -> datetime:
 
 
 #: A text: account, lock and unique keys, reasons.
-Text = Annotated[str, StringConstraints(max_length=LONGEST_KEY, pattern=_NO_NUL), BeforeValidator(_is_text)]
-Name = Annotated[
-    str, StringConstraints(min_length=1, max_length=LONGEST_NAME, pattern=_NO_NUL), BeforeValidator(_is_text)
-]
+Text = Annotated[str, _sized(LONGEST_KEY), _fitting(TEXT)]
+Name = Annotated[str, _sized(LONGEST_NAME, 1), _fitting(TEXT)]
 
-#: A role's name, or that of a lane: the role, a comma and a queue.
-RoleName = Annotated[
-    str, StringConstraints(min_length=1, max_length=2 * LONGEST_NAME + 1, pattern=_NO_NUL), BeforeValidator(_is_text)
-]
+#: A role's name, or that of a lane (the role, a comma and a queue), in a path.
+RoleInPath = Annotated[str, _sized(2 * LONGEST_NAME + 1, 1), _fitting(TEXT), Path()]
 
-#: A name that a person gives.
-Called = Annotated[
-    str, StringConstraints(min_length=1, max_length=LONGEST_NAME, pattern=_NO_NUL), BeforeValidator(_is_name)
-]
+#: The name of something that the request creates.
+Called = Annotated[str, _sized(LONGEST_NAME, 1), _fitting(NAME)]
 
-#: A task's name, longer by the `id=` or `task_id=` before it.
-TaskName = Annotated[
-    str, StringConstraints(min_length=1, max_length=2 * LONGEST_KEY, pattern=_NO_NUL), BeforeValidator(_names_a_task)
-]
+#: A task's id or task_id, with or without `id=` or `task_id=` before it.
+TaskName = Annotated[str, _sized(2 * LONGEST_KEY, 1), _fitting(TEXT, "task_id=")]
 
-#: For dates and times in bodies: refuses a number of seconds.
+#: Marks a date or time in a body, which has to be a text: pydantic would accept a number of seconds.
 AS_TEXT = BeforeValidator(_only_text)
 
 #: An instant; without a zone it is UTC.
 Moment = Annotated[datetime, AS_TEXT, AfterValidator(_in_utc)]
 
-#: The greatest id: below 2^63, and exact as a float, as the document's bounds are.
+#: The greatest id: below 2^63, and exact as a float, because the OpenAPI document's bounds are floats.
 LAST_ID = 9 * 10**18
 
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """The bounds of an `int` in a body, from `least` to `most`. `false` is no integer, nor is "7"."""
+    """Bounds of an `int` in a body, from `least` to `most`. `false` and "7" are no integers."""
 
     least: int
     most: int
@@ -98,13 +86,13 @@ class Whole:
         return core_schema.no_info_before_validator_function(_without_fraction, bounded)
 
 
-#: Types for bodies: `false` is no number, nor is "7"; and 1 is not true.
+#: Types for bodies: `false` and "7" are no numbers, and 1 is not true.
 Number = Annotated[float, Strict()]
 Flag = Annotated[bool, Strict()]
 
 
 class EitherId:
-    """A task's id, a number or as text, or its task_id."""
+    """A task's id, as a number or a text, or its task_id."""
 
     def __get_pydantic_core_schema__(self, source: Any, handler: GetCoreSchemaHandler) -> CoreSchema:
         either = core_schema.union_schema(
@@ -145,7 +133,7 @@ AccountInPath = Annotated[
 
 IdInPath = Annotated[int, Path(ge=1, le=LAST_ID)]
 
-#: An offset, as in the seeds' lists, beside `limit`; bounded.
+#: A bounded number of items to skip; `after` is the way to later pages.
 Offset = Annotated[
     int, Query(ge=0, le=10_000, description="how many to skip, without `after`; to get further, use that")
 ]

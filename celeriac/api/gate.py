@@ -1,4 +1,4 @@
-"""The gate: outermost, before any route is looked up. Without a valid token only health answers."""
+"""The gate: runs before any route is looked up. Without a valid token only health answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from celeriac.api.limits import ASIDE, Buckets
 from celeriac.api.paths import asked_path
 from celeriac.api.problems import Problem, from_exception
 from celeriac.api.protocol import SECURITY_HEADERS
-from celeriac.api.shared import SharedBy
+from celeriac.api.shared import Shared
 from celeriac.errors import ConfigurationError
 from celeriac.insights.tasks.veil import veiled
 from celeriac.operate import tokens
@@ -31,18 +31,18 @@ logger = logging.getLogger(__name__)
 #: Paths open to everybody.
 OPEN = frozenset({"/healthz", "/readyz"})
 
-#: The path that shows no task, only the form of answers.
+#: The path of the OpenAPI document, which shows no task and is never masked.
 DOCUMENT = "/openapi.json"
 
-#: Threads that check tokens; handlers have others, so one that waits there keeps nobody out.
+#: Threads that check tokens. Handlers have others, so waiting handlers delay no check.
 VERIFIERS = 4
 
-#: For how many seconds' worth of requests a token may save up.
+#: Seconds of unused requests that a token may save up and send at once.
 BURST = 2.0
 
 
 class Gate:
-    """Admits or refuses, bounds the body, and lets no exception out."""
+    """Admits or refuses requests, bounds their bodies, and answers every exception with a problem document."""
 
     def __init__(self, app: ASGIApp, celeriac: Celeriac) -> None:
         settings = celeriac.settings
@@ -50,7 +50,7 @@ class Gate:
         self.most_bytes = settings.api_body_bytes
         self.requests = Buckets(settings.api_requests, settings.api_requests * BURST)
         self.failures = Buckets(settings.api_failures / 60, settings.api_failures)
-        self.verified = SharedBy(self._verify, VERIFIERS)
+        self.verified = Shared(self._verify, VERIFIERS)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -76,8 +76,8 @@ class Gate:
         await self.app(scope, Body(scope, receive, self.most_bytes), sender)
 
     async def _known(self, scope: Scope) -> tokens.Bearer | None:
-        """Return the caller for a path that needs no token; None if the token is invalid, cannot be checked in time, or
-        is used too often.
+        """Return the caller at a path that needs no token; None if the token is invalid, used too often, or cannot be
+        checked in time.
         """
         with suppress(SQLAlchemyError, ConfigurationError), move_on_after(ASIDE):
             _, bearer = await self._presented(scope)
@@ -96,17 +96,13 @@ class Gate:
         return bearer
 
     async def _presented(self, scope: Scope) -> tuple[str, tokens.Bearer | None]:
-        """Return the scheme and the credentials of the request; the scheme is empty if there are none."""
-        scheme, _, presented = Headers(scope=scope).get("authorization", "").partition(" ")
-        return scheme, await self._bearer(presented.strip()) if scheme.lower() == "bearer" else None
-
-    async def _bearer(self, presented: str) -> tokens.Bearer | None:
-        """Return the token's bearer. Well-formed tokens are always checked, so that others' failures do not lock their
-        bearers out.
+        """Return the scheme (empty without credentials) and the token's bearer. A well-formed token is checked even if
+        others' failures from the same address are too many.
         """
-        if not tokens.has_form(presented):
-            return None
-        return await self.verified(presented)
+        scheme, _, presented = Headers(scope=scope).get("authorization", "").partition(" ")
+        token = presented.strip()
+        is_token = scheme.lower() == "bearer" and tokens.has_form(token)
+        return scheme, await self.verified(token) if is_token else None
 
     def _verify(self, presented: str) -> tokens.Bearer | None:
         with self.celeriac.database.statement() as connection:
@@ -114,7 +110,7 @@ class Gate:
 
 
 class Answer:
-    """Sends with the security headers, and knows whether it has begun. HEAD gets everything but the body."""
+    """Sends an answer with the security headers, without a body for HEAD. `begun`: whether sending has begun."""
 
     def __init__(self, send: Send, *, has_body: bool = True) -> None:
         self.send, self.has_body, self.begun = send, has_body, False
@@ -129,7 +125,7 @@ class Answer:
 
 
 class Body:
-    """Receives up to so many bytes, whatever Content-Length says."""
+    """Receives at most `most` bytes of a request's body, whatever its Content-Length."""
 
     def __init__(self, scope: Scope, receive: Receive, most: float) -> None:
         self.receive, self.most, self.seen = receive, most, 0
@@ -169,7 +165,7 @@ def _problem_of(error: Exception, where: str) -> Problem:
 
 
 class Veil:
-    """Masks an answer's JSON and sends it once it is whole; anything else is sent as it is."""
+    """Masks an answer that is JSON, and sends it once it is complete. Any other answer is sent as it is."""
 
     def __init__(self, send: Send) -> None:
         self.send = send

@@ -1,6 +1,4 @@
-"""Health, for everybody: without a token only whether the server is well; with one that may read, also what is
-wrong.
-"""
+"""Health: open to everybody; callers with a token that may read also get the doctor's findings."""
 
 from __future__ import annotations
 
@@ -82,7 +80,7 @@ class ReadinessProbe:
 
 
 async def _details(request: Request, figures: Counted) -> dict[str, list[Finding]]:
-    """Return what is wrong, as every other surface shows it, if the caller may read it and it can be read in time."""
+    """Return the doctor's findings, if the caller may read them and they can be read in time."""
     bearer: Bearer | None = request.state.bearer
     if bearer is None or READ not in bearer.may:
         return {}

@@ -1,11 +1,11 @@
-"""Token buckets: limits on the rate of requests. Per process, so several servers allow as many times as much."""
+"""Token buckets: limits on the rate of requests, for each process: three servers allow three times as much."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-#: Seconds that health waits for the details of its answer: the token's owner, and the findings.
+#: Seconds that health waits for the check of the token, and for the doctor's findings.
 ASIDE = 2.0
 
 #: Maximum number of callers remembered; those with a full bucket are forgotten first.
@@ -20,7 +20,7 @@ class Buckets:
         self._levels: dict[str, tuple[float, float]] = {}
 
     def take(self, key: str) -> float:
-        """Take one. Return the seconds to wait if there is none to take, else 0."""
+        """Take one from the key's bucket and return 0; if it is empty, return the seconds to wait."""
         level = self._level(key)
         if level < 1:
             return (1 - level) / self.rate
@@ -30,7 +30,7 @@ class Buckets:
         return 0.0
 
     def wait(self, key: str) -> float:
-        """Return the seconds until there is one to take; takes none."""
+        """Return the seconds until one can be taken. Takes none."""
         return max(0.0, (1 - self._level(key)) / self.rate)
 
     def _level(self, key: str) -> float:
@@ -38,7 +38,7 @@ class Buckets:
         return min(self.burst, level + (self.clock() - at) * self.rate)
 
     def _forget(self) -> None:
-        """Forget keys that are full again; if all are in use, the half not seen for longest."""
+        """Forget keys whose buckets are full again; if none is, the half that has not been used for longest."""
         kept = {key: self._levels[key] for key in self._levels if self._level(key) < self.burst}
         newest = sorted(kept.items(), key=lambda entry: entry[1][1])[-MOST // 2 :]
         self._levels = kept if len(kept) < MOST else dict(newest)

@@ -1,8 +1,8 @@
-"""The server's socket: many may wait to be accepted, and few are accepted at a time.
+"""The server's socket: many connections may wait to be accepted, and few are accepted at a time.
 
-asyncio has one number for both. If it accepted many at once, all would be open before one of them is counted; that may
-be more files than it may open, and then it would accept nobody for a second. With a short queue the system would drop
-newcomers, which try again after a second.
+asyncio has one number for both. If it accepted many at once, they could exceed the limit of open files before any is
+counted, and then it accepts nobody for a second. With a short queue the system drops new connections, whose clients try
+again after a second.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ WAITING = 4096
 
 
 class Listener(uvicorn.Server):
-    """A server that accepts as its configuration's `backlog` says, with space for `WAITING` more."""
+    """A server that accepts `backlog` connections (its configuration's) at a time, while `WAITING` may wait."""
 
     async def startup(self, sockets: list[socket] | None = None) -> None:
         await super().startup(sockets)
@@ -31,7 +31,7 @@ class Listener(uvicorn.Server):
 
 
 def run(config: uvicorn.Config) -> None:
-    """Serve until told to end; exits with status 3 if it cannot start."""
+    """Serve until a signal ends it. Exit with status 3 if it cannot start."""
     listener = Listener(config)
     with suppress(KeyboardInterrupt):
         listener.run()

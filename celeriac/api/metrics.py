@@ -1,4 +1,4 @@
-"""Figures for Prometheus."""
+"""`/metrics`: figures for Prometheus."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The dashboard under `/admin`, beside the gate: it guards itself, by sessions instead of headers."""
+"""The dashboard under `/admin`. It bypasses the gate, since it has sessions instead of tokens in headers."""
 
 from __future__ import annotations
 

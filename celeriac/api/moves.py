@@ -1,6 +1,6 @@
 """Retry, cancel and prioritise: `POST /api/tasks/{move}`, for named tasks or for all that a filter matches.
 
-A filter's matches are counted first; then the change is made in bounded transactions, or left to the servers as a bulk.
+A filter's matches are counted first. Then they are changed in bounded transactions, or by the servers as a bulk.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ router = APIRouter(prefix="/api/tasks", tags=["tasks"])
 
 Act = Callable[[Connection, Sequence[int]], Steered]
 
-#: Values that set no condition.
+#: Values of a filter's fields that are no condition.
 _EMPTY: tuple[Any, ...] = (None, [], {})
 
 
-#: Fields that narrow or defer a move by filter; named tasks are changed at once.
+#: Fields that go only with a filter: named tasks are changed at once.
 _OF_A_FILTER = ("dry_run", "most", "later")
 
 

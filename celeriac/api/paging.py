@@ -1,7 +1,7 @@
-"""Lists: each takes `limit` and `after`, and returns in `next` the place where it goes on.
+"""Lists: each takes `limit` and `after`, and returns in `next` the place where the next page begins.
 
-A place identifies the page's last item by its id, name or rank. It does not count items, so rows inserted meanwhile
-neither repeat nor hide any.
+A place is the id, name or rank of a page's last item. It does not count items, so rows inserted meanwhile neither
+repeat nor hide any.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from celeriac.insights import MOST_ROWS
 
 T = TypeVar("T")
 
-#: The longest place: a rank may contain a key, escaped.
+#: The maximum length of a place, which may contain an escaped key.
 LONGEST_PLACE = 8_000
 
 Place = Annotated[str, StringConstraints(max_length=LONGEST_PLACE, pattern=r"^[^\x00]*$")]
@@ -30,7 +30,7 @@ Place = Annotated[str, StringConstraints(max_length=LONGEST_PLACE, pattern=r"^[^
 
 @dataclass(frozen=True, slots=True)
 class PlaceForm:
-    """The form of a list's places, in the document and checked before anything is read."""
+    """The pattern of a list's places: shown in the OpenAPI document, and checked before anything is read."""
 
     pattern: str
 
@@ -47,15 +47,15 @@ class PlaceForm:
 
 
 def ranks(*parts: str) -> PlaceForm:
-    """Return the form of JSON that `PageQuery.of` writes: a list of these."""
+    """Return the form of places that `PageQuery.of` writes: a JSON list of these parts."""
     return PlaceForm(r"\[" + ", ".join(parts) + r"\]")
 
 
-#: An id: below 9 * 10^18, as none comes near 2^63.
+#: An id below 9 * 10^18.
 _ID = "[0-9]{1,18}|[1-8][0-9]{18}"
 
-#: Parts of ranks, as JSON writes them: it escapes only control characters, and no text in Postgres has a NUL or half of
-#: a surrogate pair.
+#: Parts of ranks as `json.dumps` writes them. It escapes only control characters; no text in Postgres has a NUL or half
+#: of a surrogate pair.
 NUMBER = r"-?(0|[1-9][0-9]{0,18})(\.[0-9]{1,30})?(e[-+][0-9]{1,3})?"
 TEXT = r'"([^"\\\x00-\x1f]|\\["\\bfnrt]|\\u00(0[1-9a-f]|1[0-9a-f]))*"'
 
@@ -64,7 +64,7 @@ _INSTANT = r"[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}\.[0-9]{6}Z"
 
 
 def as_instant(at: datetime) -> str:
-    """Return an instant as places have it."""
+    """Format an instant for a place."""
     return at.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 

@@ -1,4 +1,4 @@
-"""Query parameters: an unknown one, and one with two values, are taken for mistakes and refused."""
+"""Query parameters. An unknown one is refused as a mistake, and so is one with two values."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from celeriac.insights import ARGUMENT, as_argument
 from celeriac.insights.tasks.veil import refused
 from celeriac.operate.tokens import CALLS, READ
 
-#: The document's name of the parameters for a handler's arguments.
+#: How the OpenAPI document names the parameters for a handler's arguments.
 DOCUMENTED = f"{ARGUMENT}NAME"
 
 #: For `openapi_extra` of the endpoints that take `Arguments`.
@@ -33,9 +33,9 @@ WITH_ARGUMENTS: dict[str, Any] = {
 
 
 async def known_only(request: Request) -> None:
-    """Check the parameters. Raises Problem 422, or 403 for one that would reveal what the token may not see."""
+    """Check the parameters. Raises Problem 422, or 403 for one that would reveal facts hidden from the token."""
     asked = request.query_params.keys()
-    if not asked or request.scope["path"] in OPEN:  # requests for health may contain anything
+    if not asked or request.scope["path"] in OPEN:  # health accepts any parameter
         return
     path, method = request.scope["route"].path_format, request.scope["method"].lower()
     operation = document(request.app)["paths"].get(path, {}).get(method, {})
@@ -46,7 +46,8 @@ async def known_only(request: Request) -> None:
     narrowing = {short.get(name, name): value for name, value in request.query_params.items()}
     if CALLS not in request.state.bearer.may and (names := refused(narrowing)):
         raise too_narrow(request.state.bearer, READ, why=f"{', '.join(names)}: ")
-    if slips := [name for name in others if not _is_argument(short.get(name, name), known)]:
+    takes_arguments = DOCUMENTED in known
+    if slips := [one for one in others if not takes_arguments or not short.get(one, one).startswith(ARGUMENT)]:
         right = f"there are {', '.join(known)}" if known else "there is none"
         errors = [FieldError(where="query", field=name, message=f"no such parameter; {right}") for name in slips]
         raise Problem(422, f"no such parameter: {', '.join(slips)}; {right}", kind="invalid", errors=errors)
@@ -70,17 +71,11 @@ async def _arguments(request: Request) -> dict[str, Any] | None:
 
 
 def _short(app: Celeriac, names: list[str], known: list[str]) -> dict[str, str]:
-    """Return the query names that stand for `arg.NAME`: those of declared handlers' arguments that are no
-    parameters.
-    """
+    """Return the names that stand for `arg.NAME`: no parameters, but arguments of declared handlers."""
     if not names or DOCUMENTED not in known:
         return {}
     handlers = {name for declared in app.roles.own() for name in declared.signature.names}
     return {name: f"{ARGUMENT}{name}" for name in names if name in handlers}
-
-
-def _is_argument(name: str, known: list[str]) -> bool:
-    return DOCUMENTED in known and name.startswith(ARGUMENT)
 
 
 Arguments = Annotated[dict[str, Any] | None, Depends(_arguments)]

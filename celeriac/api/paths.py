@@ -1,4 +1,4 @@
-"""Paths as they are requested: the version in them, and slashes within names.
+"""Requested paths: the version in them, and slashes within names.
 
 `/api/v1/…` is `/api/…`: the same routes under a name that later versions will leave alone. `%2F` is part of a name, so
 `/api/tasks/a%2Fb` is about the task `a/b`.
@@ -17,7 +17,7 @@ UNDER = "/api"
 
 V1 = "/api/v1"
 
-#: The key of a scope for the path as requested.
+#: The scope's key for the path as it was requested.
 ASKED = "celeriac.asked_path"
 
 #: A stand-in for a slash while routes are matched; no UTF-8 text has it.
@@ -25,7 +25,7 @@ SLASH = "\udc2f"
 
 
 class Versioned:
-    """The outermost layer: those after it know one path for each endpoint."""
+    """Removes the version from a path, so that each endpoint has one path."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -45,7 +45,7 @@ def asked_path(scope: Scope) -> str:
 
 
 class EscapedSlashes:
-    """Keeps escaped slashes from splitting the path. The dashboard's addresses are matched as they are."""
+    """Keeps escaped slashes from splitting the path of the API; the dashboard's paths stay as they are."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
@@ -60,7 +60,7 @@ class EscapedSlashes:
 
 
 async def slashes_again(request: Request) -> None:
-    """Restore the slashes; a dependency of every route, run before its own parameters are read."""
+    """Restore escaped slashes in a route's parameters, before these are read."""
     named: Mapping[str, Any] = request.scope["path_params"]
     request.scope["path_params"] = {
         name: value.replace(SLASH, "/") if isinstance(value, str) else value for name, value in named.items()

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Body, Path
+from fastapi import APIRouter, Body
 from pydantic import Field
 
 from celeriac.api.app import App
 from celeriac.api.callers import Operator
 from celeriac.api.changes import Because, Changed, Reason, change
-from celeriac.api.fields import AccountInPath, Flag, Number, RoleName, Whole
+from celeriac.api.fields import AccountInPath, Flag, Number, RoleInPath, Whole
 from celeriac.api.problems import Problem
 from celeriac.operate import policies
 from celeriac.roles.bounds import HEAVIEST, LIGHTEST, LONGEST_DELAY, MOST
 from celeriac.roles.rates import WRITTEN
 
 router = APIRouter(prefix="/api", tags=["roles and accounts"])
-
-RoleInPath = Annotated[RoleName, Path()]
 
 
 class ForAccount(Because):
@@ -37,12 +35,12 @@ class Policy(ForAccount):
     paused: Flag | None = None
 
     def changes(self) -> dict[str, Any]:
-        """Return the changes. `cap` may be null on purpose; null in another field counts as not given."""
+        """Return the fields to change. Null means "no cap" for `cap`, and "not given" for any other field."""
         sent = {name: getattr(self, name) for name in self.model_fields_set - {"why", "create"}}
         return {name: value for name, value in sent.items() if value is not None or name == "cap"}
 
 
-#: An account's name may contain slashes; a PUT to one of these paths is a mistake, not another account.
+#: Ends of paths that take only POST. A PUT there is refused: it would set an account of that name.
 _POSTED = ("/pause", "/resume")
 
 #: A body that may be left out.

@@ -1,4 +1,4 @@
-"""Errors as RFC 9457 problem documents: what went wrong and what to do, nothing about the server's internals."""
+"""Errors as RFC 9457 problem documents: the error and what to do, nothing about the server's internals."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ T = TypeVar("T")
 MEDIA_TYPE = "application/problem+json"
 
 
-#: The end of a problem's `type`, if the status alone does not tell its kind.
+#: The end of a problem's `type`, for kinds that share a status.
 Kind = Literal["invalid", "illegal-move", "id-taken", "locked", "too-slow", "busy"]
 
 #: The status of each kind, and its meaning.
@@ -97,7 +97,7 @@ class Problem(HTTPException):
 
 
 def from_exception(error: Exception, where: str = "body") -> Problem:
-    """Return the problem as any caller may see it, without what is for the log only. `where`: the input's place."""
+    """Return the problem that any caller may see; details are for the log only. `where`: the input's place."""
     match error:
         case Problem():
             return error
@@ -129,17 +129,15 @@ def invalid(field: str, message: str, where: str = "body") -> Problem:
 
 
 def from_validation(errors: Sequence[Mapping[str, Any]]) -> Problem:
-    """Return pydantic's findings, without the values, which may be secret."""
-    field_errors = [FieldError(where=str(e["loc"][0]), field=_field(e["loc"][1:]), message=e["msg"]) for e in errors]
+    """Return a 422 with pydantic's errors, without the values, which may be secret."""
+    field_errors = [
+        FieldError(where=str(e["loc"][0]), field=".".join(map(str, e["loc"][1:])), message=e["msg"]) for e in errors
+    ]
     named = ", ".join(dict.fromkeys(f.field or f.where for f in field_errors))
     return Problem(422, f"what was sent does not fit: {named}", kind="invalid", errors=field_errors)
 
 
-def _field(location: Sequence[object]) -> str:
-    return ".".join(str(part) for part in location)
-
-
-#: The place of an option's name in a refusal's message, and the body's name for it.
+#: Where a refusal's message names an option, and the body's name of it.
 _OPTION = re.compile(r": (?:(\w+)=|its (queue)s? )")
 _CALLED = {"at": "scheduled_for", "priority": "priority", "task_id": "task_id", "account": "account"} | {
     name: name for name in ("lock_key", "unique_key", "max_retries", "timeout", "delay", "expires_at", "queue")
@@ -147,7 +145,9 @@ _CALLED = {"at": "scheduled_for", "priority": "priority", "task_id": "task_id", 
 
 
 def from_refusal(error: EnqueueRefused, within: str = "") -> Problem:
-    """Return the field for which a call was refused: an option, its role, or arguments. `within`: the call's place."""
+    """Return a 422 for the field that the refusal names: an option, the role, or else the arguments. `within`: the
+    place of the call in the body.
+    """
     named = _OPTION.search(str(error))
     option = _CALLED.get(named[1] or named[2], "kwargs") if named else "kwargs"
     field = "role" if isinstance(error, UnknownRole) else option
@@ -155,7 +155,7 @@ def from_refusal(error: EnqueueRefused, within: str = "") -> Problem:
 
 
 def from_engine(error: CeleriacError, where: str) -> Problem:
-    """Return the engine's refusal; its text is meant for the caller."""
+    """Return the problem for an error of the engine, whose text is meant for the caller."""
     if isinstance(error, IllegalMove):
         return Problem(409, str(error), kind="illegal-move")
     if isinstance(error, IdTaken):
@@ -174,7 +174,7 @@ def from_engine(error: CeleriacError, where: str) -> Problem:
 
 
 def from_database(error: Exception) -> Problem:
-    """Return the problem without SQL: the failed statement is for the log."""
+    """Return the problem for an error of the database, without the failed statement."""
     if is_cut_off(error):
         detail = f"this took longer than the {LONGEST:g} s a statement may take; ask for less, or try again later"
         return Problem(503, detail, kind="too-slow", headers={"Retry-After": "5"})

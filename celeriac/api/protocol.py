@@ -1,6 +1,6 @@
-"""The API's HTTP/1.1: it reads strictly, limits the time of a request, and makes space for new connections.
+"""The API's HTTP/1.1: strict parsing, time limits for requests, and space for new connections.
 
-It refuses what two servers may read differently (RFC 9112, sections 6.3 and 11.2): a Content-Length beside a
+Requests that two servers may read differently are refused (RFC 9112, sections 6.3 and 11.2): a Content-Length beside a
 Transfer-Encoding, lines that end without CR, folded headers.
 """
 
@@ -32,12 +32,12 @@ SECURITY_HEADERS = {
 #: The longest request line and headers, in bytes.
 LONGEST_HEAD = 16_384
 
-_TWO_WAYS = re.compile(rb"(?<!\r)\n|\r\n[ \t]")
+_AMBIGUOUS_LINE = re.compile(rb"(?<!\r)\n|\r\n[ \t]")
 _HEAD_ENDS = b"\r\n\r\n"
 
 
 class Strict(h11.Connection):
-    """An h11 connection that raises RemoteProtocolError for such requests, and keeps it as `refusal`."""
+    """An h11 connection that raises RemoteProtocolError for ambiguous requests, and keeps it as `refusal`."""
 
     refusal: h11.RemoteProtocolError | None = None
 
@@ -58,7 +58,7 @@ class Strict(h11.Connection):
         if len(head) > LONGEST_HEAD:  # h11 checks the length only while the head has no end yet
             why = f"the request's line and headers may have {LONGEST_HEAD:,} bytes"
             raise h11.RemoteProtocolError(why, error_status_hint=431)
-        if _TWO_WAYS.search(head):
+        if _AMBIGUOUS_LINE.search(head):
             raise h11.RemoteProtocolError("a line of the request is folded, or ends without CR")
 
 
@@ -73,14 +73,13 @@ def most_connections() -> int:
     return max(50, min(1000, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2))
 
 
-#: For each server its waiting connections, in the order in which they are closed to make space.
+#: The connections of each server that wait for their clients, in the order in which they are closed to make space.
 _in_turn: WeakKeyDictionary[uvicorn.Config, OrderedDict[Protocol, None]] = WeakKeyDictionary()
 
 
 class Protocol(H11Protocol):
-    """One connection. `HEAD` and `BODY`: how long (seconds) a request's head, and then its body, may take to arrive. A
-    client has `BODY` to read an answer, too. If there are more than `MOST` connections, the one that has waited longest
-    for a request, for the rest of one, or for its reader is closed.
+    """One connection. A request's head may take `HEAD` seconds to arrive, its body `BODY` seconds, and the client may
+    take as long to read the answer. Above `MOST` connections, the one that has waited longest for its client is closed.
     """
 
     HEAD, BODY = 10.0, 60.0
@@ -96,42 +95,42 @@ class Protocol(H11Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)
-        self._mind()
+        self._time_stage()
         if len(self.connections) > self.MOST:
-            self._make_room()
+            self._make_space()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
-        self._mind()
+        self._time_stage()
 
     def pause_writing(self) -> None:
-        """Start the time limit for a client that does not read, since the answer has filled the buffer."""
+        """Start the time limit for reading the answer: it has filled the buffer."""
         super().pause_writing()
         self._unread = self.loop.call_later(self.BODY, self.transport.abort)
         self._queue()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._read()
+        self._stop_unread()
 
-    def _read(self) -> None:
+    def _stop_unread(self) -> None:
         if self._unread is not None:
             self._unread.cancel()
             self._unread = None
             self._queue()
 
     def on_response_complete(self) -> None:
-        """Queue the connection, if it stays open, because it now waits for the next request."""
+        """Queue the connection if it stays open: it waits for the next request."""
         super().on_response_complete()
         self._queue()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._stop()
-        self._read()
+        self._stop_unread()
         self._in_turn.pop(self, None)
         super().connection_lost(exc)
 
-    def _mind(self) -> None:
+    def _time_stage(self) -> None:
         """Start the time limit of a new stage; data that arrives meanwhile does not extend it."""
         stage = self.conn.their_state
         if stage is self._stage:
@@ -153,24 +152,22 @@ class Protocol(H11Protocol):
             self.refuse(HTTPStatus.REQUEST_TIMEOUT, f"the request did not arrive whole within {allowed:g} s")
 
     def _queue(self) -> None:
-        """Put the connection at the end of those to close, if it waits for anything."""
+        """Put the connection last among those to close, if it waits for its client."""
         self._in_turn.pop(self, None)
-        if self._awaits_more():
+        if self._awaits_client():
             self._in_turn[self] = None
 
-    def _make_room(self) -> None:
-        """Close the connection that waits longest. The cost does not depend on their number: thousands may come at
-        once.
-        """
+    def _make_space(self) -> None:
+        """Close the connection that has waited longest, at a cost that does not grow with the number of connections."""
         while self._in_turn:
             oldest, _ = self._in_turn.popitem(last=False)
-            if oldest._awaits_more():
+            if oldest._awaits_client():
                 why = f"there are more than {self.MOST} connections; try again soon"
                 oldest.refuse(HTTPStatus.SERVICE_UNAVAILABLE, why)
                 return
 
-    def _awaits_more(self) -> bool:
-        """Return whether it waits for a request, the rest of one, or a reader; so does the newest connection."""
+    def _awaits_client(self) -> bool:
+        """Return whether it waits for a request, the rest of one, or for the client to read; a new one waits, too."""
         if self._unread is not None:
             return True
         return self.conn.their_state in (h11.IDLE, h11.SEND_BODY) and not self.transport.is_closing()
@@ -180,7 +177,7 @@ class Protocol(H11Protocol):
         self.refuse(error.error_status_hint if error else 400, str(error or msg))
 
     def refuse(self, status: int, detail: str) -> None:
-        """Answer with a problem document, if there is no answer yet, and close."""
+        """Answer with a problem document, unless an answer has begun, and close."""
         if self._unread is not None:
             self.transport.abort()
             return
@@ -195,17 +192,15 @@ class Protocol(H11Protocol):
                 self.cycle.message_event.set()
             self.transport.close()
 
-    def _asks_for_head(self) -> bool:
-        return self.cycle is not None and self.cycle.scope["method"] == "HEAD"
-
     def _answer(self, problem: Problem) -> None:
         response = problem.response(None)
         response.headers.update(SECURITY_HEADERS | {"Connection": "close"})
         headers = [*self.server_state.default_headers, *response.raw_headers]
         reason = HTTPStatus(problem.status_code).phrase.encode()
+        has_no_body = self.cycle is not None and self.cycle.scope["method"] == "HEAD"
         events = (
             h11.Response(status_code=problem.status_code, headers=headers, reason=reason),
-            h11.Data(data=b"" if self._asks_for_head() else bytes(response.body)),
+            h11.Data(data=b"" if has_no_body else bytes(response.body)),
             h11.EndOfMessage(),
         )
         self.transport.write(b"".join(self.conn.send(event) or b"" for event in events))

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Annotated
-
-from fastapi import APIRouter, Path
+from fastapi import APIRouter
 from pydantic import BaseModel, Field
 
 from celeriac.api.app import Counted
 from celeriac.api.callers import Reader
-from celeriac.api.fields import RoleName
+from celeriac.api.fields import RoleInPath
 from celeriac.api.paging import Paged, PageOfNames
 from celeriac.api.problems import first_of
 
@@ -43,6 +41,6 @@ async def list_metrics(query: PageOfNames, _: Reader, figures: Counted) -> Metri
 
 
 @router.get("/{role}")
-async def get_metrics_of_role(role: Annotated[RoleName, Path()], _: Reader, figures: Counted) -> Metrics:
+async def get_metrics_of_role(role: RoleInPath, _: Reader, figures: Counted) -> Metrics:
     """Return one role: its queue, the last hour's rates and means, and its waiting tasks by priority."""
     return Metrics.model_validate(first_of(await figures.metrics(role), f"role {role!r}"))

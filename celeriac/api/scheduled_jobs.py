@@ -18,6 +18,7 @@ from celeriac.api.changes import Because
 from celeriac.api.fields import Called, Flag, IdInPath, Name, Number, Offset, Priority, Text, Whole
 from celeriac.api.paging import Paged, PageQuery
 from celeriac.api.problems import invalid
+from celeriac.api.system import AnswerModel
 from celeriac.app import Celeriac
 from celeriac.errors import BadArguments
 from celeriac.insights.tasks import redaction
@@ -30,7 +31,7 @@ from celeriac.store.role_names import is_built_in
 
 router = APIRouter(prefix="/api/admin/scheduled-jobs", tags=["scheduled jobs"])
 
-#: Fields of a body that are columns of the row; every other one is an argument of the handler.
+#: The fields of a body that are columns of the schedule; any other is an argument of the handler.
 _OWN = ("name", *CHANGEABLE)
 _MAY_BE_NULL = ("description", "priority")
 
@@ -109,9 +110,7 @@ class Toggle(Because):
     enabled: Flag = Field(examples=[False])
 
 
-class ScheduledJob(BaseModel):
-    model_config = ConfigDict(from_attributes=True)
-
+class ScheduledJob(AnswerModel):
     id: int
     name: str
     description: str | None

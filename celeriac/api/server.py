@@ -75,7 +75,7 @@ from celeriac.worker.step import refuse_old_schema
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
-#: In the order in which paths are matched: fixed paths before those with `{task}`.
+#: The routers, in the order in which paths are matched: fixed paths before those with `{task}`.
 ROUTERS = tuple(
     module.router
     for module in (
@@ -87,15 +87,15 @@ ROUTERS = tuple(
 
 
 class Api(FastAPI):
-    """A FastAPI whose document matches the real API."""
+    """A FastAPI application with Celeriac's OpenAPI document."""
 
     def openapi(self) -> dict[str, Any]:
         return document.document(self)
 
 
 def create(app: Celeriac) -> FastAPI:
-    """Build the application: the engine's endpoints, and the application's: `Celeriac(routers="module:list")`."""
-    theirs = _of_the_application(app)
+    """Build the ASGI application: the engine's endpoints, and those of the app's `Celeriac(routers="module:list")`."""
+    theirs = _routers_of(app)
     api = Api(
         title="Celeriac", version=__version__, description=DESCRIPTION,
         dependencies=[Depends(slashes_again), Depends(known_only), Depends(in_turn, scope="function")],
@@ -110,7 +110,7 @@ def create(app: Celeriac) -> FastAPI:
     for router in (*theirs, *ROUTERS):
         api.include_router(router)
     for kind in (HTTPException, RequestValidationError):
-        api.add_exception_handler(kind, _tell)
+        api.add_exception_handler(kind, _answer_error)
     api.add_middleware(Gate, celeriac=app)
     api.add_middleware(Mounted, celeriac=app)
     api.add_middleware(Versioned)
@@ -125,7 +125,7 @@ def serve(app: Celeriac, host: str, port: int, proxies: str | None = None) -> No
     Raises ConfigurationError if migrations are missing, a server's address cannot be read, or a switch is neither on
     nor off.
     """
-    _of_the_application(app)
+    _routers_of(app)
     _ = app.enqueuer
     if app.settings.log_format == "json":
         logs.configure()
@@ -136,7 +136,7 @@ def serve(app: Celeriac, host: str, port: int, proxies: str | None = None) -> No
     refuse_old_schema(app.database, app.migrations)
     once_postgres_serves(partial(app.register_roles, served=[]), lambda: None)
     app.database.limit(lock=PATIENCE, statement=LONGEST)
-    # Once it has stopped, uvicorn raises the signal again, which would end the process by that signal.
+    # After it has stopped, uvicorn raises the signal again. This handler makes that a normal exit.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     in_text = app.settings.log_format == "text"
     config = uvicorn.Config(
@@ -156,9 +156,9 @@ DESCRIPTION = """See and steer tasks, schedules and workers. Every request but h
 
 
 def _operation_ids(theirs: Sequence[APIRouter]) -> Callable[[APIRoute], str]:
-    """Return the naming of operations for generated clients: the handler's name, a verb and its object.
+    """Return the function that names operations for generated clients by their handlers: a verb and its object.
 
-    An application's operation gets its path and method in the name if the name is taken or would be no identifier.
+    The name of an application's operation has its path and method if the handler's is taken or is no identifier.
     """
     ours = {route.endpoint for route in _routes(ROUTERS)}
     taken = Counter(route.name for route in _routes((*theirs, *ROUTERS)))
@@ -176,21 +176,21 @@ def _routes(routers: Iterable[APIRouter]) -> Iterator[APIRoute]:
 
 @asynccontextmanager
 async def _lifespan(api: FastAPI) -> AsyncIterator[None]:
-    """Work on bulks while the server runs, and check alerts if no beat and no worker does."""
+    """Work on bulks while the server runs, and check alerts if neither a beat nor a worker does."""
     document.document(api)
     current_default_thread_limiter().total_tokens = HANDLERS
     ending = threading.Event()
     app: Celeriac = api.state.celeriac
     AlertWatch(app, ending).start()
     BulkWorker(app.database, app.settings.sweep_interval, ending).start()
-    # Objects made so far stay: the garbage collector skips them, so that no request waits a tenth of a second for it.
+    # Existing objects stay, so the garbage collector skips them: it would delay a request by a tenth of a second.
     gc.collect()
     gc.freeze()
     yield
     ending.set()
 
 
-def _of_the_application(app: Celeriac) -> Sequence[APIRouter]:
+def _routers_of(app: Celeriac) -> Sequence[APIRouter]:
     if app.routers is None:
         return ()
     module, _, attribute = app.routers.partition(":")
@@ -200,8 +200,8 @@ def _of_the_application(app: Celeriac) -> Sequence[APIRouter]:
     return list(routers)
 
 
-async def _tell(request: Request, error: Exception) -> Response:
-    """Answer the errors that FastAPI would answer in its own form; any other exception goes to the gate."""
+async def _answer_error(request: Request, error: Exception) -> Response:
+    """Answer FastAPI's own errors with problem documents; the gate answers all other exceptions."""
     problem = from_exception(error)
     if problem.status_code in (400, 422):
         problem = _beyond_scope(request) or problem
@@ -211,8 +211,8 @@ async def _tell(request: Request, error: Exception) -> Response:
 
 
 def _beyond_scope(request: Request) -> Problem | None:
-    """Return a 403 for a token without the scope: input is parsed before scopes are checked, and its errors would
-    reveal something.
+    """Return a 403 if the token lacks the scope: FastAPI parses input before it checks scopes, and the errors in it
+    would reveal something.
     """
     bearer, method = getattr(request.state, "bearer", None), request.scope["method"].lower()
     path = request.scope["route"].path_format if "route" in request.scope else ""
@@ -222,7 +222,7 @@ def _beyond_scope(request: Request) -> Problem | None:
 
 
 def _allowed(request: Request) -> str:
-    """Return all methods at the path: the router knows only those of the first endpoint there."""
+    """Return all methods at the path; FastAPI would return only those of the first endpoint there."""
     routes, named = request.app.router.routes, _documented(request)
     methods = [method for method in ("GET", "POST", "PUT", "PATCH", "DELETE") if not named or method.lower() in named]
     asked = {method: {**request.scope, "method": method} for method in methods}

@@ -1,9 +1,9 @@
-"""One reading for all simultaneous requests for the same: a hundred dashboards cost Postgres no more than one."""
+"""One reading for all simultaneous requests for the same facts: a hundred dashboards cost Postgres as much as one."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from functools import partial
 from typing import Any, Generic, TypeVar
 from weakref import WeakValueDictionary
@@ -15,14 +15,11 @@ from starlette.types import Message, Receive, Scope, Send
 
 from celeriac.api.paths import asked_path
 
-K = TypeVar("K")
 T = TypeVar("T")
 
 
 class JoinedReading(Generic[T]):
-    """Shares readings. A request never gets a reading that began before it: requests during a reading share the next
-    one.
-    """
+    """Shares readings. No request gets a reading that began before it; requests during a reading share the next."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
@@ -39,45 +36,35 @@ class JoinedReading(Generic[T]):
             return await read()
 
 
-class JoinedReadingBy(Generic[K, T]):
-    """The same for each of many keys, such as roles."""
+class JoinedReadingBy(Generic[T]):
+    """Shares readings for each of many keys, such as roles."""
 
     def __init__(self) -> None:
-        self._each: WeakValueDictionary[K, JoinedReading[T]] = WeakValueDictionary()
+        self._each: WeakValueDictionary[Hashable, JoinedReading[T]] = WeakValueDictionary()
 
-    async def __call__(self, key: K, read: Callable[[], Awaitable[T]]) -> T:
+    async def __call__(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
         joined = self._each.get(key)
-        if joined is None:  # its users keep it
+        if joined is None:  # the waiting requests keep it alive
             joined = self._each[key] = JoinedReading()
         return await joined(read)
 
 
 class Shared(Generic[T]):
-    """Shares `read`, which runs in a thread that is not a handler's."""
+    """Shares the readings of `read`, those of each argument apart, in a few threads that are not the handlers'."""
 
-    def __init__(self, read: Callable[[], T]) -> None:
-        self._read, self._threads, self._joined = read, CapacityLimiter(1), JoinedReading[T]()
+    def __init__(self, read: Callable[..., T], threads: int = 2) -> None:
+        self._read, self._threads, self._joined = read, CapacityLimiter(threads), JoinedReadingBy[T]()
 
-    async def __call__(self) -> T:
-        return await self._joined(partial(run_sync, self._read, limiter=self._threads))
-
-
-class SharedBy(Generic[K, T]):
-    """Shares `read` for each key, run in so many threads that are not handlers'."""
-
-    def __init__(self, read: Callable[[K], T], threads: int = 2) -> None:
-        self._read, self._threads, self._joined = read, CapacityLimiter(threads), JoinedReadingBy[K, T]()
-
-    async def __call__(self, key: K) -> T:
-        return await self._joined(key, partial(run_sync, self._read, key, limiter=self._threads))
+    async def __call__(self, *key: Hashable) -> T:
+        return await self._joined(key, partial(run_sync, self._read, *key, limiter=self._threads))
 
 
 class SharedRoute(APIRoute):
-    """A route that reads an address once, and writes its JSON once, for all waiting requests of one token."""
+    """A route whose handler runs once for all waiting requests of one token for the same address."""
 
     def __init__(self, *args: Any, **named: Any) -> None:
         super().__init__(*args, **named)
-        self._answers = JoinedReadingBy[tuple[Any, ...], list[Message]]()
+        self._answers = JoinedReadingBy[list[Message]]()
 
     async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] != "GET":

@@ -5,13 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Annotated
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Query
 from pydantic import Field
 
 from celeriac import insights
 from celeriac.api.app import App
 from celeriac.api.callers import Reader
-from celeriac.api.fields import RoleName, Text
+from celeriac.api.fields import RoleInPath, Text
 from celeriac.api.paging import AFTER, NUMBER, TEXT, Paged, Place, RoleQuery, ranks
 from celeriac.api.system import AnswerModel, BoundedCount
 from celeriac.insights.why.checks import Reason
@@ -135,7 +135,7 @@ def list_shares(query: Annotated[ShareQuery, Query()], app: App, _: Reader) -> S
 
 
 @router.get("/roles/{role}/waits")
-def get_waits(role: Annotated[RoleName, Path()], app: App, _: Reader) -> WaitsOfRole:
+def get_waits(role: RoleInPath, app: App, _: Reader) -> WaitsOfRole:
     """List why the role's tasks wait, reason by reason: how many, and when the next pass takes some."""
     with app.database.reading() as connection:
         waits = insights.waits_of(connection, role, app.probe)

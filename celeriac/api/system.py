@@ -6,13 +6,13 @@ from datetime import datetime
 from operator import itemgetter
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Path, Query
+from fastapi import APIRouter, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from celeriac import insights
 from celeriac.api.app import App
 from celeriac.api.callers import Reader
-from celeriac.api.fields import AccountInPath, Name, RoleName, Text
+from celeriac.api.fields import AccountInPath, Name, RoleInPath, Text
 from celeriac.api.paging import IdQuery, Paged, PageOf, PageOfIds, PageOfNames
 from celeriac.api.problems import first_of
 from celeriac.insights.history.trail import Of, trail
@@ -154,7 +154,7 @@ def list_roles(query: PageOfNames, app: App, _: Reader) -> Depths:
 
 
 @router.get("/roles/{role}")
-def get_role(role: Annotated[RoleName, Path()], app: App, _: Reader) -> RoleDepth:
+def get_role(role: RoleInPath, app: App, _: Reader) -> RoleDepth:
     """Return the waiting and running tasks of one role, and how long the oldest waits."""
     with app.database.reading() as connection:
         depths = insights.depth(connection, role)
@@ -162,7 +162,7 @@ def get_role(role: Annotated[RoleName, Path()], app: App, _: Reader) -> RoleDept
 
 
 @router.get("/roles/{role}/passes")
-def list_passes(role: Annotated[RoleName, Path()], query: PageOfIds, app: App, _: Reader) -> Passes:
+def list_passes(role: RoleInPath, query: PageOfIds, app: App, _: Reader) -> Passes:
     """List a role's passes, newest first: what each account had waiting, and what it got."""
     before = query.after_id
     with app.database.reading() as connection:
@@ -188,7 +188,7 @@ def list_reviews(query: PageOf, app: App, _: Reader) -> Reviews:
 
 
 @router.get("/reviews/{role}")
-def get_review(role: Annotated[RoleName, Path()], app: App, _: Reader) -> Review:
+def get_review(role: RoleInPath, app: App, _: Reader) -> Review:
     """Return a role's last review. 404 before its first."""
     with app.database.reading() as connection:
         reviews = insights.reviews(connection, role)

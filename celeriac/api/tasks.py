@@ -6,16 +6,17 @@ from dataclasses import fields, replace
 from datetime import datetime
 from typing import Annotated, Any, Literal
 
-from fastapi import APIRouter, Body, Path, Query
+from fastapi import APIRouter, Body, Query
 from pydantic import BaseModel, ConfigDict, Field
 
 from celeriac import insights
 from celeriac.api.app import App, Counted
 from celeriac.api.callers import Operator, Reader
-from celeriac.api.fields import Flag, Name, Number, Offset, RoleName, TaskInPath, Text
+from celeriac.api.fields import Flag, Name, Number, Offset, RoleInPath, TaskInPath, Text
 from celeriac.api.paging import Paged, PageOfEnded, TasksQuery
 from celeriac.api.parameters import WITH_ARGUMENTS, Arguments
 from celeriac.api.shared import SharedRoute
+from celeriac.api.system import AnswerModel
 from celeriac.insights import Filter
 from celeriac.insights.fleet.condition import silent_workers
 from celeriac.insights.tasks.conditions import MEANS, RANGE, Waits
@@ -37,8 +38,6 @@ Word = Literal[
 CheckName = Literal[
     "due", "role", "account", "members", "lock", "rate", "window", "cap", "turn", "redis", "passes", "ticket", "worker",
 ]  # fmt: skip
-
-RoleInPath = Annotated[RoleName, Path()]
 
 
 class TaskRecord(BaseModel):
@@ -260,9 +259,7 @@ def get_task_history(task: TaskInPath, app: App, _: Reader) -> TaskHistory:
         return TaskHistory.model_validate(insights.history(connection, task, app.probe), from_attributes=True)
 
 
-class LogLine(BaseModel):
-    model_config = ConfigDict(from_attributes=True)
-
+class LogLine(AnswerModel):
     attempt: int = Field(examples=[1])
     at: datetime
     level: str = Field(examples=["INFO"])

@@ -1,6 +1,4 @@
-"""Turns: limit how many requests are worked on at once, so that a token or an endpoint that waits leaves space for
-others.
-"""
+"""Turns: limits on simultaneous requests, so that a slow token or endpoint does not block the others."""
 
 from __future__ import annotations
 
@@ -14,8 +12,8 @@ from fastapi import Request
 
 from celeriac.api.problems import Problem
 
-#: Maximum numbers of handlers that run at once, each in a thread with a pooled connection: in all, of one token, at one
-#: endpoint, and of one token at one endpoint.
+#: Maximum numbers of handlers that run at once, each with a thread and a pooled connection: in all, of one token, at
+#: one endpoint, and of one token at one endpoint.
 HANDLERS, OF_A_TOKEN, AT_AN_ENDPOINT, OF_ONE_THERE = 20, 10, 8, 6
 
 #: Seconds that a request waits for its turn.
@@ -23,7 +21,7 @@ PATIENCE = 10.0
 
 
 class RequestTurns:
-    """Admits at most so many requests at once for each key, first come, first served."""
+    """Admits at most `most` requests at once for each key, first come, first served."""
 
     def __init__(self, most: int, patience: float = PATIENCE) -> None:
         self.most, self.patience = most, patience
@@ -31,15 +29,16 @@ class RequestTurns:
 
     @asynccontextmanager
     async def turn(self, key: Hashable, whose: str) -> AsyncIterator[None]:
-        """Hold a turn. Raises Problem 503."""
+        """Wait for a turn and hold it. Raises Problem 503 when the patience ends."""
         line = self._lines.get(key)
-        if line is None:  # the waiting requests keep it
+        if line is None:  # the waiting requests keep it alive
             line = self._lines[key] = asyncio.Semaphore(self.most)
         try:
             async with asyncio.timeout(self.patience):
                 await line.acquire()
         except TimeoutError:
-            raise _busy(self.most, whose) from None
+            detail = f"{self.most} requests {whose} are being worked on, and none ends; try again soon"
+            raise Problem(503, detail, kind="busy", headers={"Retry-After": "1"}) from None
         try:
             yield
         finally:
@@ -47,7 +46,7 @@ class RequestTurns:
 
 
 class TurnsOfAll:
-    """Turns of all kinds, taken in this order, so that a waiting request holds only a turn of its own token."""
+    """Turns of all kinds. Their order makes sure that a waiting request holds only turns of its own token."""
 
     def __init__(self) -> None:
         self.of_one_there = RequestTurns(OF_ONE_THERE)
@@ -64,9 +63,7 @@ class TurnsOfAll:
 
 
 async def in_turn(request: Request) -> AsyncIterator[None]:
-    """Take a turn for a handler that needs a thread; other handlers need none. The body is read before the turn is
-    taken.
-    """
+    """Hold a turn while a handler runs in a thread; coroutines need none. The request's body is read before."""
     endpoint = request.scope["endpoint"]
     bearer = getattr(request.state, "bearer", None)
     if bearer is None or inspect.iscoroutinefunction(endpoint):
@@ -75,8 +72,3 @@ async def in_turn(request: Request) -> AsyncIterator[None]:
     turns: TurnsOfAll = request.app.state.turns
     async with turns.turn(bearer.id, endpoint):
         yield
-
-
-def _busy(most: int, whose: str) -> Problem:
-    detail = f"{most} requests {whose} are being worked on, and none ends; try again soon"
-    return Problem(503, detail, kind="busy", headers={"Retry-After": "1"})

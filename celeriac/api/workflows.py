@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from uuid import UUID
 
 from fastapi import APIRouter, Path, Query
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from celeriac import insights
 from celeriac.api.app import App
@@ -16,6 +16,7 @@ from celeriac.api.callers import Operator, Reader
 from celeriac.api.changes import Reason
 from celeriac.api.fields import Name, TaskName
 from celeriac.api.paging import IdQuery, Paged, PageOfNames
+from celeriac.api.system import AnswerModel
 from celeriac.api.tasks import Status, Word
 from celeriac.operate import PATIENCE, workflows
 from celeriac.operate.steer import Steered
@@ -27,10 +28,8 @@ WorkflowInPath = Annotated[
 ]
 
 
-class Node(BaseModel):
+class Node(AnswerModel):
     """All parts of a role that hold back the same body: a group of 100,000 members is one node."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     role: str = Field(examples=["price"])
     barrier: UUID | None = Field(
@@ -40,20 +39,16 @@ class Node(BaseModel):
     body: int | None = Field(description="a task that waits, or waited, for them")
 
 
-class Edge(BaseModel):
+class Edge(AnswerModel):
     """An edge from one node to another, by their places in `nodes`."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     source: int = Field(examples=[0])
     target: int = Field(examples=[1])
     kind: Literal["members", "link"] = Field(description="members: the target waits for all parts of the source")
 
 
-class Workflow(BaseModel):
+class Workflow(AnswerModel):
     """A workflow. All members of a group count from the beginning, a chain's links once the one before has ended."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     id: str
     state: Literal["running", "completed", "failed", "cancelled"]
@@ -68,10 +63,8 @@ class Workflow(BaseModel):
     left_out: int = Field(description="nodes that are not shown: only the first 200 are")
 
 
-class UnderWay(BaseModel):
+class UnderWay(AnswerModel):
     """A running workflow. Counts stop at 1,000: then it has that many or more."""
-
-    model_config = ConfigDict(from_attributes=True)
 
     id: str = Field(examples=["7f1c"])
     role: str = Field(description="that of its first unfinished part", examples=["price"])

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import click
 
 from celeriac import insights
 from celeriac.cli import output
-from celeriac.cli.group import Command, FindApp, Seconds
+from celeriac.cli.group import FindApp, Seconds, command, with_options
 from celeriac.operate import silences
 
 _COLUMNS = ("name", "subject", "severity", "says", "firing_since", "silenced_until")
 
 
-@click.command(cls=Command)
-@click.pass_obj
+@command
 def list_(find: FindApp, /) -> None:
     """List alerts that fire, those above their threshold but not yet for long enough, and silences."""
     with find().database.reading() as connection:
@@ -33,19 +31,14 @@ def _silence_line(silence: dict[str, Any]) -> str:
     return f"{which} until {output.cell(silence['until'])} by {silence['by']}: {output.cell(silence['why'])}"
 
 
-def _of_one(command: Callable[..., Any]) -> Callable[..., Any]:
-    options = (
-        click.argument("name"),
-        click.argument("subject", default=""),
-        click.option("--why", default="", help="For the audit trail."),
-        click.pass_obj,
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+_of_one = with_options(
+    click.argument("name"),
+    click.argument("subject", default=""),
+    click.option("--why", default="", help="For the audit trail."),
+)
 
 
-@click.command(cls=Command)
+@command
 @click.option("--seconds", type=Seconds(0), default=3600.0, show_default=True, help="For how long.")
 @_of_one
 def silence(find: FindApp, /, name: str, subject: str, seconds: float, why: str) -> None:
@@ -55,7 +48,7 @@ def silence(find: FindApp, /, name: str, subject: str, seconds: float, why: str)
     output.tell(change, f"{change.target} is silenced until {(change.after or {})['until']}")
 
 
-@click.command(cls=Command)
+@command
 @_of_one
 def unsilence(find: FindApp, /, name: str, subject: str, why: str) -> None:
     """End a silence."""

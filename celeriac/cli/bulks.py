@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -10,17 +10,16 @@ import click
 from celeriac import insights
 from celeriac.app import Celeriac
 from celeriac.cli import output
-from celeriac.cli.group import Command, FindApp
+from celeriac.cli.group import FindApp, command
 from celeriac.operate import PATIENCE, bulks
 from celeriac.repair import bulks as works
 
 _COLUMNS = ("id", "state", "move", "asked", "done", "skipped", "left", "filter", "by", "created_at", "trouble")
 
 
-@click.command(cls=Command)
+@command
 @click.option("--limit", default=20, show_default=True)
 @click.option("--before", type=int, help="The last id of the page before.")
-@click.pass_obj
 def list_(find: FindApp, /, limit: int, before: int | None) -> None:
     """List bulks, newest first, each with its progress."""
     with find().database.reading() as connection:
@@ -28,26 +27,23 @@ def list_(find: FindApp, /, limit: int, before: int | None) -> None:
     output.tell(rows, output.table(rows, _COLUMNS))
 
 
-@click.command(cls=Command)
+@command
 @click.argument("number", type=click.IntRange(1, 2**63 - 2))
-@click.pass_obj
 def show(find: FindApp, /, number: int) -> None:
     """Show a bulk: its filter, its progress, and what it skipped."""
     tell(find(), number)
 
 
-@click.command(cls=Command)
-@click.pass_obj
+@command
 def work(find: FindApp, /) -> None:
     """Work on all open bulks; others may work on them at the same time."""
     moved = works.work(find().database)
     output.tell({"moved": moved}, f"{moved:,} tasks")
 
 
-@click.command(cls=Command)
+@command
 @click.argument("number", type=click.IntRange(1, 2**63 - 2))
 @click.option("--why", default="", help="For the audit trail.")
-@click.pass_obj
 def stop(find: FindApp, /, number: int, why: str) -> None:
     """Stop a bulk after its current batch; moved tasks stay so."""
     app = find()
@@ -65,9 +61,6 @@ def tell(app: Celeriac, number: int) -> None:
 
 def _lines(row: dict[str, Any]) -> Iterator[str]:
     yield from output.table([row], _COLUMNS)
-    yield from (f"{n:,} skipped: {reason}" for reason, n in by_number(row["reasons"]))
+    most_first = sorted(row["reasons"].items(), key=lambda each: (-each[1], each[0]))
+    yield from (f"{n:,} skipped: {reason}" for reason, n in most_first)
     yield from (f"{skip['id']}: {skip['reason']}" for skip in row["skips"])
-
-
-def by_number(reasons: Mapping[str, int]) -> list[tuple[str, int]]:
-    return sorted(reasons.items(), key=lambda each: (-each[1], each[0]))

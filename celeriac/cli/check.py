@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from difflib import get_close_matches
+from functools import partial
 from typing import TYPE_CHECKING
 
 from sqlalchemy.exc import SQLAlchemyError
@@ -27,13 +28,13 @@ from celeriac.worker.controller import queues_of
 if TYPE_CHECKING:
     from celeriac.app import Celeriac
 
-#: Seconds that a new task has to wait for the turns of other roles before a note mentions it.
+#: Seconds that a new task may wait for tasks of other roles before a note mentions it.
 BESIDE = 5.0
 
 
 def problems(app: Celeriac, *, deep: bool = False) -> list[str]:
     """Return a line for each problem, with what to do. `deep`: also for each stored task that breaks an invariant."""
-    declared = [*_schedules(app), *_alerts(app), *_worker_role(app), *serializers.others(app, calls=True)]
+    declared = [*_schedules(app), *_wrong_names(app), *serializers.others(app, calls=True)]
     return list(dict.fromkeys([*declared, *_database(app, deep), *_redis(app)]))
 
 
@@ -46,14 +47,15 @@ def _schedules(app: Celeriac) -> Iterator[str]:
     try:
         for entry in listed.values():
             yield from _cannot_run(app, entry)
-        yield from _names_of_others(app, listed.values())
+        with app.database.statement() as connection:
+            yield from written.of_others(connection, listed.values(), Timetable(app).owner)
     except SQLAlchemyError:
         return  # problems of the database are reported elsewhere
 
 
-def unsaid_secrets(app: Celeriac) -> Iterator[str]:
-    """Yield parameters that look like secrets and are declared neither as such nor as none, and names that may be
-    misspelt.
+def undeclared_secrets(app: Celeriac) -> Iterator[str]:
+    """Yield parameters that look like secrets although their role declares nothing `sensitive`, and declared names that
+    may be misspelt.
     """
     for declared in app.roles.own():
         if declared.role.sensitive is None and (names := secrets_in(declared.signature.names)):
@@ -71,7 +73,7 @@ def unsaid_secrets(app: Celeriac) -> Iterator[str]:
 
 
 def guessable_keys(app: Celeriac) -> Iterator[str]:
-    """Yield hashed keys of secrets by which one account can try another's: who enqueues is told that a key is taken."""
+    """Yield hashed keys by which one account can guess another's secrets: an enqueue shows whether its key is taken."""
     for declared in app.roles.own():
         role = declared.role
         for option, field in (("lock_by", "lock_key"), ("unique_by", "unique_key")):
@@ -91,9 +93,7 @@ def guessable_keys(app: Celeriac) -> Iterator[str]:
 
 
 def slow_windows(app: Celeriac) -> Iterator[str]:
-    """Yield reasons why a new task waits long: a window set by hand, others' tasks; none if Postgres does not
-    answer.
-    """
+    """Yield why new tasks wait long: a window set by hand, other roles' tasks. Nothing if Postgres does not answer."""
     try:
         with app.database.statement() as connection:
             rows = insights.slow_windows(connection, AHEAD, BESIDE)
@@ -131,33 +131,21 @@ def renamed_roles(app: Celeriac) -> list[str]:
         return []  # reported among the problems
 
 
-def _alerts(app: Celeriac) -> Iterator[str]:
-    try:
-        rules_of(app)
-    except (ConfigurationError, ImportError) as error:
-        yield str(error)
+def _wrong_names(app: Celeriac) -> Iterator[str]:
+    """Yield the errors in the names of alert rules and of the worker's role."""
+    for read in (partial(rules_of, app), partial(queues_of, app.roles, app.settings.worker_role)):
+        try:
+            read()
+        except (ConfigurationError, ImportError) as error:
+            yield str(error)
 
 
 def _cannot_run(app: Celeriac, entry: Entry) -> Iterator[str]:
-    """Yield the errors that a schedule's first tick would meet: an undeclared role, arguments that the handler does not
-    take.
-    """
+    """Yield the error of a schedule's first tick: an undeclared role, or arguments that its handler does not take."""
     try:
         operate.refuse_what_cannot_run(app.role_declared, app.settings.max_argument_bytes, entry)
     except CeleriacError as error:
         yield f"schedule {entry.name!r}: {str(error).removesuffix('; nothing was enqueued')}"
-
-
-def _names_of_others(app: Celeriac, listed: Collection[Entry]) -> Iterator[str]:
-    with app.database.statement() as connection:
-        yield from written.of_others(connection, listed, Timetable(app).owner)
-
-
-def _worker_role(app: Celeriac) -> Iterator[str]:
-    try:
-        queues_of(app.roles, app.settings.worker_role)
-    except ConfigurationError as error:
-        yield str(error)
 
 
 def _database(app: Celeriac, deep: bool) -> Iterator[str]:

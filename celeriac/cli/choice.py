@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,38 +11,31 @@ import click
 from celeriac import insights
 from celeriac.app import Celeriac
 from celeriac.cli import output
+from celeriac.cli.group import with_options
 from celeriac.errors import BadValue
 from celeriac.insights import Filter, as_argument
 from celeriac.insights.tasks.conditions import CONDITIONS, WAITS
 from celeriac.store.states import WORDS
 
-#: No bound: a bulk is never cut short by itself.
+#: No bound: only `--most` limits how many tasks a filter matches.
 EVERY = 2**63 - 1
 
 
 def named(arguments: Iterable[str]) -> dict[str, Any]:
     """Parse arguments given as `NAME=VALUE`; a value is JSON, or else a text."""
     kwargs: dict[str, Any] = {}
-    for name, value in map(_argument, arguments):
+    for argument in arguments:
+        name, equals, value = argument.partition("=")
+        if not equals:
+            raise click.UsageError(f"{argument!r}: give arguments as NAME=VALUE")
         if name in kwargs:
             raise click.UsageError(f"{name} is given twice")
-        kwargs[name] = value
+        kwargs[name] = as_argument(value)
     return kwargs
 
 
-def _argument(argument: str) -> tuple[str, Any]:
-    name, equals, value = argument.partition("=")
-    if not equals:
-        raise click.UsageError(f"{argument!r}: give arguments as NAME=VALUE")
-    return name, as_argument(value)
-
-
-def _arguments(_: click.Context, __: click.Parameter, arguments: Sequence[str]) -> dict[str, Any] | None:
-    return named(arguments) or None
-
-
-#: The types of options that are not texts.
-_READ: Mapping[str, Mapping[str, Any]] = {
+#: How options that are not plain texts are parsed.
+_PARSED: Mapping[str, Mapping[str, Any]] = {
     "status": {"multiple": True, "type": click.Choice([*WORDS])},
     "waits_for": {"type": click.Choice(WAITS)},
     "priority": {"metavar": "RANGE"},
@@ -50,10 +43,11 @@ _READ: Mapping[str, Mapping[str, Any]] = {
     "older_than": {"type": float, "metavar": "SECONDS"},
 }
 
-_OPTIONS = (
+#: Adds the filter's options to a command; `Filter.of` takes their values.
+filtering = with_options(
     *(
         click.option(
-            one.option, "words" if one.name == "status" else one.name, help=one.help, **_READ.get(one.name, {})
+            one.option, "words" if one.name == "status" else one.name, help=one.help, **_PARSED.get(one.name, {})
         )
         for one in CONDITIONS
     ),
@@ -62,17 +56,10 @@ _OPTIONS = (
         "arguments",
         multiple=True,
         metavar="NAME=VALUE",
-        callback=_arguments,
+        callback=lambda _, __, arguments: named(arguments) or None,
         help="Called with this argument; a value is JSON, or else a text. If there are several, all have to match.",
     ),
 )
-
-
-def filtering(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the filter's options; `Filter.of` takes their values."""
-    for option in reversed(_OPTIONS):
-        command = option(command)
-    return command
 
 
 def row_ids(app: Celeriac, tasks: Iterable[str]) -> list[int]:
@@ -87,25 +74,22 @@ def row_id(app: Celeriac, task: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """The chosen tasks. `in_all`: how many match; `ids` are fewer only if a maximum was given."""
+    """The chosen tasks. `in_all`: how many match; `ids` has fewer only if a maximum is given."""
 
     ids: list[int]
     in_all: int
 
     def __str__(self) -> str:
-        return (
-            f"{len(self.ids):,} tasks"
-            if len(self.ids) == self.in_all
-            else f"{len(self.ids):,} of {self.in_all:,} tasks"
-        )
+        of_all = "" if len(self.ids) == self.in_all else f" of {self.in_all:,}"
+        return f"{len(self.ids):,}{of_all} tasks"
 
 
 def chosen(
     app: Celeriac, tasks: Sequence[str], wanted: Filter, *, failure: str | None = None, most: int | None, sure: bool,
     verb: str,
 ) -> Chosen:  # fmt: skip
-    """Return the chosen tasks. Those that a filter matches are counted, and confirmed unless `sure`. `failure`: the
-    fingerprint of a group of failures, which a role and a time narrow.
+    """Return the tasks named, or those that the filter matches; the latter have to be confirmed unless `sure`.
+    `failure`: the fingerprint of a group of failures, narrowed by the filter's role and time.
     """
     if bool(tasks) == (wanted != Filter() or failure is not None):
         raise click.UsageError("either name tasks, or give a filter (--status, --role, --account, …)")

@@ -11,7 +11,7 @@ import click
 
 from celeriac import insights
 from celeriac.cli import output
-from celeriac.cli.group import Command, FindApp
+from celeriac.cli.group import FindApp, command
 from celeriac.insights import AccountRole, AccountShare, Lock
 
 _SHARES = ("account", "waiting", "parked", "oldest", "claimed", "running", "fair", "held", "weight", "cap", "paused")
@@ -21,10 +21,9 @@ _PASSES = ("id", "at", "role", "by", "repeated", "free", "accounts", "capped", "
 _QUEUE = ("place", "id", "role", "account", "priority", "waits")
 
 
-@click.command(cls=Command)
+@command
 @click.argument("role", required=False)
 @click.option("--limit", default=30, show_default=True, help="Accounts.")
-@click.pass_obj
 def top(find: FindApp, /, role: str | None, limit: int) -> None:
     """List accounts beside their fair share, of ROLE or of all roles together; those that lack most come first."""
     with find().database.reading() as connection:
@@ -47,9 +46,8 @@ def top(find: FindApp, /, role: str | None, limit: int) -> None:
     output.tell(fields, [*output.table(rows, (*_SHARES, "rounds")), *after, *more])
 
 
-@click.command(cls=Command)
+@command
 @click.argument("role")
-@click.pass_obj
 def waits(find: FindApp, /, role: str) -> None:
     """Show why the tasks of ROLE wait, reason by reason: how many, and when the next pass takes some."""
     app = find()
@@ -58,9 +56,8 @@ def waits(find: FindApp, /, role: str) -> None:
     output.tell(reasons, [_wait(one) for one in reasons] or "nothing waits")
 
 
-@click.command(cls=Command)
+@command
 @click.option("--limit", default=30, show_default=True)
-@click.pass_obj
 def locks(find: FindApp, /, limit: int) -> None:
     """List lock keys that are held or waited for, by whom and since when."""
     with find().database.reading() as connection:
@@ -69,10 +66,9 @@ def locks(find: FindApp, /, limit: int) -> None:
     output.tell(page, [*output.table([_lock(lock) for lock in page.locks], _LOCKS), *more])
 
 
-@click.command(cls=Command)
+@command
 @click.argument("key")
 @click.option("--limit", default=30, show_default=True)
-@click.pass_obj
 def lock(find: FindApp, /, key: str, limit: int) -> None:
     """Show which task holds a lock KEY, and which wait for it, in order."""
     with find().database.reading() as connection:
@@ -80,10 +76,9 @@ def lock(find: FindApp, /, key: str, limit: int) -> None:
     output.tell({"lock": held, "queue": queue}, _queue(held, queue))
 
 
-@click.command(cls=Command)
+@command
 @click.argument("role", required=False)
 @click.option("--limit", default=30, show_default=True)
-@click.pass_obj
 def unique_keys(find: FindApp, /, role: str | None, limit: int) -> None:
     """Show the unique keys that are taken, of ROLE or of all roles, each with its unfinished task."""
     with find().database.reading() as connection:
@@ -92,9 +87,8 @@ def unique_keys(find: FindApp, /, role: str | None, limit: int) -> None:
     output.tell(keys, [*output.table([asdict(one) for one in keys], _UNIQUE), *more])
 
 
-@click.command(cls=Command)
+@command
 @click.argument("account")
-@click.pass_obj
 def account(find: FindApp, /, account: str) -> None:
     """Show an ACCOUNT role by role: the tasks it holds, its oldest tasks, the slots passes gave it."""
     with find().database.reading() as connection:
@@ -117,15 +111,17 @@ _ROLES = ("role", "ready", "later", "parked", "oldest", "claimed", "running", "c
 
 
 def _role(role: AccountRole, now: datetime) -> dict[str, Any]:
-    oldest = None if role.oldest_due is None else max(0.0, (now - role.oldest_due.astimezone(UTC)).total_seconds())
     counts = {name: output.count(getattr(role, name)) for name in ("ready", "later", "parked")}
-    return asdict(role) | counts | {"oldest": output.age(oldest)}
+    return asdict(role) | counts | {"oldest": _age(role.oldest_due, now)}
+
+
+def _age(due: datetime | None, now: datetime) -> str | None:
+    return output.age(None if due is None else max(0.0, (now - due.astimezone(UTC)).total_seconds()))
 
 
 def _share(share: AccountShare, now: datetime) -> dict[str, Any]:
-    oldest = None if share.oldest_due is None else max(0.0, (now - share.oldest_due.astimezone(UTC)).total_seconds())
     return {
-        "account": share.account, "waiting": output.count(share.waiting), "oldest": output.age(oldest),
+        "account": share.account, "waiting": output.count(share.waiting), "oldest": _age(share.oldest_due, now),
         "parked": output.count(share.parked), "claimed": share.claimed, "running": share.running,
         "fair": f"{share.fair:.1f} ({share.fair_share:.0%})", "held": f"{share.held} ({share.held_share:.0%})",
         "weight": share.weight, "cap": share.cap, "paused": "paused" if share.paused else None,
@@ -158,11 +154,10 @@ def _queue(lock: Lock, queue: list[insights.WaitingTask]) -> Iterator[str]:
         yield f"{'' if lock.waiting.exact else 'at least '}{left:,} more with --limit"
 
 
-@click.command(cls=Command)
+@command
 @click.argument("role", required=False)
 @click.option("--limit", default=20, show_default=True)
 @click.option("--before", type=int, help="The last id of the page before.")
-@click.pass_obj
 def decisions(find: FindApp, /, role: str | None, limit: int, before: int | None) -> None:
     """Show what passes saw and gave, of ROLE or of all roles; newest first."""
     with find().database.reading() as connection:

@@ -12,7 +12,7 @@ from sqlalchemy import Connection
 from celeriac import insights
 from celeriac.app import Celeriac
 from celeriac.cli import output
-from celeriac.cli.group import REFUSED, Command, FindApp
+from celeriac.cli.group import REFUSED, FindApp, command, with_options
 from celeriac.errors import EnqueueRefused, Unknown
 from celeriac.operate import dead_letters
 from celeriac.operate.audit import Change
@@ -24,11 +24,10 @@ _COLUMNS = ("id", "at", "name", "task_id", "sender", "reason")
 End = Callable[[Connection, int], Change]
 
 
-@click.command(cls=Command)
+@command
 @click.option("--name", help="For this task.")
 @click.option("--limit", default=20, show_default=True)
 @click.option("--before", type=int, help="The last id of the page before.")
-@click.pass_obj
 def list_(find: FindApp, /, **wanted: Any) -> None:
     """List dead letters, newest first, each with its reason."""
     with find().database.reading() as connection:
@@ -36,9 +35,8 @@ def list_(find: FindApp, /, **wanted: Any) -> None:
     output.tell(rows, output.table(rows, _COLUMNS))
 
 
-@click.command(cls=Command)
+@command
 @click.argument("letter", type=int)
-@click.pass_obj
 def show(find: FindApp, /, letter: int) -> None:
     """Show a dead letter: its task, its arguments, its reason, and the message itself."""
     with find().database.reading() as connection:
@@ -50,21 +48,16 @@ def _whole(value: Any) -> str:
     return value if isinstance(value, str) else output.cell(value)
 
 
-def _some(command: Callable[..., Any]) -> Callable[..., Any]:
-    options = (
-        click.argument("letters", nargs=-1, type=int, metavar="[ID]..."),
-        click.option("--name", help="All dead letters for this task."),
-        click.option("--yes", is_flag=True, help="Do not ask."),
-        click.option("--why", default="", help="For the audit trail."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+_some = with_options(
+    click.argument("letters", nargs=-1, type=int, metavar="[ID]..."),
+    click.option("--name", help="All dead letters for this task."),
+    click.option("--yes", is_flag=True, help="Do not ask."),
+    click.option("--why", default="", help="For the audit trail."),
+)
 
 
-@click.command(cls=Command)
+@command
 @_some
-@click.pass_obj
 def replay_(find: FindApp, /, why: str, **wanted: Any) -> None:
     """Enqueue the tasks of dead letters; those that still fit no role stay."""
     app = find()
@@ -72,16 +65,15 @@ def replay_(find: FindApp, /, why: str, **wanted: Any) -> None:
     _end(app, "replay", lambda c, letter: put(c, letter, by=output.by(), why=why), **wanted)
 
 
-@click.command(cls=Command)
+@command
 @_some
-@click.pass_obj
 def discard(find: FindApp, /, why: str, **wanted: Any) -> None:
     """Delete dead letters; the audit trail keeps their names, senders and reasons."""
     _end(find(), "discard", lambda c, letter: dead_letters.discard(c, letter, by=output.by(), why=why), **wanted)
 
 
 def _end(app: Celeriac, verb: str, end: End, *, letters: Sequence[int], name: str | None, yes: bool) -> None:
-    """Apply `end` to each letter, in a transaction of its own."""
+    """Replay or discard each letter in a transaction of its own."""
     if bool(letters) == (name is not None):
         raise click.UsageError("either name dead letters by their ids, or all of a task with --name")
     if name is not None:

@@ -1,4 +1,4 @@
-"""Make the files that deploy an application, for `celeriac init --deploy`: a service and a Deployment for each role."""
+"""The files of `celeriac init --deploy`, which deploy an application: a service and a Deployment for each role."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _text(file: str) -> str:
 #: The health checks of containers.
 HEALTH = _text("health.py")
 
-#: The longest name of a service: Kubernetes' names have 63 characters, a Deployment's pods some of their own.
+#: The maximum length of a service's name: Kubernetes allows 63 characters, of which pods' names add some.
 LONGEST = 40
 
 _WORKER = """
@@ -39,9 +39,7 @@ _WORKER = """
 
 
 def files(app: Celeriac, name: str) -> dict[str, str]:
-    """Return each file's text, by its path. `name`: the app's name for `-A`. Raises ConfigurationError without
-    PyYAML.
-    """
+    """Return each file's text, by its path. `name`: the app for `-A`. Raises ConfigurationError without PyYAML."""
     try:
         from celeriac.cli import manifests
     except ModuleNotFoundError as error:
@@ -69,7 +67,7 @@ def _workers(roles: list[Role], name: str) -> Iterator[str]:
 
 
 def _services(roles: list[Role]) -> Mapping[str, str]:
-    """Return the queue of each service, which has the name of its only role, or else of its queue."""
+    """Return the queue of each service. A service has the name of its only role, or else of its queue."""
     services: dict[str, str] = {}
     for queue, lanes in sorted(_by_queue(roles).items()):
         only = lanes[0] if len(lanes) == 1 and parts_of_lane(lanes[0])[1] is None else queue

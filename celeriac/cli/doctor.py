@@ -7,15 +7,14 @@ from collections.abc import Iterator
 import click
 
 from celeriac.cli import output
-from celeriac.cli.group import PROBLEM, Command, FindApp
+from celeriac.cli.group import PROBLEM, FindApp, command
 from celeriac.doctor import Finding, examine
 
 #: Seconds that a command waits for facts from the network that the doctor could do without.
 PATIENCE = 5.0
 
 
-@click.command(cls=Command)
-@click.pass_obj
+@command
 def doctor(find: FindApp, /) -> None:
     """Examine a running system: problems first, each with a cure. It changes nothing."""
     findings = examine(find(), PATIENCE)

@@ -8,7 +8,7 @@ import click
 
 from celeriac import insights
 from celeriac.cli import output
-from celeriac.cli.group import Command, FindApp, Seconds
+from celeriac.cli.group import FindApp, Seconds, command
 from celeriac.insights import Failures
 from celeriac.insights.failures.failures import OLDEST
 from celeriac.operate import failures as verb
@@ -36,12 +36,11 @@ _SINCE = click.option(
 )
 
 
-@click.command(cls=Command)
+@command
 @_ROLE
 @_SINCE
 @click.option("--state", type=click.Choice(verb.STATES), help="Only groups with this mark.")
 @click.option("--limit", default=20, show_default=True, help="Groups.")
-@click.pass_obj
 def list_(find: FindApp, /, role: str | None, since: float | None, state: str | None, limit: int) -> None:
     """Show the newest failures in groups of the same kind, the most frequent first."""
     with find().database.reading() as connection:
@@ -49,12 +48,11 @@ def list_(find: FindApp, /, role: str | None, since: float | None, state: str | 
     output.tell(page, _lines(page))
 
 
-@click.command(cls=Command)
+@command
 @click.argument("fingerprint")
 @_ROLE
 @click.option("--limit", default=50, show_default=True)
 @click.option("--before", type=int, help="The last id of the page before.")
-@click.pass_obj
 def tasks(find: FindApp, /, fingerprint: str, role: str | None, limit: int, before: int | None) -> None:
     """List all tasks of a group, newest first."""
     with find().database.reading() as connection:
@@ -63,11 +61,10 @@ def tasks(find: FindApp, /, fingerprint: str, role: str | None, limit: int, befo
     output.tell(page, [*output.table(page.items, _TASKS), *more])
 
 
-@click.command(cls=Command)
+@command
 @click.argument("fingerprint")
 @click.argument("state", type=click.Choice(verb.STATES))
 @click.option("--note", default="", help="A note for the next person who sees it.")
-@click.pass_obj
 def mark(find: FindApp, /, fingerprint: str, state: str, note: str) -> None:
     """Mark a group as known, resolved, or open again. A resolved one opens by itself when it fails again."""
     app = find()

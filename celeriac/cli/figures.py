@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
 
 from celeriac import insights
 from celeriac.cli import output
-from celeriac.cli.group import Command, FindApp, Seconds
+from celeriac.cli.group import FindApp, Seconds, command
 from celeriac.errors import Unknown
 from celeriac.insights.history.trail import Of, trail
 
@@ -24,33 +25,33 @@ _REVIEWS = ("role", "state", "reviewed_at", "reviewed_by", "active", "ready", "d
 _AUDIT = ("id", "at", "by", "action", "kind", "target", "before", "after", "why", "via")
 
 
-@click.command(cls=Command)
+@command
 @click.argument("role", required=False)
-@click.pass_obj
 def capacity(find: FindApp, /, role: str | None) -> None:
     """Show what each role has to do, how fast it goes, and how many workers clear it in 1, 4 and 8 hours."""
     with find().database.statement() as connection:
         rows = insights.capacity(connection, role)
-    if role is not None and not rows:
-        raise Unknown(f"there is no role {role!r}")
+    _refuse_unknown(role, rows)
     output.tell(rows, output.table([_capacity(row) for row in rows], _CAPACITY))
 
 
-@click.command(cls=Command)
+@command
 @click.argument("role", required=False)
-@click.pass_obj
 def metrics(find: FindApp, /, role: str | None) -> None:
     """Show each role's queue, and the last hour's success and retry rates, waits and run times."""
     with find().database.statement() as connection:
         rows = insights.metrics(connection, role)
-    if role is not None and not rows:
-        raise Unknown(f"there is no role {role!r}")
+    _refuse_unknown(role, rows)
     output.tell(rows, output.table([_rates(row) for row in rows], _METRICS))
 
 
-@click.command(cls=Command)
+def _refuse_unknown(role: str | None, rows: Sequence[Any]) -> None:
+    if role is not None and not rows:
+        raise Unknown(f"there is no role {role!r}")
+
+
+@command
 @click.argument("role", required=False)
-@click.pass_obj
 def reviews(find: FindApp, /, role: str | None) -> None:
     """Show the state of each role's queue at the Queue Master's last review."""
     with find().database.reading() as connection:
@@ -60,7 +61,7 @@ def reviews(find: FindApp, /, role: str | None) -> None:
     output.tell(rows, output.table([row | row["found"] for row in rows], _REVIEWS))
 
 
-@click.command(cls=Command)
+@command
 @click.option("--by", help="Only changes by this operator, token or login.")
 @click.option("--via", help="Only changes through this surface: API, dashboard, command line, application or SQL.")
 @click.option("--action", help="Only this action: retry, pause, …")
@@ -69,7 +70,6 @@ def reviews(find: FindApp, /, role: str | None) -> None:
 @click.option("--newer-than", type=Seconds(0, 1e9), metavar="SECONDS", help="Only changes of the last so many seconds.")
 @click.option("--limit", default=20, show_default=True)
 @click.option("--before", type=int, help="The last id of the page before.")
-@click.pass_obj
 def audit(find: FindApp, /, limit: int, before: int | None, **wanted: Any) -> None:
     """Show who changed what, newest first."""
     with find().database.reading() as connection:
@@ -98,7 +98,7 @@ def _capacity(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def _whole(figure: float | None) -> str | None:
-    """Format a value computed from means with three digits, because more are not known: 52,000,000."""
+    """Format with three significant digits, such as 52,000,000: means give no more."""
     return None if figure is None else f"{float(f'{figure:.3g}'):,.0f}" if figure >= 100 else f"{figure:.1f}"
 
 

@@ -1,4 +1,4 @@
-"""Former names of commands: they are refused with the present ones."""
+"""Former names of commands, whose refusals show the present names."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ FORMER: Final[Mapping[str, Sequence[str]]] = {
 
 
 def now_called(words: Sequence[str]) -> str | None:
-    """Return the replacement of a command line that begins with a former name; None if it does not."""
+    """Return what replaces the former name that a command line begins with; None if there is none."""
     for length in (2, 1):
         former = " ".join(words[:length])
         names = FORMER.get(former) or [n for key, now in FORMER.items() if key.startswith(f"{former} ") for n in now]

@@ -1,4 +1,4 @@
-"""The group of all commands: it finds the app, takes `--json`, and prints errors in a line.
+"""The group of all commands: it finds the app, gives each command `--json`, and prints errors in one line.
 
 Exit statuses: 0 done; 1 a problem found, or Postgres or Redis away, or a wrong setting; 2 a wrong command line; 3
 refused (the life of a task, a role's rules), or not there.
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from types import MappingProxyType, ModuleType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import click
 from click.exceptions import NoSuchCommand
@@ -38,12 +38,14 @@ from celeriac.operate.audit import VIA
 from celeriac.store.failures import is_locked
 from celeriac.version import __version__
 
+F = TypeVar("F", bound=Callable[..., Any])
+
 PROBLEM: Final = 1
 REFUSED: Final = 3
 
 _REFUSALS = (BadValue, EnqueueRefused, IllegalMove, TokenRefused, Unknown)
 
-#: The argument of commands: returns the app, found when it is first needed.
+#: The first argument of commands: a function that finds and returns the app.
 FindApp = Callable[[], Celeriac]
 
 
@@ -63,9 +65,10 @@ def find_app(name: str) -> Celeriac:
 def with_all_tasks(app: Celeriac) -> Celeriac:
     """Import what a worker imports as it starts: `include`, `imports`, what `autodiscover_tasks` finds.
 
-    From then on a record is written as one, whoever set the log up: the application may have, as it was imported.
+    From then on each log record is written in one line, also by handlers that the application set up as it was
+    imported.
     """
-    from celeriac.worker import logs  # which has Celery's with it, as the app has
+    from celeriac.worker import logs  # here, because it imports Celery's worker
 
     app.loader.import_default_modules()
     logs.in_text()
@@ -86,7 +89,7 @@ def _app_in(module: ModuleType, attribute: str) -> Celeriac | None:
 
 
 class Seconds(click.FloatRange):
-    """Seconds within bounds; NaN, which compares with no bound, is refused."""
+    """A number of seconds within bounds. NaN is refused: no bound excludes it."""
 
     name = "seconds"
 
@@ -107,7 +110,7 @@ class Problem(click.ClickException):
 
 
 class Refused(Problem):
-    """The same, for a request that is refused while nothing is wrong."""
+    """A request that is refused although nothing is wrong."""
 
     exit_code = REFUSED
 
@@ -120,9 +123,26 @@ class Command(click.Command):
         self.params.append(output.json_option())
 
 
+def command(run: Callable[..., None]) -> Command:
+    """Make a command of a function whose first argument is `FindApp`."""
+    made: Command = click.command(cls=Command)(click.pass_obj(run))
+    return made
+
+
+def with_options(*options: Callable[[Any], Any]) -> Callable[[F], F]:
+    """Return a decorator that adds options and arguments, which several commands share, in this order."""
+
+    def add(run: F) -> F:
+        for option in reversed(options):
+            run = option(run)
+        return run
+
+    return add
+
+
 @contextmanager
 def _former(context: click.Context, args: Sequence[str]) -> Iterator[None]:
-    """Refuse an unknown command; if it is a former name, with the present one."""
+    """Add the present name to the refusal of a former one."""
     try:
         yield
     except (click.NoSuchOption, NoSuchCommand) as error:
@@ -140,7 +160,7 @@ def _path(context: click.Context) -> list[str]:
 
 
 class Group(click.Group):
-    """A group that prints errors made on purpose in a line, not as a traceback."""
+    """A group that prints Celeriac's own errors and Postgres' in one line, without a traceback."""
 
     command_class = Command
 

@@ -9,7 +9,7 @@ import click
 from celeriac.cli import deployment, output
 from celeriac.cli.group import Command, Refused
 
-#: The project's files, each with a suffix, so that it is none of this package's modules.
+#: The project's files. Their suffix keeps them from being modules of this package.
 PROJECT = Path(__file__).parent / "project"
 SUFFIX = ".txt"
 

@@ -1,6 +1,6 @@
-"""Kubernetes manifests, made of docker-compose.yml: one Deployment a worker service, so both run the same commands.
+"""Kubernetes manifests, made of docker-compose.yml: a Deployment for each worker service, with the same command.
 
-What the platform has to add: a Secret for each kind of pod, an image, a Postgres and a Redis.
+The platform has to add a Secret for each kind of pod, an image, a Postgres and a Redis.
 """
 
 from __future__ import annotations
@@ -20,15 +20,17 @@ from celeriac.cli.objects import (
     deployment,
     disruption,
     labels,
+    named,
     names,
     pod,
     policy,
     probes,
     reach,
     scaled,
+    service,
 )
 
-#: Settings that give access to the application's data, or allow to send in its name: they come from a pod's Secret.
+#: Settings that give access to the application's data, or allow sending in its name. They come from a pod's Secret.
 SECRETS = re.compile(
     r"^(\w+_)?(DATABASE|REDIS|BROKER)_URL$|_(LOGINS|DSN)$|^SMTP_|PASSWORD|TOKEN|SECRET|CREDENTIALS|_KEY(_ID)?$"
 )
@@ -36,19 +38,19 @@ SECRETS = re.compile(
 #: Seconds that a worker has to drain (CELERIAC_DRAIN_GRACE_MS), and further seconds that a pod has to end.
 DRAIN, TO_END = 25, 20
 
-#: If there are two pods, one stays; if there is only one, as in the overlay `dev`, a node can be drained nevertheless.
+#: Of two pods one stays; a single one, as in the overlay `dev`, may be evicted, so that its node can be drained.
 ONE_AT_A_TIME: Document = {"maxUnavailable": 1, "unhealthyPodEvictionPolicy": "AlwaysAllow"}
 
 #: Names of roles by the queue in which they wait.
 RolesOfQueues = Mapping[str, Sequence[str]]
 
-#: Memory: a worker's parent and each of its processes, as measured; a browser, as Chromium takes for a page, and what
-#: it shares and keeps in /tmp, which is memory too.
+#: Measured memory in MiB: a worker's parent, each of its processes, Chromium for a page, and the page's part of /tmp,
+#: which is memory too.
 PARENT_MI, PROCESS_MI, BROWSER_MI, BROWSER_TMP_MI = 96, 96, 512, 128
 
 
-#: Secrets and service accounts: each has the login for what its pods do (`celeriac migrate --with-grants`), and that of
-#: pods that open pages has nothing that others need.
+#: Secrets and service accounts. Each Secret has only the login that its pods need (`celeriac migrate --with-grants`);
+#: that of pods that open web pages has no login.
 MIGRATE, WORKER, API, BROWSER = "celeriac-migrate", "celeriac-worker", "celeriac-api", "celeriac-browser"
 
 #: Ports that pods reach, beside DNS: Postgres and PgBouncer, Redis and Sentinels; HTTPS and mail; web pages.
@@ -62,95 +64,81 @@ def documents(services: Mapping[str, Document]) -> dict[str, list[Document]]:
     """Return the base's documents by file name."""
     workers = {name: shlex.split(one["command"]) for name, one in services.items() if "worker -Q" in _flat(one)}
     asking = [f"worker-{name}" for name in workers if _asks_browser(services[name])]
+    listens = services[RENDERER]["environment"]["BROWSER_LISTEN"] if asking else ":0"
+    port = int(str(listens).rpartition(":")[2])
     files = {
         "config.yaml": [config(services["beat"]["environment"])],
         "migrate.yaml": [migrate(services["migrate"])],
         "beat.yaml": [*beat(services["beat"])],
         "api.yaml": [*api(services["api"])],
         "accounts.yaml": [account(name) for name in (WORKER, API, *([BROWSER] if asking else ()))],
-        "network.yaml": [*network(asking, _port(services))],
+        "network.yaml": [*network(asking, port)],
     }
     if asking:
-        files["browser.yaml"] = [*renderer(services[RENDERER])]
+        files["browser.yaml"] = [*renderer(services[RENDERER], port)]
     for name, command in workers.items():
         files[f"worker-{name}.yaml"] = [*worker(name, command)]
     return files
 
 
 def autoscaling(services: Mapping[str, Document], roles: RolesOfQueues) -> list[Document]:
-    """Return the component keda: a ScaledObject for each worker, by a bounded figure of SQL; the browser's scales by
-    all its callers.
+    """Return the component keda: a ScaledObject for each worker, scaled by a bounded figure in SQL, and one for the
+    browser, scaled by all roles that use it.
     """
-    made: list[Document] = [
-        {
-            "apiVersion": "keda.sh/v1alpha1",
-            "kind": "TriggerAuthentication",
-            "metadata": {"name": "celeriac-autoscaler"},
-            "spec": {
-                "secretTargetRef": [{"parameter": "connection", "name": "celeriac-autoscaler", "key": "connection"}]
-            },
-        }
-    ]
+    name = "celeriac-autoscaler"
+    access = {"secretTargetRef": [{"parameter": "connection", "name": name, "key": "connection"}]}
+    made = [named("keda.sh/v1alpha1", "TriggerAuthentication", name, spec=access)]
     asking: list[str] = []
     for name, one in services.items():
         if "worker -Q" in _flat(one):
             command = [_without_default(part) for part in shlex.split(one["command"])]
-            wanted = [role for queue in _queues(command) for role in roles.get(queue, [queue])]
+            wanted = [
+                role for queue in command[command.index("-Q") + 1].split(",") for role in roles.get(queue, [queue])
+            ]
             made.append(scaled(f"worker-{name}", wanted, _processes(command)))
             asking += wanted if _asks_browser(one) else []
     return [*made, scaled(RENDERER, asking, _at_once(services[RENDERER]))] if asking else made
 
 
 def config(environment: dict[str, object]) -> Document:
-    """Return the settings with compose's defaults, except those that name the sandbox, which an overlay sets."""
-    named = {name: _without_default(str(value)) for name, value in environment.items() if not SECRETS.search(name)}
-    named |= {"NODE_ENV": "production"} if "NODE_ENV" in named else {}
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": "celeriac"},
-        "data": {name: value for name, value in sorted(named.items()) if "sandbox" not in value},
-    }
+    """Return the settings with compose's defaults, without those that name the sandbox: an overlay sets these."""
+    settings = {name: _without_default(str(value)) for name, value in environment.items() if not SECRETS.search(name)}
+    settings |= {"NODE_ENV": "production"} if "NODE_ENV" in settings else {}
+    data = {name: value for name, value in sorted(settings.items()) if "sandbox" not in value}
+    return named("v1", "ConfigMap", "celeriac", data=data)
 
 
 def migrate(service: Document) -> Document:
-    """Return the job that migrates before each rollout; of two at once, one waits for the other's lock in Postgres."""
+    """Return the job that migrates before each rollout. Of two at once, one waits for the other's lock in Postgres."""
     spec = pod("migrate", shlex.split(service["command"]), MIGRATE, memory=256, grace=30)
     spec["restartPolicy"] = "Never"
-    # As a hook it runs before the objects it belongs to: the first time there is no account or ConfigMap yet, and it
-    # needs none.
+    # The hook runs before the other objects exist: the first time there is no account or ConfigMap, and it needs none.
     del spec["serviceAccountName"]
     spec["containers"][0]["envFrom"][0]["configMapRef"]["optional"] = True
-    return {
-        "apiVersion": "batch/v1",
-        "kind": "Job",
-        "metadata": {
-            "name": "migrate",
-            "labels": labels("migrate"),
-            "annotations": {
-                "argocd.argoproj.io/hook": "PreSync",
-                "argocd.argoproj.io/hook-delete-policy": "BeforeHookCreation",
-                "helm.sh/hook": "pre-install,pre-upgrade",
-                "helm.sh/hook-delete-policy": "before-hook-creation",
-            },
-        },
-        "spec": {
-            "backoffLimit": 3,
-            "activeDeadlineSeconds": 900,
-            "ttlSecondsAfterFinished": 600,
-            "template": {"metadata": {"labels": labels("migrate")}, "spec": spec},
-        },
+    job = named("batch/v1", "Job", "migrate", labelled=True)
+    job["metadata"]["annotations"] = {
+        "argocd.argoproj.io/hook": "PreSync",
+        "argocd.argoproj.io/hook-delete-policy": "BeforeHookCreation",
+        "helm.sh/hook": "pre-install,pre-upgrade",
+        "helm.sh/hook-delete-policy": "before-hook-creation",
     }
+    job["spec"] = {
+        "backoffLimit": 3,
+        "activeDeadlineSeconds": 900,
+        "ttlSecondsAfterFinished": 600,
+        "template": {"metadata": {"labels": labels("migrate")}, "spec": spec},
+    }
+    return job
 
 
 def beat(service: Document) -> list[Document]:
-    """Return the beats: two serve the same schedules, and each instant is taken once, by a row's lock."""
+    """Return two beats for the same schedules. A row lock makes sure that only one of them takes each instant."""
     spec = pod("beat", shlex.split(service["command"]), WORKER, memory=256, grace=30, probed=True)
     return [deployment("beat", spec, replicas=2), disruption("beat", ONE_AT_A_TIME)]
 
 
-def api(service: Document) -> list[Document]:
-    spec = pod("api", shlex.split(service["command"]), API, memory=512, grace=30)
+def api(compose: Document) -> list[Document]:
+    spec = pod("api", shlex.split(compose["command"]), API, memory=512, grace=30)
     container = spec["containers"][0]
     container["env"] += [
         {"name": "CELERIAC_API_HOST", "value": "0.0.0.0"},  # noqa: S104 - a pod's own address
@@ -159,20 +147,11 @@ def api(service: Document) -> list[Document]:
     container["ports"] = [{"name": "http", "containerPort": 6002}]
     container |= probes("http", "/healthz", "/readyz")
     ports = [{"name": "http", "port": 80, "targetPort": "http"}]
-    return [
-        deployment("api", spec, replicas=2),
-        disruption("api", ONE_AT_A_TIME),
-        {
-            "apiVersion": "v1", "kind": "Service", "metadata": {"name": "api", "labels": labels("api")},
-            "spec": {"selector": labels("api"), "ports": ports},
-        },
-    ]  # fmt: skip
+    return [deployment("api", spec, replicas=2), disruption("api", ONE_AT_A_TIME), service("api", ports)]
 
 
 def worker(name: str, command: list[str]) -> list[Document]:
-    """Return a service's Deployment. Its pods are busy when they are evicted, so the budget lets a quarter go at a
-    time.
-    """
+    """Return a worker's Deployment. Its pods are busy, so the budget lets only a quarter be evicted at a time."""
     command = [_without_default(part) for part in command]
     processes = _processes(command)
     memory = PARENT_MI + processes * PROCESS_MI
@@ -186,14 +165,14 @@ def worker(name: str, command: list[str]) -> list[Document]:
     return [deployment(f"worker-{name}", spec, replicas=1), disruption(f"worker-{name}", budget)]
 
 
-def renderer(service: Document) -> list[Document]:
-    """Return the pod that opens pages: its environment has only what is listed here and the token of its Secret. The
-    platform gives it no addresses of services, no settings and no service account's token.
+def renderer(compose: Document, port: int) -> list[Document]:
+    """Return the pod that opens web pages. Its environment has only the settings listed here and the token of its
+    Secret: no ConfigMap, no addresses of services, no service account's token.
     """
-    settings = {name: _without_default(str(value)) for name, value in service["environment"].items()}
-    at_once = _at_once(service)
+    settings = {name: _without_default(str(value)) for name, value in compose["environment"].items()}
+    at_once = _at_once(compose)
     memory = PARENT_MI + at_once * (BROWSER_MI + BROWSER_TMP_MI)
-    spec = pod(RENDERER, shlex.split(service["command"]), BROWSER, memory=memory, grace=30)
+    spec = pod(RENDERER, shlex.split(compose["command"]), BROWSER, memory=memory, grace=30)
     spec["enableServiceLinks"] = False
     container = spec["containers"][0]
     container |= {"image": "celeriac-browser", "envFrom": [{"secretRef": {"name": BROWSER}}]}
@@ -201,20 +180,13 @@ def renderer(service: Document) -> list[Document]:
         {"name": name, "value": value}
         for name, value in settings.items() if value and not SECRETS.search(name) and "sandbox" not in value
     ]  # fmt: skip
-    port = int(settings["BROWSER_LISTEN"].rpartition(":")[2])
     container["ports"] = [{"name": RENDERER, "containerPort": port}]
     for probe, most in (("livenessProbe", 3), ("readinessProbe", 3), ("startupProbe", 30)):
         container[probe] = {"tcpSocket": {"port": RENDERER}, "periodSeconds": 10, "failureThreshold": most}
-    # Chromium has its shared memory there. A page that fills it fails alone; on a disk it would get the pod evicted.
+    # Chromium keeps its shared memory in /tmp. A page that fills it fails alone; a full disk would evict the pod.
     spec["volumes"] = [{"name": "tmp", "emptyDir": {"medium": "Memory", "sizeLimit": f"{at_once * BROWSER_TMP_MI}Mi"}}]
-    return [
-        deployment(RENDERER, spec, replicas=1),
-        disruption(RENDERER, ONE_AT_A_TIME),
-        {
-            "apiVersion": "v1", "kind": "Service", "metadata": {"name": RENDERER, "labels": labels(RENDERER)},
-            "spec": {"selector": labels(RENDERER), "ports": [{"port": port, "targetPort": RENDERER}]},
-        },
-    ]  # fmt: skip
+    ports = [{"port": port, "targetPort": RENDERER}]
+    return [deployment(RENDERER, spec, replicas=1), disruption(RENDERER, ONE_AT_A_TIME), service(RENDERER, ports)]
 
 
 def network(asking: Sequence[str], port: int) -> list[Document]:
@@ -243,12 +215,6 @@ def network(asking: Sequence[str], port: int) -> list[Document]:
     return made
 
 
-def _port(services: Mapping[str, Document]) -> int:
-    """Return the browser's port; 0 if there is none."""
-    address = services.get(RENDERER, {}).get("environment", {}).get("BROWSER_LISTEN", ":0")
-    return int(str(address).rpartition(":")[2])
-
-
 def _component(operator: str, components: Sequence[str]) -> Document:
     key = "app.kubernetes.io/component"
     return {"matchExpressions": [{"key": key, "operator": operator, "values": list(components)}]}
@@ -269,10 +235,6 @@ def _flat(service: Document) -> str:
 def _without_default(part: str) -> str:
     """Return the default in `${NAME:-default}` or `${NAME-default}`."""
     return re.sub(r"\$\{\w+:?-([^}]*)\}", r"\1", part)
-
-
-def _queues(command: list[str]) -> list[str]:
-    return command[command.index("-Q") + 1].split(",")
 
 
 def _processes(command: list[str]) -> int:

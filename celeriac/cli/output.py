@@ -1,7 +1,7 @@
 """Output of commands: text for people, one JSON value for programs.
 
-Accounts, keys and errors are texts by others: characters that a terminal would obey, or that change the direction of
-writing, are shown as escapes. Everything printed goes through `say`, `ask` or `tell`.
+Accounts, keys and errors are texts by others. Characters that control a terminal or the direction of writing are
+shown as escapes, so everything is printed by `say`, `ask` or `tell`.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def ask(question: str) -> None:
 
 
 def safe(text: str) -> str:
-    """Return the text with escapes, harmless to a terminal."""
+    """Return the text with unsafe characters as escapes."""
     return _UNSAFE.sub(lambda match: match[0].encode("unicode_escape", "surrogatepass").decode(), text)
 
 
@@ -98,7 +98,7 @@ def table(rows: Sequence[Mapping[str, Any]], columns: Sequence[str]) -> Iterator
 
 
 def cell(value: Any) -> str:
-    """Return the value in a line, shortened."""
+    """Format a value for a table: in one line, shortened."""
     if value is None or value == "":
         return "-"
     if isinstance(value, datetime):
@@ -117,14 +117,14 @@ def count(n: Count) -> str:
 
 @contextmanager
 def progress(length: int, label: str) -> Iterator[Any]:
-    """Show a bar on stderr, if it is a terminal."""
+    """Show a progress bar on stderr, if that is a terminal."""
     made: Any = click.progressbar
     with made(length=length, label=label, file=sys.stderr) as bar:
         yield bar
 
 
 def by() -> str:
-    """Return the operator's name for events and the audit trail; the environment cannot change it."""
+    """Return the operator's name for events and the audit trail, which no environment variable can change."""
     try:
         return f"cli:{pwd.getpwuid(os.getuid()).pw_name}"
     except KeyError:

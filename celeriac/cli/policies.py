@@ -9,7 +9,7 @@ import click
 
 from celeriac import insights
 from celeriac.cli import output
-from celeriac.cli.group import Command, FindApp, Seconds
+from celeriac.cli.group import FindApp, Seconds, command
 from celeriac.insights import Count
 from celeriac.operate import policies
 from celeriac.operate.audit import Change
@@ -23,7 +23,7 @@ CREATE = click.option("--create", is_flag=True, help="Accept an account that has
 WHY = click.option("--why", default="", help="For the audit trail.")
 
 
-@click.command(cls=Command)
+@command
 @click.argument("role")
 @click.option(
     "--for",
@@ -33,7 +33,6 @@ WHY = click.option("--why", default="", help="For the audit trail.")
     help="Resume it automatically at that time.",
 )
 @WHY
-@click.pass_obj
 def pause_role(find: FindApp, /, role: str, why: str, seconds: float | None) -> None:
     """Pause a ROLE: no pass claims its tasks. Claimed ones still run."""
     with find().database.reading() as connection:
@@ -42,11 +41,10 @@ def pause_role(find: FindApp, /, role: str, why: str, seconds: float | None) -> 
     _change(find, policies.pause_role, role, word, waiting, why=why, **({"seconds": seconds} if seconds else {}))
 
 
-@click.command(cls=Command)
+@command
 @click.argument("account")
 @WHY
 @CREATE
-@click.pass_obj
 def pause_account(find: FindApp, /, account: str, **options: Any) -> None:
     """Pause an ACCOUNT: no pass claims its tasks. Claimed ones still run."""
     with find().database.reading() as connection:
@@ -54,20 +52,18 @@ def pause_account(find: FindApp, /, account: str, **options: Any) -> None:
     _change(find, policies.pause_account, account, "paused", waiting, **options)
 
 
-@click.command(cls=Command)
+@command
 @click.argument("role")
 @WHY
-@click.pass_obj
 def resume_role(find: FindApp, /, role: str, **options: Any) -> None:
     """Let passes claim tasks of a ROLE again."""
     _change(find, policies.resume_role, role, "resumed", **options)
 
 
-@click.command(cls=Command)
+@command
 @click.argument("account")
 @WHY
 @CREATE
-@click.pass_obj
 def resume_account(find: FindApp, /, account: str, **options: Any) -> None:
     """Let passes claim tasks of an ACCOUNT again."""
     _change(find, policies.resume_account, account, "resumed", **options)
@@ -81,14 +77,13 @@ def _change(
     output.tell(done, f"{name} is {word}" + (f"; {output.count(waiting)} of its tasks wait" if waiting.n else ""))
 
 
-@click.command(cls=Command)
+@command
 @click.argument("name")
 @click.option("--weight", type=float, help="Its share; other accounts have 1.")
 @click.option("--cap", type=int, help="Tasks claimed or running at once.")
 @click.option("--no-cap", is_flag=True)
 @WHY
 @CREATE
-@click.pass_obj
 def set_account(
     find: FindApp, /, name: str, weight: float | None, cap: int | None, no_cap: bool, why: str, create: bool
 ) -> None:
@@ -104,29 +99,24 @@ def set_account(
     output.tell(change, f"{name}: {values}")
 
 
-@click.command(cls=Command)
+@command
 @click.argument("role")
 @click.option("--rate", help='Tasks that begin, over all workers: "10/m", or a number a second; "none" lifts it.')
 @click.option("--soft", help='Seconds until SoftTimeLimitExceeded; "none" lifts it.')
 @click.option("--hard", help='Seconds until its process is stopped; "none" lifts it.')
 @click.option("--as-declared", is_flag=True, help="Restore the limits that the code declares.")
 @WHY
-@click.pass_obj
 def limit(
     find: FindApp, /, role: str, rate: str | None, soft: str | None, hard: str | None, as_declared: bool, why: str
 ) -> None:
     """Set a role's rate and time limits, until they are set again or declared otherwise."""
-    asked = {"rate_limit": rate, "timeout": soft, "hard_timeout": hard}
-    changes: Any = {name: None if said == "none" else said for name, said in asked.items() if said is not None}
+    limits = {"rate_limit": rate, "timeout": soft, "hard_timeout": hard}
+    changes: Any = {name: None if text == "none" else text for name, text in limits.items() if text is not None}
     if bool(changes) is as_declared:
         raise click.UsageError("give --rate, --soft or --hard, or --as-declared alone")
-    if as_declared:
-        with find().database.transaction() as connection:
-            change = policies.reset_limits(connection, role, by=output.by(), why=why)
-        output.tell(change, policies.limits_in_words(change))
-        return
     for name in changes.keys() & {"timeout", "hard_timeout"}:
         changes[name] = changes[name] and Seconds(0).convert(changes[name], None, None)
+    verb = policies.reset_limits if as_declared else policies.set_limits
     with find().database.transaction() as connection:
-        change = policies.set_limits(connection, role, by=output.by(), why=why, **changes)
+        change = verb(connection, role, by=output.by(), why=why, **changes)
     output.tell(change, policies.limits_in_words(change))

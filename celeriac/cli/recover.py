@@ -9,7 +9,7 @@ import click
 
 from celeriac.app import Celeriac
 from celeriac.cli import output
-from celeriac.cli.group import Command, FindApp, Seconds
+from celeriac.cli.group import FindApp, Seconds, command
 from celeriac.insights.fleet.condition import silent_workers
 from celeriac.repair.rescue import rescue_by_role
 from celeriac.repair.worker import LIVES, held, rescue_worker
@@ -17,7 +17,7 @@ from celeriac.store.shell import argument
 from celeriac.store.states import GONE
 
 
-@click.command(cls=Command)
+@command
 @click.argument("worker", required=False)
 @click.option(
     "--silent",
@@ -27,7 +27,6 @@ from celeriac.store.states import GONE
 )
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--preview", is_flag=True, help="Count them, and change nothing.")
-@click.pass_obj
 def recover(find: FindApp, /, worker: str | None, silent: float | None, yes: bool, preview: bool) -> None:
     """Release the tasks of a dead WORKER, or, if none is named, of every worker that fell silent."""
     app = find()
@@ -50,7 +49,7 @@ def _held(app: Celeriac, worker: str | None, silent: float | None) -> int:
 
 
 def _not_yet(app: Celeriac, worker: str | None, silent: float | None) -> Iterator[str]:
-    """Yield workers that `celeriac doctor` calls silent, but not for as long as their tasks' roles allow."""
+    """Yield workers that the doctor reports as silent, though not yet for as long as their tasks' roles allow."""
     if worker is not None or silent is not None:
         return
     with app.database.reading() as connection:

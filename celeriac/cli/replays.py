@@ -19,21 +19,21 @@ from celeriac.roles.role import Role
 from celeriac.simulate.backlog import SimulatedPolicy
 from celeriac.simulate.replay import Replay, compared, together
 
-#: Most tasks of a role: what is replayed is kept in memory.
+#: The most tasks of a role that are replayed: they are kept in memory.
 MOST: Final = 500_000
 
 _COLUMNS = ("role", "what", "workers", "n", "mean", "p50", "p95", "p99", "max")
 
 
 class NoHistory(click.ClickException):
-    """History has nothing to replay."""
+    """An error: the history has nothing to replay."""
 
     exit_code = 2
 
 
 def replay(app: Celeriac, name: str | None, since: float, workers: int | None) -> None:
-    """Report that role, or each that ran something in the last `since` seconds. Roles that ran in the same workers are
-    replayed together, whichever is reported.
+    """Report on the role `name`, or on each that ran something in the last `since` seconds. Roles that shared workers
+    are replayed together, even if only one is reported.
     """
     roles = {declared.role.name: declared.role for declared in app.roles.all()}
     if name is not None and name not in roles:
@@ -79,7 +79,7 @@ def _all(reports: Sequence[dict[str, Any]]) -> dict[str, Any]:
 def _not_kept(
     app: Celeriac, roles: Mapping[str, Role], ran_by: Mapping[str, Sequence[LastRun]], since: datetime, until: datetime
 ) -> dict[str, int]:
-    """Return, by role that keeps no successes, how many tasks its workers counted that history lacks."""
+    """Return, for roles that keep no successes, how many tasks their workers counted that the history lacks."""
     with app.database.reading() as connection:
         n = counted(connection, since, until)
     gone = {name: n[name] - len(ran_by.get(name, ())) for name in n if name in roles}
@@ -87,7 +87,7 @@ def _not_kept(
 
 
 def _policies(app: Celeriac) -> dict[str, SimulatedPolicy]:
-    """Return the present policies: past ones are unknown. Accounts that ran were not shut: a cap of 0 becomes none."""
+    """Return the present policies: past ones are unknown. Accounts that ran had no cap of 0, so 0 becomes none."""
     policies: dict[str, SimulatedPolicy] = {}
     rows: list[dict[str, Any]] = [{"account": ""}]
     while rows:

@@ -1,4 +1,4 @@
-"""`celeriac report`: the first facts needed to examine a problem, for a bug's description."""
+"""`celeriac report`: the facts that a bug report needs first."""
 
 from __future__ import annotations
 
@@ -11,25 +11,23 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 from urllib.parse import urlsplit
 
-import click
 from sqlalchemy import text
 
 from celeriac.app import Celeriac
 from celeriac.cli import output
 from celeriac.cli.doctor import PATIENCE
-from celeriac.cli.group import Command, FindApp
+from celeriac.cli.group import FindApp, command
 from celeriac.doctor import examine
 from celeriac.settings import Settings
 from celeriac.version import __version__
 
 PACKAGES = ("celery", "kombu", "billiard", "redis", "SQLAlchemy", "psycopg2-binary", "psycopg2", "alembic")
 
-#: Addresses may contain passwords, so only that they are set is shown.
+#: Shown instead of a text, such as an address, which may contain a password.
 NO_VALUE = "set"
 
 
-@click.command(cls=Command)
-@click.pass_obj
+@command
 def report(find: FindApp, /) -> None:
     """Versions, settings without secrets, servers and what the doctor finds, for a bug's description."""
     app = find()
@@ -87,21 +85,19 @@ def _doctor(app: Celeriac) -> list[str]:
     return [reduce(lambda line, host: line.replace(host, "(host)"), hosts, line) for line in lines]
 
 
-def _or_why(ask: Callable[[], Any]) -> Any:
-    """Return the answer; after an error its kind alone, as its text may name hosts and logins."""
+def _or_why(read: Callable[[], Any]) -> Any:
+    """Return what `read` returns, or else the kind of its error: the error's text may name hosts and logins."""
     try:
-        return ask()
+        return read()
     except Exception as error:
         return f"no answer: {type(error).__name__}"
 
 
 def _lines(facts: Mapping[str, Any]) -> Iterator[str]:
     for name, value in facts.items():
-        if isinstance(value, Mapping):
+        lines = [f"{key}: {one}" for key, one in value.items()] if isinstance(value, Mapping) else value
+        if isinstance(lines, list):
             yield f"{name}:"
-            yield from (f"  {key}: {one}" for key, one in value.items())
-        elif isinstance(value, list):
-            yield f"{name}:"
-            yield from (f"  {line}" for line in value)
+            yield from (f"  {line}" for line in lines)
         else:
-            yield f"{name}: {value}"
+            yield f"{name}: {lines}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,7 +11,7 @@ from sqlalchemy import RowMapping
 from celeriac import insights
 from celeriac.cli import output
 from celeriac.cli.choice import named
-from celeriac.cli.group import Command, FindApp
+from celeriac.cli.group import FindApp, command, with_options
 from celeriac.insights import Count, Lateness, Ticking
 from celeriac.insights.tasks import redaction
 from celeriac.insights.why.spans import span
@@ -31,23 +31,18 @@ _COLUMNS = (
 _TICK = ("due_at", "late", "task", "outcome", "why")
 
 
-def _fields(command: Callable[..., Any]) -> Callable[..., Any]:
-    options = (
-        click.option("--timezone", help="IANA name."),
-        click.option("--priority", type=int),
-        click.option("--description"),
-        click.option("--misfire", type=click.Choice(["skip", "once", "all"])),
-        click.option("--misfire-grace", type=float, metavar="SECONDS"),
-        click.option("--overlap", type=click.Choice(["skip", "allow"])),
-        click.option("--why", default="", help="For the audit trail."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+_fields = with_options(
+    click.option("--timezone", help="IANA name."),
+    click.option("--priority", type=int),
+    click.option("--description"),
+    click.option("--misfire", type=click.Choice(["skip", "once", "all"])),
+    click.option("--misfire-grace", type=float, metavar="SECONDS"),
+    click.option("--overlap", type=click.Choice(["skip", "allow"])),
+    click.option("--why", default="", help="For the audit trail."),
+)
 
 
-@click.command(cls=Command)
-@click.pass_obj
+@command
 def list_(find: FindApp, /) -> None:
     """List schedules: what each does, when it runs next, what it missed in 24 h, and how it differs from its config."""
     with find().database.reading() as connection:
@@ -58,10 +53,9 @@ def list_(find: FindApp, /) -> None:
     output.tell(rows, [*output.table([_shown(row) for row in rows], _COLUMNS), _late(late)])
 
 
-@click.command(cls=Command)
+@command
 @click.argument("name")
 @click.option("--limit", default=20, show_default=True)
-@click.pass_obj
 def ticks(find: FindApp, /, name: str, limit: int) -> None:
     """Show the last ticks of a task's schedule: how late each was, its task's status, or why it was skipped."""
     with find().database.reading() as connection:
@@ -71,14 +65,13 @@ def ticks(find: FindApp, /, name: str, limit: int) -> None:
     output.tell({"ticks": rows, "lateness": late}, [*output.table([_tick(one) for one in rows], _TICK), _late(late)])
 
 
-@click.command(cls=Command)
+@command
 @click.argument("name")
 @click.argument("expression")
 @click.argument("role")
 @click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
 @_fields
 @click.option("--off", is_flag=True, help="Not yet.")
-@click.pass_obj
 def add(
     find: FindApp, /, name: str, expression: str, role: str, arguments: tuple[str, ...], off: bool, why: str,
     **fields: Any,
@@ -92,12 +85,11 @@ def add(
     _tell(app, operate.create(app, entry, by=output.by(), why=why))
 
 
-@click.command(cls=Command)
+@command
 @click.argument("name")
 @click.option("--expression", "cron_expression")
 @click.option("--argument", "arguments", multiple=True, metavar="NAME=VALUE", help="All of them, if any.")
 @_fields
-@click.pass_obj
 def edit(find: FindApp, /, name: str, arguments: tuple[str, ...], why: str, **fields: Any) -> None:
     """Change a schedule; options not given stay."""
     changes = _without_none(fields) | ({"kwargs": named(arguments)} if arguments else {})
@@ -107,11 +99,10 @@ def edit(find: FindApp, /, name: str, arguments: tuple[str, ...], why: str, **fi
     _tell(app, operate.change(app, name, changes, by=output.by(), why=why))
 
 
-@click.command(cls=Command)
+@command
 @click.argument("name")
 @click.argument("state", type=click.Choice(["on", "off"]), required=False)
 @click.option("--why", default="", help="For the audit trail.")
-@click.pass_obj
 def toggle(find: FindApp, /, name: str, state: str | None, why: str) -> None:
     """Switch a schedule on or off, or toggle it. Instants of the time when it was off do not count as missed."""
     app = find()
@@ -120,19 +111,17 @@ def toggle(find: FindApp, /, name: str, state: str | None, why: str) -> None:
     _tell(app, operate.toggle(app, name, enabled, by=output.by(), why=why))
 
 
-@click.command(cls=Command)
+@command
 @click.argument("name")
 @click.option("--why", default="", help="For the audit trail.")
-@click.pass_obj
 def delete(find: FindApp, /, name: str, why: str) -> None:
     """Delete a schedule that an operator made."""
     operate.delete(find().database, name, by=output.by(), why=why)
     output.tell({"name": name, "deleted": True}, f"{name} is deleted")
 
 
-@click.command(cls=Command)
+@command
 @click.argument("name")
-@click.pass_obj
 def run_now(find: FindApp, /, name: str) -> None:
     """Run a schedule once, apart from its instants, even if it is off; not while its last task is unfinished."""
     done = operate.run_now(find(), name, by=output.by())
@@ -142,9 +131,8 @@ def run_now(find: FindApp, /, name: str) -> None:
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
     late = output.age(row["late_seconds"]) if row["late_seconds"] else None
-    missed = (
-        None if row["missed_last_day"] is None else output.count(Count(row["missed_last_day"], row["missed_exact"]))
-    )
+    n = row["missed_last_day"]
+    missed = None if n is None else output.count(Count(n, row["missed_exact"]))
     return row | {"late": late, "missed": missed, "differs": ", ".join(row["differs"]) or None}
 
 

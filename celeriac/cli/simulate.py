@@ -18,11 +18,11 @@ from celeriac.simulate.day import Day
 from celeriac.simulate.line import TicketPace
 from celeriac.simulate.report import Simulation
 
-#: Defaults: the number of workers, and the part of their time that arrivals take if no rate is given.
+#: Defaults: the number of workers, and the share of their time that arriving tasks take if no rate is given.
 USUAL_WORKERS: Final = 10
 USUAL_LOAD: Final = 0.8
 
-#: Waiting tasks are kept in memory, some 300 bytes each.
+#: The most simulated tasks that may wait: each takes about 300 bytes of memory.
 MOST_WAITING: Final = 5_000_000
 
 _OF_A_DAY = ("accounts", "hours", "seed", "seconds", "rate", "window")
@@ -142,7 +142,7 @@ def _lines(report: Mapping[str, Any]) -> Iterator[str]:
         _SHARES,
     )
     yield ""
-    yield from output.table([_course(row) for row in report["course"]], _COURSE)
+    yield from output.table([row | {"utilisation": _percent(row["utilisation"])} for row in report["course"]], _COURSE)
 
 
 def _spans(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -151,7 +151,3 @@ def _spans(row: Mapping[str, Any]) -> dict[str, Any]:
 
 def _percent(share: float | None) -> str | None:
     return None if share is None else f"{share:.1%}"
-
-
-def _course(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {**row, "utilisation": _percent(row["utilisation"])}

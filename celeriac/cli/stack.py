@@ -11,7 +11,7 @@ import click
 
 from celeriac.app import Celeriac
 from celeriac.cli import output
-from celeriac.cli.group import PROBLEM, Command, FindApp, Seconds
+from celeriac.cli.group import PROBLEM, Command, FindApp, Seconds, command
 from celeriac.errors import ConfigurationError
 from celeriac.repair import SWEEPS
 from celeriac.repair import sweep as run_sweep
@@ -25,7 +25,7 @@ from celeriac.store.role_names import is_built_in
 SECONDS = Seconds(0, 2_000_000)
 
 
-@click.command(cls=Command)
+@command
 @click.option(
     "--lock-timeout", type=SECONDS, default=5.0, show_default=True, help="Seconds to wait for a lock before giving up."
 )
@@ -39,7 +39,6 @@ SECONDS = Seconds(0, 2_000_000)
     help="With the grants, make the user of URL a login of ROLE (enqueue, worker, admin), with its password. "
     "CELERIAC_LOGINS has several, with blanks between; an option's password is seen in lists of processes.",
 )  # fmt: skip
-@click.pass_obj
 def migrate(
     find: FindApp, /, lock_timeout: float, statement_timeout: float, with_grants: bool, role_prefix: str,
     logins: tuple[str, ...],
@@ -71,10 +70,9 @@ def _grant(app: Celeriac, prefix: str, logins: Sequence[grants.Login]) -> tuple[
         return grants.grant(connection, prefix), [grants.let_in(connection, one, prefix) for one in logins]
 
 
-@click.command(cls=Command)
+@command
 @click.argument("sweeps", nargs=-1, type=click.Choice(list(SWEEPS)))
 @click.option("--all", "everything", is_flag=True, help="Run every sweep.")
-@click.pass_obj
 def sweep(find: FindApp, /, sweeps: tuple[str, ...], everything: bool) -> None:
     """Run one pass of a sweep, with or without a beat."""
     names = list(SWEEPS) if everything else list(sweeps)
@@ -92,16 +90,15 @@ def sweep(find: FindApp, /, sweeps: tuple[str, ...], everything: bool) -> None:
         output.tell(done, "")
 
 
-@click.command(cls=Command)
+@command
 @click.argument("role")
-@click.pass_obj
 def dispatch(find: FindApp, /, role: str) -> None:
     """Run one pass of a role's batcher now."""
     published = find().dispatch(role)
     output.tell({"role": role, "published": published}, f"{role}: {published} tasks published")
 
 
-@click.command(cls=Command)
+@command
 @click.option("--deep", is_flag=True, help="Also check the invariants of all stored tasks; reads them all.")
 @click.option(
     "--against-database", is_flag=True, help="Also check which stored tasks, links and schedules this code cannot run."
@@ -115,31 +112,32 @@ def dispatch(find: FindApp, /, role: str) -> None:
     default="",
     help="With --against-database: the queues that the new workers will serve.",
 )
-@click.pass_obj
 def check(find: FindApp, /, deep: bool, against_database: bool, others: tuple[str, ...], queues: str) -> None:
     """Validate settings, roles, schedules, schema and connections without starting anything."""
-    from celeriac.cli.check import guessable_keys, problems, renamed_roles, slow_windows, stored_work, unsaid_secrets
+    from celeriac.cli.check import (
+        guessable_keys,
+        problems,
+        renamed_roles,
+        slow_windows,
+        stored_work,
+        undeclared_secrets,
+    )
 
     app = find()
-    notes = [*app.notes(calls=True), *unsaid_secrets(app), *guessable_keys(app), *slow_windows(app)]
+    notes = [*app.notes(calls=True), *undeclared_secrets(app), *guessable_keys(app), *slow_windows(app)]
     notes += [] if against_database else renamed_roles(app)
     messages, roles, more = problems(app, deep=deep), _declared(app), {}
     if against_database:
         stored = stored_work(app, others, [queue.strip() for queue in queues.split(",") if queue.strip()])
-        notes, messages, more = (
-            notes + stored.notes,
-            messages + list(map(str, stored.misfits)),
-            {"stored": stored.misfits},
-        )
-    if output.as_json():
-        output.tell({"problems": messages, "notes": notes, "roles": roles} | more, "")
-        raise click.exceptions.Exit(PROBLEM if messages else 0)
-    for note in notes:
-        output.say(f"note: {note}")
-    for problem in messages:
-        output.say(problem, err=True)
-    if not messages:
-        output.say(f"{roles} roles and the schedules are valid; Postgres and Redis answer.")
+        notes += stored.notes
+        messages += map(str, stored.misfits)
+        more = {"stored": stored.misfits}
+    output.tell({"problems": messages, "notes": notes, "roles": roles} | more, [f"note: {note}" for note in notes])
+    if not output.as_json():
+        for problem in messages:
+            output.say(problem, err=True)
+        if not messages:
+            output.say(f"{roles} roles and the schedules are valid; Postgres and Redis answer.")
     raise click.exceptions.Exit(PROBLEM if messages else 0)
 
 
@@ -169,12 +167,11 @@ def up(context: click.Context, others: tuple[str, ...], port: int, flower_port: 
     raise click.exceptions.Exit(run(app, name, others, port, flower_port, concurrency))
 
 
-@click.command(cls=Command)
+@command
 @click.option("--host", envvar="CELERIAC_API_HOST", default="127.0.0.1", show_default=True, help="Where to listen.")
 @click.option("--port", type=click.IntRange(0, 65_535), envvar="CELERIAC_API_PORT", default=6002, show_default=True)
 @click.option("--proxy", metavar="ADDRESSES", help="Proxies whose X-Forwarded-For tells the caller's address.")
 @click.option("--openapi", is_flag=True, help="Print the API's own document instead.")
-@click.pass_obj
 def serve(find: FindApp, /, host: str, port: int, proxy: str | None, openapi: bool) -> None:
     """Serve the HTTP API (needs the extra `api`)."""
     if openapi:

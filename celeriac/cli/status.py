@@ -17,7 +17,7 @@ from celeriac.alerts.judgement import PATIENCE, judge
 from celeriac.alerts.rules import NAMES, OF_THE_SCHEMA
 from celeriac.app import Celeriac
 from celeriac.cli import output
-from celeriac.cli.group import Command, FindApp, Seconds
+from celeriac.cli.group import FindApp, Seconds, command
 from celeriac.errors import ConfigurationError
 from celeriac.insights.fleet import condition
 from celeriac.insights.history import alerts
@@ -28,7 +28,7 @@ from celeriac.store.states import GONE
 #: A schedule that is this late (seconds) is shown: beat polls once a second.
 LATE = 5.0
 
-#: How Redis is, by the words of `/readyz`.
+#: Redis' state in words, by that of `/readyz`.
 REDIS = {
     "answers": "answers",
     "away": "does not answer: work goes on more slowly, as workers look for it in SQL",
@@ -41,7 +41,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-@click.command(cls=Command)
+@command
 @click.option("--watch", is_flag=True, help="Repeat until Ctrl-C.")
 @click.option(
     "--every",
@@ -51,27 +51,26 @@ _COLUMNS = (
     metavar="SECONDS",
     help="Between two looks.",
 )
-@click.pass_obj
 def status(find: FindApp, /, watch: bool, every: float) -> None:
     """Show waiting and running tasks per role, the workers, what is late, what is paused, and alerts."""
     app = find()
-    _look(app)
+    _show(app)
     with suppress(KeyboardInterrupt):
         while watch:
             time.sleep(every)
             if not output.as_json():
                 click.clear()
-            _look(app)
+            _show(app)
 
 
-def _look(app: Celeriac) -> None:
+def _show(app: Celeriac) -> None:
     now = overview(app)
     output.tell(now, _lines(now))
 
 
 def overview(app: Celeriac) -> dict[str, Any]:
-    """Read everything once; `redis`: a key of `REDIS`. What is wrong comes first. Figures that cannot be read behind
-    somebody's lock, or in a schema that is not this code's, are left out: `hidden` has their names and why.
+    """Read everything once, first what is wrong. `redis`: a key of `REDIS`. `hidden`: by name, why a figure is left
+    out: somebody's lock hides it, or the schema is not this code's.
     """
     try:
         redis = ("answers" if app.publisher.answers() else "away") if app.settings.has_redis else "none"
@@ -95,10 +94,10 @@ def overview(app: Celeriac) -> dict[str, Any]:
     return now
 
 
-#: Why a figure is left out that somebody's lock hides.
+#: Why a figure is left out if somebody's lock hides it.
 LOCKED = "somebody's open transaction has locked what they read"
 
-#: The figures below what is wrong, each of which is read by itself.
+#: The figures shown below what is wrong; each is read in a transaction of its own.
 FIGURES: Mapping[str, Callable[[Connection], Any]] = {
     "tasks": insights.counts,
     "roles": partial(insights.depth, cap=insights.CAP),
@@ -126,8 +125,9 @@ def _lines(now: dict[str, Any]) -> Iterator[str]:
         yield ""
     if "workers" in now:
         yield _at_work(now["workers"])
-    if oldest := max((role for role in roles if role.oldest_ready_seconds), key=_oldest, default=None):
-        yield f"oldest    due for {output.age(oldest.oldest_ready_seconds)}, of {oldest.role}"
+    if due := {role.role: role.oldest_ready_seconds for role in roles if role.oldest_ready_seconds}:
+        oldest = max(due, key=due.__getitem__)
+        yield f"oldest    due for {output.age(due[oldest])}, of {oldest}"
     yield f"redis     {REDIS[now['redis']]}"
     for beat in now.get("beats", ())[:2]:
         yield f"beat      {beat['beat_id']} ticked {output.age(max(0.0, beat['age']))} ago"
@@ -140,15 +140,15 @@ def _lines(now: dict[str, Any]) -> Iterator[str]:
 
 
 def _at_work(workers: list[dict[str, Any]]) -> str:
-    """Return the line of workers. A process runs its tasks one by one; slots that share a process run one each."""
+    """Return the line of workers. A slot runs one task at a time; further held tasks wait for it."""
     slots = sum(w["concurrency"] for w in workers)
     busy, held = sum(w["busy"] for w in workers), sum(len(w["task_ids"]) for w in workers)
     return f"{len(workers)} workers, {slots} slots, {busy} busy with {held:,} tasks"
 
 
 def _wrong(now: dict[str, Any]) -> Iterator[str]:
-    """Return what is wrong now, the worst first; then alerts of the application's own rules, and those that could not
-    be read.
+    """Yield what is wrong now, the worst first; then alerts of the application's own rules, and checks that could not
+    be made.
     """
     silenced = {(alert["name"], alert["subject"]) for alert in now.get("alerts", ()) if alert["silenced_until"]}
     for one in now["wrong"]:
@@ -167,12 +167,8 @@ def _silenced(name: str, subject: str, silenced: set[tuple[str, str]]) -> str:
     return " (silenced)" if (name, subject) in silenced else ""
 
 
-def _oldest(depth: insights.RoleDepth) -> float:
-    return depth.oldest_ready_seconds or 0.0
-
-
 def _role(depth: insights.RoleDepth) -> dict[str, Any]:
-    return {room: output.count(getattr(depth, room)) for room in ("ready", "later", "behind", "parked", "members")} | {
+    return {name: output.count(getattr(depth, name)) for name in ("ready", "later", "behind", "parked", "members")} | {
         "role": depth.role, "claimed": depth.claimed, "running": depth.running, "stale": depth.stale or None,
         "window": depth.window, "newcomer": output.age(depth.newcomer_seconds),
         "oldest": output.age(depth.oldest_ready_seconds), "paused": "paused" if depth.paused else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -11,7 +11,7 @@ import click
 
 from celeriac.app import Celeriac
 from celeriac.cli import bulks, choice, output
-from celeriac.cli.group import REFUSED, Command, FindApp
+from celeriac.cli.group import REFUSED, FindApp, command, with_options
 from celeriac.insights import Filter
 from celeriac.operate import PATIENCE, steer
 from celeriac.operate import move as moving
@@ -21,19 +21,14 @@ from celeriac.repair import bulks as works
 from celeriac.store.messages import in_lines
 from celeriac.store.states import MOVES, WAITS_FOR_TIME
 
-
-def _bulk(command: Callable[..., Any]) -> Callable[..., Any]:
-    options = (
-        click.argument("tasks", nargs=-1, metavar="[TASK]..."),
-        choice.filtering,
-        click.option("--most", type=int, help="At most so many of a filter's matches; by default all."),
-        click.option("--yes", is_flag=True, help="Do not ask."),
-        click.option("--preview", is_flag=True, help="Count the filter's matches, and change nothing."),
-        click.option("--why", default="", help="For the events and the audit trail."),
-    )
-    for option in reversed(options):
-        command = option(command)
-    return command
+_bulk = with_options(
+    click.argument("tasks", nargs=-1, metavar="[TASK]..."),
+    choice.filtering,
+    click.option("--most", type=int, help="At most so many of a filter's matches; by default all."),
+    click.option("--yes", is_flag=True, help="Do not ask."),
+    click.option("--preview", is_flag=True, help="Count the filter's matches, and change nothing."),
+    click.option("--why", default="", help="For the events and the audit trail."),
+)
 
 
 _LATER = click.option(
@@ -41,12 +36,11 @@ _LATER = click.option(
 )
 
 
-@click.command(cls=Command)
+@command
 @_bulk
 @click.option("--failure", metavar="FINGERPRINT", help="All failures of this kind, as far back as they are kept.")
 @click.option("--go-on", "goes_on", is_flag=True, help="Keep their progress, and count their attempts on.")
 @_LATER
-@click.pass_obj
 def retry(find: FindApp, /, why: str, goes_on: bool, later: bool, **options: Any) -> None:
     """Retry failed or cancelled TASKs (ids or task ids, or all that a filter matches): they wait again."""
     if goes_on and later:
@@ -55,40 +49,36 @@ def retry(find: FindApp, /, why: str, goes_on: bool, later: bool, **options: Any
     _steer(find(), "retry", move, later=Later(why) if later else None, **options)
 
 
-@click.command(cls=Command)
+@command
 @_bulk
 @_LATER
-@click.pass_obj
 def cancel(find: FindApp, /, why: str, later: bool, **options: Any) -> None:
     """Cancel TASKs; a running one is requested to stop."""
     move = partial(steer.cancel, by=output.by(), why=why)
     _steer(find(), "cancel", move, later=Later(why) if later else None, **options)
 
 
-@click.command(cls=Command)
+@command
 @click.argument("to", metavar="PRIORITY", type=int)
 @_bulk
 @_LATER
-@click.pass_obj
 def prioritise(find: FindApp, /, to: int, why: str, later: bool, **options: Any) -> None:
     """Give unfinished TASKs another PRIORITY. Write `-- -5` for one below 0."""
     move = partial(steer.set_priority, priority=to, by=output.by(), why=why)
     _steer(find(), "prioritise", move, later=Later(why, to) if later else None, **options)
 
 
-@click.command(cls=Command)
+@command
 @_bulk
-@click.pass_obj
 def hasten(find: FindApp, /, why: str, **options: Any) -> None:
     """Make TASKs that wait for their time, planned or between two attempts, due now."""
     _steer(find(), "hasten", partial(steer.hasten, by=output.by(), why=why), **options)
 
 
-@click.command(cls=Command)
+@command
 @click.argument("task")
 @click.argument("arguments", nargs=-1, required=True, metavar="NAME=VALUE...")
 @click.option("--why", default="", help="For the events and the audit trail.")
-@click.pass_obj
 def edit(find: FindApp, /, task: str, arguments: tuple[str, ...], why: str) -> None:
     """Change the arguments of a waiting TASK. A value is JSON, or else a text."""
     app = find()
@@ -96,14 +86,13 @@ def edit(find: FindApp, /, task: str, arguments: tuple[str, ...], why: str) -> N
     output.tell(change, f"{change.target} is called with another {', '.join((change.after or {})['arguments'])}")
 
 
-@click.command(cls=Command)
+@command
 @click.argument("old")
 @click.argument("new")
 @click.option("--most", type=int, help="At most so many; by default all.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--preview", is_flag=True, help="Count them, and change nothing.")
 @click.option("--why", default="", help="For the events and the audit trail.")
-@click.pass_obj
 def move(find: FindApp, /, old: str, new: str, why: str, **options: Any) -> None:
     """Move waiting tasks of a renamed role to its new name. Running ones stay as they are."""
     app = find()
@@ -121,7 +110,7 @@ def move(find: FindApp, /, old: str, new: str, why: str, **options: Any) -> None
 
 @dataclass(frozen=True, slots=True)
 class Later:
-    """The parameters of a bulk beside its filter."""
+    """The parameters of a bulk besides its filter."""
 
     why: str
     priority: int | None = None
@@ -161,7 +150,7 @@ def _steer(
 
 
 def _in_batches(app: Celeriac, verb: str, chosen: choice.Chosen, move: Move, together: AuditedTogether | None) -> None:
-    """Steer tasks, a bounded transaction at a time, with progress."""
+    """Steer the tasks in bounded transactions, with a progress bar."""
     done = Steered()
     with output.progress(len(chosen.ids), verb) as bar:
         for some in steer.in_batches(app.database, chosen.ids, move, many=together):

@@ -14,7 +14,7 @@ import click
 from celeriac import insights
 from celeriac.app import Celeriac
 from celeriac.cli import choice, output
-from celeriac.cli.group import Command, FindApp
+from celeriac.cli.group import FindApp, command
 from celeriac.enqueue.bulk import BULK
 from celeriac.errors import BadArguments, BadValue
 from celeriac.insights import Filter, History, Page, Why
@@ -28,7 +28,7 @@ PAGES = 50
 _COLUMNS = ("id", "role", "status", "waits_for", "account", "lock_key", "priority", "scheduled_for", "retry_count")
 
 
-@click.command(cls=Command)
+@command
 @click.argument("role")
 @click.argument("arguments", nargs=-1, metavar="[NAME=VALUE]...")
 @click.option("--from", "file", type=click.File(), help="A JSON object of arguments per line, a task each; - is stdin.")
@@ -42,7 +42,6 @@ _COLUMNS = ("id", "role", "status", "waits_for", "account", "lock_key", "priorit
 @click.option("--timeout", type=float, metavar="SECONDS")
 @click.option("--max-retries", type=int)
 @click.option("--expires", type=float, metavar="SECONDS", help="Cancel it if it has not started by then.")
-@click.pass_obj
 def enqueue(
     find: FindApp, /, role: str, arguments: tuple[str, ...], file: IO[str] | None, **options: Any
 ) -> None:  # fmt: skip
@@ -60,9 +59,8 @@ def enqueue(
     output.tell(receipt, f"{done.row_id} {'enqueued' if done.is_new else 'has this key already, and is not finished'}")
 
 
-@click.command(cls=Command)
+@command
 @click.argument("task")
-@click.pass_obj
 def show(find: FindApp, /, task: str) -> None:
     """Show a task (by id or task id): its row, its events, and why it waits."""
     app = find()
@@ -71,9 +69,8 @@ def show(find: FindApp, /, task: str) -> None:
     output.tell(history, _history_lines(history))
 
 
-@click.command(cls=Command)
+@command
 @click.argument("task")
-@click.pass_obj
 def why(find: FindApp, /, task: str) -> None:
     """Explain why a task (by id or task id) has not started: one check after the other."""
     app = find()
@@ -81,9 +78,8 @@ def why(find: FindApp, /, task: str) -> None:
     output.tell(answer, _explained(answer))
 
 
-@click.command(cls=Command)
+@command
 @click.argument("task")
-@click.pass_obj
 def log(find: FindApp, /, task: str) -> None:
     """Show the log of a task's handler (by id or task id)."""
     with find().database.reading() as connection:
@@ -91,13 +87,12 @@ def log(find: FindApp, /, task: str) -> None:
     output.tell(lines, output.table([asdict(one) for one in lines], ("at", "attempt", "level", "line")))
 
 
-@click.command(cls=Command)
+@command
 @choice.filtering
 @click.option("--limit", type=int, show_default=f"20, of a file {exports.MOST:,}")
 @click.option("--offset", default=0)
 @click.option("--after", help="The `next` of the page before.")
 @click.option("--format", "kind", type=click.Choice(get_args(exports.Kind)), help="Write all matches as a file.")
-@click.pass_obj
 def list_(
     find: FindApp, /, limit: int | None, offset: int, after: str | None, kind: exports.Kind | None, **options: Any
 ) -> None:  # fmt: skip

@@ -9,7 +9,7 @@ import click
 
 from celeriac.cli import output
 from celeriac.cli.enqueuers import LIMITS, limits
-from celeriac.cli.group import Command, FindApp
+from celeriac.cli.group import FindApp, command
 from celeriac.errors import Unknown
 from celeriac.operate import audit
 from celeriac.operate import tokens as verb
@@ -17,14 +17,13 @@ from celeriac.operate.allowed import Allowed
 from celeriac.operate.audit import Change
 
 
-@click.command(cls=Command)
+@command
 @click.argument("name")
 @click.option(
     "--scope", "scopes", multiple=True, required=True, type=click.Choice(list(verb.IMPLIED)), help="May be repeated."
 )
 @limits
 @click.option("--days", type=float, help="How long it lasts; by default for ever.")
-@click.pass_obj
 def create(find: FindApp, /, name: str, scopes: tuple[str, ...], days: float | None, **limited: Any) -> None:
     """Create a token and print it, this once."""
     with find().database.transaction() as connection:
@@ -36,9 +35,8 @@ def create(find: FindApp, /, name: str, scopes: tuple[str, ...], days: float | N
     output.tell({"name": name, "token": made}, made)
 
 
-@click.command(cls=Command)
+@command
 @click.argument("name")
-@click.pass_obj
 def revoke(find: FindApp, /, name: str) -> None:
     """Revoke a token, from now on."""
     with find().database.transaction() as connection:
@@ -50,8 +48,7 @@ def revoke(find: FindApp, /, name: str) -> None:
     output.tell({"name": name, "revoked": True}, f"{name} is revoked")
 
 
-@click.command(cls=Command)
-@click.pass_obj
+@command
 def list_(find: FindApp, /) -> None:
     """List tokens: their names, scopes and uses, never their secrets."""
     with find().database.statement() as connection:

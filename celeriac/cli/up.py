@@ -34,7 +34,7 @@ HOST = "127.0.0.1"
 
 DASHBOARD = "dashboard"
 
-#: The prefix of the token made for a run. The printed link begins a session of it; nobody has its secret.
+#: The prefix of the name of a run's token. The printed link begins a session of it; nobody has the secret.
 BY_LINK = "celeriac up"
 
 
@@ -62,7 +62,7 @@ def free_port(wanted: int) -> int:
 def commands(
     name: str, others: Mapping[str, list[str]], port: int, flower_port: int, concurrency: int, *, has_redis: bool
 ) -> dict[str, list[str]]:
-    """Return the commands to run, by name. `port`: the dashboard's, which starts last."""
+    """Return the commands to run, by name; the dashboard, at `port`, starts last."""
     celery = [sys.executable, "-m", "celery", "-A", name]
     stack = {
         "worker": [*celery, "worker", "-c", str(concurrency), "-E", "-l", "INFO"],
@@ -76,8 +76,8 @@ def commands(
 
 
 def run(app: Celeriac, name: str, others: Sequence[str], port: int, flower_port: int, concurrency: int) -> int:
-    """Run until Ctrl-C, SIGTERM or the end of any process but the dashboard; return that one's exit status. `others`:
-    each `NAME=COMMAND`. If one of them serves, it gets the port, and the dashboard any other.
+    """Run until Ctrl-C, SIGTERM or the end of any process but the dashboard, and return that process's exit status.
+    `others`: further processes, each `NAME=COMMAND`. If one of them serves, the dashboard leaves the port to it.
     """
     environ = dict(os.environ) | {"DATABASE_URL": app.database_url, "REDIS_URL": app.redis_url}
     beside = {key: shlex.split(command) for key, _, command in (other.partition("=") for other in others)}
@@ -127,9 +127,7 @@ def _tell_link(database: Database, port: int, dashboard: subprocess.Popen[str], 
 
 
 def sign_in_code(database: Database) -> str:
-    """Return a code that begins one session of an admin: that of a new token, which lasts as long as code and session
-    together.
-    """
+    """Return a code that begins one admin session. Its token is new, and lasts as long as code and session together."""
     name, by = f"{BY_LINK} {secrets.token_hex(4)}", output.by()
     with database.transaction() as connection:
         made = tokens.create(

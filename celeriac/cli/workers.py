@@ -9,7 +9,7 @@ import click
 
 from celeriac import insights
 from celeriac.cli import output
-from celeriac.cli.group import Command, FindApp
+from celeriac.cli.group import FindApp, command
 from celeriac.insights import Count, Sample
 from celeriac.insights.fleet.resources import percent
 from celeriac.operate.workers import decommission as ask_to_end
@@ -24,8 +24,7 @@ _COLUMNS = (
 _MINUTE = ("minute", "memory", "cpu", "backs_off")
 
 
-@click.command(cls=Command)
-@click.pass_obj
+@command
 def list_(find: FindApp, /) -> None:
     """List workers: those that report, and those that did lately."""
     with find().database.reading() as connection:
@@ -36,25 +35,21 @@ def list_(find: FindApp, /) -> None:
 
 
 def _all_gone(rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a line if the whole fleet is gone, which is an error, unlike an empty list."""
+    """Return a line if the whole fleet is gone: unlike an empty list, that is an error."""
     since = insights.all_gone(rows)
     return [] if since is None else [f"all are gone, the last was heard {output.age(since)} ago: nothing runs"]
 
 
 def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    said = row["resources"]
-    backs_off = said.get("backoff_reason") or "yes" if said.get("is_backing_off") else None
+    used = row["resources"]
+    backs_off = used.get("backoff_reason") or "yes" if used.get("is_backing_off") else None
     is_gone = row["status"] != "stopped" and row["heartbeat_age"] > GONE
     return {
         "status": "gone" if is_gone else row["status"],
         "heartbeat": output.age(row["heartbeat_age"]), "tasks": len(row["task_ids"]), "backs_off": backs_off,
-        "memory": _percent(said.get("memory_percent")), "cpu": _percent(said.get("cpu_percent")),
-        "started": row["started_at"], "done": _at_least(row["done_last_hour"]),
+        "memory": _percent(used.get("memory_percent")), "cpu": _percent(used.get("cpu_percent")),
+        "started": row["started_at"], "done": output.count(row["done_last_hour"]),
     }  # fmt: skip
-
-
-def _at_least(n: Count) -> str:
-    return f"{n.n:,}{'' if n.exact else '+'}"
 
 
 def _percent(figure: Any) -> str | None:
@@ -62,9 +57,8 @@ def _percent(figure: Any) -> str | None:
     return None if (share := percent(figure)) is None else f"{share:.0f}%"
 
 
-@click.command(cls=Command)
+@command
 @click.argument("worker_id")
-@click.pass_obj
 def hour(find: FindApp, /, worker_id: str) -> None:
     """Show what a worker used and when it backed off, minute by minute."""
     with find().database.reading() as connection:
@@ -77,10 +71,9 @@ def _minute(one: Sample) -> dict[str, Any]:
     return {"minute": one.minute, "memory": memory, "cpu": cpu, "backs_off": one.backoff_reason}
 
 
-@click.command(cls=Command)
+@command
 @click.argument("worker_id")
 @click.option("--why", default="", help="For the audit trail.")
-@click.pass_obj
 def decommission(find: FindApp, /, worker_id: str, why: str) -> None:
     """Request a worker to take nothing more, finish its tasks, and end; its next heartbeat reads that."""
     with find().database.transaction() as connection:
@@ -88,10 +81,9 @@ def decommission(find: FindApp, /, worker_id: str, why: str) -> None:
     output.tell(change, f"{worker_id} is to end")
 
 
-@click.command(cls=Command)
+@command
 @click.argument("worker_id")
 @click.option("--why", default="", help="For the audit trail.")
-@click.pass_obj
 def resume(find: FindApp, /, worker_id: str, why: str) -> None:
     """Withdraw a decommission that the worker has not read yet."""
     with find().database.transaction() as connection:

@@ -10,7 +10,7 @@ import click
 
 from celeriac import insights
 from celeriac.cli import output
-from celeriac.cli.group import Command, FindApp
+from celeriac.cli.group import FindApp, command
 from celeriac.insights import Workflow
 from celeriac.operate import workflows
 from celeriac.store.states import ALL, WORDS
@@ -20,10 +20,9 @@ _UNDER_WAY_COLUMNS = ("id", "role", "created_at", "unfinished", "finished")
 _PART_COLUMNS = ("id", "role", "status", "waits_for", "parent_id", "place", "body", "barrier", "error_message")
 
 
-@click.command(cls=Command)
+@command
 @click.option("--limit", type=click.IntRange(1, insights.MOST_ROWS), default=20, show_default=True)
 @click.option("--after", help="The last id of the page before.")
-@click.pass_obj
 def list_(find: FindApp, /, limit: int, after: str | None) -> None:
     """List workflows that have an unfinished part, by id."""
     with find().database.reading() as connection:
@@ -33,9 +32,8 @@ def list_(find: FindApp, /, limit: int, after: str | None) -> None:
     output.tell(rows, [*output.table(rows, _UNDER_WAY_COLUMNS), *last] if rows else "no workflow is under way")
 
 
-@click.command(cls=Command)
+@command
 @click.argument("workflow")
-@click.pass_obj
 def show(find: FindApp, /, workflow: str) -> None:
     """Show a workflow's progress and shape: a line for each role's parts that hold back the same body."""
     with find().database.reading() as connection:
@@ -43,14 +41,13 @@ def show(find: FindApp, /, workflow: str) -> None:
     output.tell(overview, _lines(overview))
 
 
-@click.command(cls=Command)
+@command
 @click.argument("workflow")
 @click.option("--status", "statuses", multiple=True, type=click.Choice([*WORDS]))
 @click.option("--role", help="Of this role.")
 @click.option("--barrier", type=click.UUID, help="Only parts at this barrier: see `show`.")
 @click.option("--limit", default=20, show_default=True)
 @click.option("--after", help="The `next` of the page before.")
-@click.pass_obj
 def tasks(find: FindApp, /, workflow: str, barrier: object, **wanted: Any) -> None:
     """List a workflow's parts, newest first."""
     with find().database.reading() as connection:
@@ -61,11 +58,10 @@ def tasks(find: FindApp, /, workflow: str, barrier: object, **wanted: Any) -> No
     output.tell(page, [*output.table(page.items, _PART_COLUMNS), *more])
 
 
-@click.command(cls=Command)
+@command
 @click.argument("workflow")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--why", default="", help="For the events and the audit trail.")
-@click.pass_obj
 def cancel(find: FindApp, /, workflow: str, yes: bool, why: str) -> None:
     """Cancel all unfinished parts of a workflow; running ones are requested to stop, and no new part begins."""
     app = find()

@@ -97,7 +97,7 @@ def test_operations_of_an_application_keep_what_they_are_called_and_take_no_othe
     own, again = listing(), listing()
     own.add_api_route("/shop/carts", lambda: None, name="list_carts")
     own.add_api_route("/shop/carts/{cart}", lambda: None, name="a cart, and no name")
-    monkeypatch.setattr(server, "_of_the_application", lambda _: (own, again_under("/second", again)))
+    monkeypatch.setattr(server, "_routers_of", lambda _: (own, again_under("/second", again)))
     paths = server.create(app).openapi()["paths"]
     ids = {path: told["get"]["operationId"] for path, told in paths.items() if "get" in told}
     everybody = [told["operationId"] for operations in paths.values() for told in operations.values()]
