@@ -154,19 +154,19 @@ class Protocol(H11Protocol):
     def _queue(self) -> None:
         """Put the connection last among those to close, if it waits for its client."""
         self._in_turn.pop(self, None)
-        if self._awaits_client():
+        if self.awaits_client():
             self._in_turn[self] = None
 
     def _make_space(self) -> None:
         """Close the connection that has waited longest, at a cost that does not grow with the number of connections."""
         while self._in_turn:
             oldest, _ = self._in_turn.popitem(last=False)
-            if oldest._awaits_client():
+            if oldest.awaits_client():
                 why = f"there are more than {self.MOST} connections; try again soon"
                 oldest.refuse(HTTPStatus.SERVICE_UNAVAILABLE, why)
                 return
 
-    def _awaits_client(self) -> bool:
+    def awaits_client(self) -> bool:
         """Return whether it waits for a request, the rest of one, or for the client to read; a new one waits, too."""
         if self._unread is not None:
             return True
