@@ -15,6 +15,7 @@ from celeriac.api.shared import Shared
 from celeriac.app import Celeriac
 from celeriac.doctor import examine
 from celeriac.operate import PATIENCE
+from celeriac.store.connections import Database
 from celeriac.store.failures import retry_deadlocks
 
 T = TypeVar("T")
@@ -29,18 +30,17 @@ class Figures:
     """Slow readings. Simultaneous requests for the same role (None: all roles) share one."""
 
     def __init__(self, app: Celeriac) -> None:
-        database = app.database
-        self.counts = Shared(partial(_read, database.reading, insights.counts))
-        self.capacity = Shared(partial(_read, database.statement, insights.capacity))
-        self.metrics = Shared(partial(_read, database.statement, insights.metrics))
+        self.counts = Shared(partial(_read, app, Database.reading, insights.counts))
+        self.capacity = Shared(partial(_read, app, Database.statement, insights.capacity))
+        self.metrics = Shared(partial(_read, app, Database.statement, insights.metrics))
         self.doctor = Shared(partial(examine, app))
 
 
 def _read(
-    begin: Callable[[], AbstractContextManager[Connection]], figure: Callable[[Connection, str | None], T],
-    role: str | None,
+    app: Celeriac, begin: Callable[[Database], AbstractContextManager[Connection]],
+    figure: Callable[[Connection, str | None], T], role: str | None,
 ) -> T:  # fmt: skip
-    with begin() as connection:
+    with begin(app.database) as connection:
         return figure(connection, role)
 
 
