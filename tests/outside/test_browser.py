@@ -6,9 +6,9 @@ import os
 import signal
 import socket
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from threading import Event, Thread
 from typing import Any, NoReturn
 
@@ -60,6 +60,26 @@ def interrupted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     before = signal.signal(signal.SIGUSR2, interrupt)
     yield
     signal.signal(signal.SIGUSR2, before)
+
+
+@contextmanager
+def interrupted_when(condition: Callable[[], bool], what: str) -> Iterator[None]:
+    """Interrupt the block as soon as this holds, and nothing after the block."""
+    is_over = Event()
+
+    def interrupt() -> None:
+        until(lambda: is_over.is_set() or condition(), what)
+        if not is_over.is_set():
+            os.kill(os.getpid(), signal.SIGUSR2)
+
+    thread = Thread(target=interrupt)
+    thread.start()
+    try:
+        with pytest.raises(Interrupted):
+            yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def size(png: bytes) -> tuple[Any, ...]:
@@ -160,14 +180,11 @@ def test_a_browser_that_was_killed_between_two_orders_fails_neither(
 def test_an_interrupted_caller_has_another_browser_at_once_and_the_first_ends(
     chromium: str, outside: sandbox.Sandbox, interrupted: None
 ) -> None:
-    def interrupt() -> None:
-        until(lambda: ("held", "") in outside.previews.visits, "the page to be asked for")
-        os.kill(os.getpid(), signal.SIGUSR2)
+    def is_asked_for() -> bool:
+        return ("held", "") in outside.previews.visits
 
-    with outside.previews.held():
-        Thread(target=interrupt).start()
-        with pytest.raises(Interrupted):
-            browser.pictures(chromium, page(outside, "held"), SIZES, 3)
+    with outside.previews.held(), interrupted_when(is_asked_for, "the page to be asked for"):
+        browser.pictures(chromium, page(outside, "held"), SIZES, 30)
     assert browser.pictures(chromium, page(outside, "2"), SIZES, 20)
     browser._of_process.popitem()[1].close()
 
@@ -210,13 +227,7 @@ def test_who_is_interrupted_before_its_turn_takes_the_browser_from_nobody(
 ) -> None:
     busy, _ = waiting
     monkeypatch.setitem(browser._of_process, os.getpid(), busy)
-
-    def interrupt() -> None:
-        until(lambda: busy._orders.qsize() == 1, "the order to wait")
-        os.kill(os.getpid(), signal.SIGUSR2)
-
-    Thread(target=interrupt).start()
-    with pytest.raises(Interrupted):
+    with interrupted_when(lambda: busy._orders.qsize() == 1, "the order to wait"):
         browser.done("/bin/false", lambda _: None)
     assert browser._of_process[os.getpid()] is busy
 

@@ -15,7 +15,7 @@ from celeriac.insights.failures import failures
 from celeriac.insights.failures.burning import burning
 from celeriac.insights.fleet.one_role import idle
 from celeriac.insights.fleet.slower import slower
-from celeriac.insights.tasks import attempts, gone, tasks
+from celeriac.insights.tasks import attempts, tasks
 from celeriac.repair import days, prune
 from celeriac.seam import results
 from celeriac.store.ids import fresh_id
@@ -98,7 +98,7 @@ def verbs(app: Celeriac) -> dict[str, Act]:
             attempts.children(connection, task["id"])
             attempts.traceback(connection, task["id"])
             assert len(attempts.runs(connection, "archive")) == attempts.MOST_RUNS
-            gone.gone(connection, task["id"], otherwise=30)
+            tasks.gone(connection, task["id"], otherwise=30)
             assert tasks.last_completion(connection, "archive") is not None
             assert idle(connection, "archive").since is not None
 
