@@ -166,9 +166,9 @@ def test_a_connection_that_waits_makes_room_for_one_that_comes() -> None:
 class Counted(Protocol):
     MOST, looked = 50, 0
 
-    def _awaits_more(self) -> bool:
+    def awaits_client(self) -> bool:
         Counted.looked += 1
-        return super()._awaits_more()
+        return super().awaits_client()
 
 
 def test_to_make_room_costs_the_same_however_many_connections_there_are() -> None:
