@@ -47,7 +47,7 @@ DOCUMENTED = {
 
 #: With an underscore, and documented all the same; the engine's own.
 PUBLIC = {"_asdict", "_current_frames", "_exit", "_get_running_loop", "_make", "_mapping", "_replace"}
-OWN = {"_awaits_more", "_has_role"}
+OWN = {"_has_role"}
 
 #: Folders that have no class of Celery's; the module that only Alembic can import.
 APART = {"alerts", "api", "cli", "contrib", "dashboard", "doctor", "insights", "metrics", "operate", "simulate"}
