@@ -62,12 +62,11 @@ class CallOptions(BulkOptions, total=False):
     task_id: str
 
 
-#: Celery's options that a call may give. Those in the first three lines take effect, or are refused where they cannot;
+#: Celery's options that a call may give. Those in the first two lines take effect, or are refused where they cannot;
 #: the others are about how a message travels, and change nothing for a row.
 CELERYS = frozenset({
     "shadow", "time_limit", "soft_time_limit", "link", "link_error", "chain", "chord", "group_id", "group_index",
-    "replaced_task_nesting", "exchange", "exchange_type", "routing_key",
-    "retries",
+    "replaced_task_nesting", "exchange", "exchange_type", "routing_key", "retries",
     "add_to_parent", "argsrepr", "compression", "confirm_timeout", "content_encoding", "content_type", "declare",
     "delivery_mode", "event_dispatcher", "expiration", "headers", "ignore_result", "immediate", "kwargsrepr",
     "mandatory", "origin", "parent_id", "producer", "publisher", "reply_to", "result_cls",

@@ -119,7 +119,7 @@ class Run:
 
     @property
     def canvas(self) -> dict[str, Any]:
-        """Its part in a workflow, as its message described it; empty for most."""
+        """The task's part in a workflow, as its message described it; empty for most tasks."""
         return {} if self.task.headers is None else self.task.headers.get("canvas", {})
 
     @property
