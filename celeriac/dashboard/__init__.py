@@ -5,7 +5,7 @@
     session     signing in and out
     page        a handler's page: one request, its links, its reading, its answer
     reading     insights, read only and bounded in time, one result for all viewers in the same second
-    forms, acts the values that a form sent; a button's action, and its report after the redirect
+    forms, acts values of forms and of queries; a button's action, and its report after the redirect
     errors      pages for errors
     words       states, durations and figures as people read them; `health`: a role's, in a word
     templates   the environment of `pages` and `parts`; `static` has one script and one style sheet

@@ -95,8 +95,9 @@ ONE: Final = {
     ),
 }  # fmt: skip
 
-#: For each filter of a list: the command's option, the path's parameter, the query's condition; None if there is none.
 Filters = Mapping[str, tuple[str | None, str | None, str | None]]
+
+#: For each filter of a list: the command's option, the path's parameter, the query's condition; None if there is none.
 FILTERS: Final[Mapping[str, Filters]] = {
     "tasks": {one.page: (one.option, one.name, one.sql) for one in CONDITIONS},
     "failures": {

@@ -89,7 +89,7 @@ def seconds(name: str, text: str | None, example: str = TIMES) -> float | None:
 
 
 def is_an_id(text: str) -> bool:
-    """Return whether a task's address has its id, not its task_id: fewer than 19 digits, the first no zero."""
+    """Return whether a task's address has its id, not its task_id: fewer than 19 digits, without leading zeros."""
     return len(text) < DIGITS and is_number(text) and str(int(text)) == text
 
 

@@ -41,8 +41,8 @@ BELONGS: Final = {
     "edit-schedule": "schedules",
 }  # fmt: skip
 
-#: Maximum seconds between the reads of one page, the clock's included. A time that is at most so far ahead is shown as
-#: past. `live.js` has the same constant.
+#: Maximum seconds between the reads of one page, the clock's included. A time that is less than so far ahead is shown
+#: as past. `live.js` has the same constant.
 APART = 1.5
 
 

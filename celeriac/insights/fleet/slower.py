@@ -166,7 +166,7 @@ def _runs(connection: Connection, roles: Iterable[str], limits: dict[str, int]) 
 
 
 def least_bound(sample: Sequence[int] | None) -> float:
-    """Return the least (seconds) that half of the newest runs must take, as nine of ten took what half did. Pure."""
+    """Return the least (seconds) that half of the newest runs must take to be slower than before. Pure."""
     half = quantile([int(n) for n in sample], 0.5) if sample and sum(sample) >= FEW else None
     return max(MORE, TIMES * (half or 0.0))
 

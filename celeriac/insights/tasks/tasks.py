@@ -68,14 +68,14 @@ MOST = 1_000
 #: more. Without statistics Postgres would sort the whole history for more than one.
 LOOKS_AT = (1, 100, 10_000)
 
-# BETWEEN: see `tasks.EVENTS`.
+# BETWEEN: see `EVENTS`.
 ROLE_OF = text("""
 SELECT role FROM celeriac.task_events WHERE task BETWEEN :id AND :id ORDER BY task DESC, id DESC LIMIT 1
 """)
 
 KEEP = text("SELECT definition -> 'keep' AS keep FROM celeriac.roles WHERE role = :role")
 
-# BETWEEN: as for the events of a task (`tasks.EVENTS`).
+# BETWEEN: see `EVENTS`.
 LOG = text("""
 SELECT id, attempt, at, level, line FROM celeriac.task_logs
 WHERE task BETWEEN :id AND :id ORDER BY task DESC, id DESC LIMIT :most

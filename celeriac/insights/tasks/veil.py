@@ -109,7 +109,7 @@ def _text(text: str, name: str | None) -> str:
 
 
 def _field(name: str, value: Any, within: str | None = None) -> Any:
-    """Mask a field. `within`: the field of its mapping, of whose names some (`OPEN`) are data, such as a role's."""
+    """Mask a field. `within`: the field that holds its mapping; in some (`OPEN`) the names are data, such as roles."""
     if name in CALLS or name.startswith(ARGUMENT):
         return _call(value)
     if name in ERROR_TEXTS:
