@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 from functools import partial
+from operator import methodcaller
 from typing import Annotated, TypeVar
 
 from fastapi import Depends, Request
@@ -30,9 +31,9 @@ class Figures:
     """Slow readings. Simultaneous requests for the same role (None: all roles) share one."""
 
     def __init__(self, app: Celeriac) -> None:
-        self.counts = Shared(partial(_read, app, Database.reading, insights.counts))
-        self.capacity = Shared(partial(_read, app, Database.statement, insights.capacity))
-        self.metrics = Shared(partial(_read, app, Database.statement, insights.metrics))
+        self.counts = Shared(partial(_read, app, methodcaller("reading"), insights.counts))
+        self.capacity = Shared(partial(_read, app, methodcaller("statement"), insights.capacity))
+        self.metrics = Shared(partial(_read, app, methodcaller("statement"), insights.metrics))
         self.doctor = Shared(partial(examine, app))
 
 

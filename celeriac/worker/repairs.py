@@ -47,7 +47,7 @@ class Repairs(threading.Thread):
     def run(self) -> None:
         # The outbox must not wait for these: after an outage a review may remove very many rows, and a turn of the
         # ring, which moves live entries, may take a minute.
-        review = threading.Thread(target=self._try, args=(self._review,), name="celeriac-review", daemon=True)
+        review = threading.Thread(target=self._review_at_last, name="celeriac-review", daemon=True)
         ring = threading.Thread(target=self._turn, name="celeriac-ring", daemon=True)
         for thread in (review, ring):
             thread.start()
@@ -69,6 +69,11 @@ class Repairs(threading.Thread):
     def turn(self) -> None:
         if SEEN.calls_for(SEEN.ring):
             self._try(lambda: above.load(above.TURN_OF_THE_RING)(self.app.database, self.app.kick))
+
+    def _review_at_last(self) -> None:
+        """Review; after a failure again at each interval, until it has succeeded or the worker ends."""
+        while not self._try(self._review) and not self.ending.wait(self.every):
+            pass
 
     def _review(self) -> None:
         """Review. After a gap, first wait until the living workers have reported: a review takes the others' tasks."""
@@ -102,10 +107,11 @@ class Repairs(threading.Thread):
         if roles := self.admission.look():
             self.app.kick(roles)
 
-    def _try(self, act: Callable[[], object]) -> None:
-        """Try one repair; one that fails does not stop the others."""
+    def _try(self, act: Callable[[], object]) -> bool:
+        """Try one repair, and return whether it succeeded; one that fails does not stop the others."""
         try:
             act()
+            return True
         except Exception as error:
             if is_gone(error):
                 self.away.say(error)
@@ -113,3 +119,4 @@ class Repairs(threading.Thread):
                 self.due = max(self.due, time.monotonic() + self.every)
             else:
                 log_error(logger, error, "A repair failed; it is tried again")
+            return False

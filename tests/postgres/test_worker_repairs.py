@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import psycopg2
 import pytest
@@ -17,7 +19,7 @@ from celeriac.store.connections import Database
 from celeriac.worker.repairs import Repairs
 from tests.postgres.conftest import new_task
 from tests.postgres.stages import running
-from tests.processes import Rows
+from tests.processes import Rows, until
 
 
 @pytest.fixture
@@ -64,6 +66,30 @@ def test_nothing_is_reviewed_where_a_gap_could_not_be_noted(
     ending.set()
     Repairs(app, ending).run()
     assert rows("SELECT status, losses FROM worker_tasks") == [("running", 0)]
+
+
+@pytest.mark.usefixtures("silent")
+def test_a_review_that_failed_comes_an_interval_later(
+    app: Celeriac, rows: Rows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One passing error as a worker starts is no reason to review nothing for all of its life."""
+    noted, failures = lease.note_gap, iter([OperationalError("", {}, psycopg2.OperationalError("gone for a moment"))])
+
+    def once_gone(*given: Any) -> None:
+        for error in failures:
+            raise error
+        noted(*given)
+
+    monkeypatch.setattr(lease, "note_gap", once_gone)
+    ending = threading.Event()
+    thread = Repairs(app, ending)
+    thread.every, thread.due = 0.1, math.inf
+    thread.start()
+    try:
+        until(lambda: rows("SELECT status FROM worker_tasks") == [("pending",)], "the review")
+    finally:
+        ending.set()
+        thread.join()
 
 
 @pytest.mark.usefixtures("silent")

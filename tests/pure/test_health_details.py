@@ -16,7 +16,11 @@ from celeriac.api.doctor import Finding
 from celeriac.api.problems import Problem
 from celeriac.operate.tokens import READ
 
-PRESENTED = {"type": "http", "client": ("10.0.0.1", 1), "headers": [(b"authorization", b"Bearer x")]}
+PRESENTED = {
+    "type": "http",
+    "client": ("10.0.0.1", 1),
+    "headers": [(b"authorization", b"Bearer celeriac_%s_%s" % (16 * b"0", 43 * b"a"))],
+}
 WRONG = Finding(check="schema", ok=False, says="lacks 0009", cure=None, runbook=None, about="it does not start")
 
 
@@ -52,7 +56,7 @@ def test_a_doctor_who_does_not_answer_is_left_out(doctor: Any) -> None:
 def guard(verified: Any) -> gate.Gate:
     celeriac: Any = SimpleNamespace(settings=Settings(api_failures=1))
     made = gate.Gate(never, celeriac)
-    made._bearer = verified  # type: ignore[method-assign]
+    made.verified = verified
     return made
 
 

@@ -112,7 +112,7 @@ REVISION = text("SELECT version_num FROM celeriac.version")
 
 
 def served(connection: Connection, wait: float) -> Sequence[RowMapping]:
-    """Return by registered role: window, pause, objective (by default `wait` seconds), workers by state, slots and busy ones."""
+    """Return by registered role: window, pause, objective (by default `wait` seconds), workers, slots, busy ones."""
     return connection.execute(SERVED, {"wait": wait}).mappings().all()
 
 

@@ -57,7 +57,7 @@ class Filter:
     `upto`, `until`: only tasks as of an instant, none with a greater id, none that ended later.
     `arguments`: some of the call's, by the handler's names, whether they were passed by name or by position.
     `silent`: of running tasks only those whose worker has been silent for as long as their role's `stale_after`.
-    `priority`: a range, as in `ranges`. `schedule`: the tasks of this schedule's ticks.
+    `priority`: a range, as in `conditions.ends`. `schedule`: the tasks of this schedule's ticks.
     """
 
     statuses: Sequence[str] | None = None
