@@ -13,12 +13,14 @@ import threading
 import traceback
 from collections.abc import Callable
 from functools import wraps
+from types import CodeType
 from typing import Any
 
 from celeriac.errors import HandlerEnded
 from celeriac.run import outlets
 from celeriac.run import run as running
 from celeriac.run.outside import is_from_outside, is_the_workers
+from celeriac.run.run import Run
 from celeriac.store import forks
 
 #: Signals that Celery's worker or its pool handles.
@@ -50,18 +52,35 @@ def contained(handler: Callable[..., Any]) -> Callable[..., Any]:
         try:
             result = handler(*args, **kwargs)
         except BaseException as error:
-            if generation != forks.generation:
-                end(error)
-            under_way.raised = error
             leave_out(error)
-            if isinstance(error, Exception) or is_from_outside(error):
-                raise
-            raise HandlerEnded(f"{type(error).__name__}: {error}") from error
+            raised(under_way, error)
+            raise
         if generation != forks.generation:
             end(None)
         return result
 
     return run
+
+
+#: The code of every function that `contained` makes.
+_CONTAINING: CodeType = contained(str).__code__
+
+
+def inside(handler: Any) -> Any:
+    """Return the handler that this one contains, for a caller that contains it itself; any other as it is."""
+    return handler.__wrapped__ if getattr(handler, "__code__", None) is _CONTAINING else handler
+
+
+def raised(run: Run, error: BaseException) -> None:
+    """Keep with its run what a handler has raised. A process that the handler has forked ends here.
+
+    Raises HandlerEnded for what is no `Exception` and does not come from outside the handler.
+    """
+    if run.generation != forks.generation:
+        end(error)
+    run.raised = error
+    if not isinstance(error, Exception) and not is_from_outside(error):
+        raise HandlerEnded(f"{type(error).__name__}: {error}") from error
 
 
 def leave_out(error: BaseException) -> None:

@@ -13,7 +13,7 @@ import time
 import traceback
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from operator import attrgetter
 from types import FunctionType
 from typing import Any, TypeVar
@@ -30,17 +30,15 @@ from kombu.exceptions import EncodeError
 from kombu.utils.encoding import safe_repr
 
 from celeriac.canvas import join, rests
-from celeriac.canvas.parts import stored_body
 from celeriac.errors import CeleriacError, HandlerEnded, LeaseLost, Snooze, TaskCancelled
-from celeriac.roles.priorities import Priorities
-from celeriac.roles.role import Role
 from celeriac.run import children, coroutines, originals, redaction
-from celeriac.run.app import Backend, HandlerApp, TaskApp
+from celeriac.run.app import Backend, HandlerApp
 from celeriac.run.outcomes import described
 from celeriac.run.outlets import LINES
 from celeriac.run.outside import is_from_outside
-from celeriac.run.run import Run, enter, leave
-from celeriac.run.shared import node, worker_id
+from celeriac.run.requests import DirectRequest, Requests, request_of
+from celeriac.run.run import UNDER_WAY, Run
+from celeriac.run.shared import worker_id
 from celeriac.store import forks
 from celeriac.store import states as row_states
 from celeriac.store.connections import Database
@@ -123,12 +121,16 @@ class Direct:
     """
 
     task: Any
-    context: Context
+    context: DirectRequest
     backend: Backend
     requests: Requests
     keeps: bool
     logs: bool
     together: bool
+    handler: Callable[..., Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.handler = children.inside(self.task.run)
 
 
 def logs_successes() -> bool:
@@ -145,7 +147,7 @@ def directly(app: HandlerApp, role: str, *, together: bool = False) -> Iterator[
     if not is_plain(task):
         yield None
         return
-    context = Context()
+    context = DirectRequest()
     _task_stack.push(task)
     task.request_stack.push(context)
     try:
@@ -160,7 +162,7 @@ def execute(app: HandlerApp, run: Run, direct: Direct | None = None) -> None:
     """Run the handler and leave its outcome in `run`.
     `direct`: call it directly, unless the task belongs to a workflow.
     """
-    token = enter(run)
+    token = UNDER_WAY.set(run)
     if run.role.sensitive:
         run.secret = redaction.of_role(app.roles, run.role)
     try:
@@ -172,9 +174,18 @@ def execute(app: HandlerApp, run: Run, direct: Direct | None = None) -> None:
     except BaseException as error:
         _end_attempt(app.backend, run, error)
     finally:
+        UNDER_WAY.reset(token)
+        if run.opened is not None or run.logged is not None:
+            _close(run)
+
+
+def _close(run: Run) -> None:
+    """Leave nothing of its session open, whoever used it, and write the rest of its log."""
+    try:
+        run.drop_session()
+    finally:
         if run.logged is not None:
             coroutines.aside(run.logged.end)
-        leave(run, token)
 
 
 def _end_attempt(backend: Backend, run: Run, error: BaseException) -> None:
@@ -238,17 +249,18 @@ def _attempt(app: HandlerApp, run: Run, direct: Direct | None) -> Any:
     task = run.task
     try:
         if task.headers is None:
-            args, kwargs = revived(task.args), revived(task.kwargs)
+            args, kwargs = revived(task.args), revived(task.kwargs) if task.kwargs else {}
         else:
             args, kwargs = _arguments(app, run)
-        request = request_of(app, run) if direct is None else direct.requests.of(run)
+        if direct is not None and (task.headers is None or not run.canvas):
+            request = direct.requests.fill(direct.context, run, args, kwargs)
+        else:
+            request, direct = request_of(app, run), None
     except (TaskCancelled, LeaseLost):
         raise
     except Exception as error:
         return _fail(app, run, error)
-    if direct is None or (task.headers is not None and run.canvas):
-        return _trace(app, run, args, kwargs, request)
-    return _call(direct, run, args, kwargs, request)
+    return _trace(app, run, args, kwargs, request) if direct is None else _call(direct, run, request)
 
 
 def _arguments(app: HandlerApp, run: Run) -> tuple[Any, Any]:
@@ -353,13 +365,18 @@ def _trace(app: HandlerApp, run: Run, args: Any, kwargs: Any, request: dict[str,
     return getattr(traced.info, "retval", None)
 
 
-def _call(direct: Direct, run: Run, args: Any, kwargs: Any, request: dict[str, Any]) -> Any:
+def _call(direct: Direct, run: Run, request: dict[str, Any]) -> Any:
     task, context = direct.task, direct.context
-    request["args"], request["kwargs"], request["called_directly"] = args, kwargs, False
-    context.__dict__ = request
     began = time.monotonic() if direct.logs else 0.0
     try:
-        result = task.run(*args, **kwargs)
+        try:
+            result = direct.handler(*request["args"], **request["kwargs"])
+        except BaseException as error:
+            children.leave_out(error)
+            children.raised(run, error)
+            raise
+        if run.generation != forks.generation:
+            children.end(None)
         if result is not None and isinstance(result, coroutines.UNFINISHED):
             raise EncodeError(coroutines.unfinished(task.name, result))
         keeps = direct.keeps if request["ignore_result"] is None else not request["ignore_result"]
@@ -369,10 +386,10 @@ def _call(direct: Direct, run: Run, args: Any, kwargs: Any, request: dict[str, A
     except (Ignore, Reject) as error:
         return error
     except Retry as error:
-        children.leave_out(error)
         _handle(task, context, states.RETRY, error)
     except Exception as error:
-        children.leave_out(error)
+        if error is not run.raised:
+            children.leave_out(error)
         _handle(task, context, states.FAILURE, error)
         trace.traceback_clear(error)
     return None
@@ -417,73 +434,3 @@ def _conclude(backend: Backend, run: Run, error: Any) -> None:
     else:
         error = error or RuntimeError("ended without an outcome")
         backend.store_result(run.task.task_id, error, states.FAILURE)
-
-
-#: The fields of a row's headers that its request has.
-SAID = ("root_id", "parent_id", "ignore_result", "shadow", "argsrepr", "kwargsrepr", "eta")
-
-
-class Requests:
-    """Builds the requests of one ticket's tasks, whose role changes with the limits that operators set."""
-
-    def __init__(self, app: TaskApp) -> None:
-        self._app = app
-        self._role: Role | None = None
-        self._common: dict[str, Any] = {}
-
-    def of(self, run: Run) -> dict[str, Any]:
-        """Return the run's request; see `request_of`."""
-        if run.role is not self._role:
-            self._role, self._common = run.role, _common(self._app.conf.enable_utc, run.role)
-        return _request_of(self._app.roles.priorities, run, self._common, revived)
-
-
-def request_of(app: TaskApp, run: Run, read: Callable[[Any], Any] = revived) -> dict[str, Any]:
-    """Return a request with the fields that Celery's own have. Raises what `read` raises about its workflow's links."""
-    return _request_of(app.roles.priorities, run, _common(app.conf.enable_utc, run.role), read)
-
-
-def _common(utc: bool, role: Role) -> dict[str, Any]:
-    """Return a request with all that a role's tasks have in common. Copying it takes a quarter of the time of making
-    one.
-    """
-    return {
-        "id": None, "task": role.name, "retries": 0, "root_id": None, "parent_id": None,
-        "hostname": node() or worker_id(), "is_eager": False, "ignore_result": None,  # the task's own setting applies
-        "correlation_id": None, "timelimit": None, "time_limit": role.hard_timeout, "soft_time_limit": None,
-        "shadow": None, "argsrepr": None, "kwargsrepr": None, "eta": None, "delivery_info": None,
-        "utc": utc, "properties": None, "origin": None, "reply_to": None,
-    }  # fmt: skip
-
-
-def _request_of(priorities: Priorities, run: Run, common: dict[str, Any], read: Callable[[Any], Any]) -> dict[str, Any]:
-    task, said, role = run.task, run.task.headers, run.role
-    if said is None:
-        hard, soft = role.hard_timeout, role.timeout if task.timeout is None else task.timeout
-    else:
-        hard, soft = run.timelimit
-    request = common.copy()
-    priority = priorities.turned(task.priority)
-    request["id"] = request["root_id"] = request["correlation_id"] = task.task_id
-    request["retries"] = task.retry_count
-    request["timelimit"], request["time_limit"], request["soft_time_limit"] = [hard, soft], hard, soft
-    request["origin"] = task.enqueued_by
-    request["delivery_info"] = delivered = {
-        "exchange": "", "routing_key": role.queue, "priority": priority,
-        "redelivered": task.losses > 0,
-    }  # fmt: skip
-    request["properties"] = {
-        "correlation_id": task.task_id, "reply_to": None, "delivery_mode": 2, "priority": priority,
-        "delivery_info": delivered,
-    }  # fmt: skip
-    if run.secret is not None:
-        request |= redaction.reprs(run)
-    if said is None:
-        return request
-    canvas = read(run.canvas)
-    if "chord" in canvas:
-        canvas["chord"] = stored_body(**canvas["chord"])
-    # A call's `headers["headers"]`, where tracers put what travels, is what Celery's requests call `headers`.
-    own = read(said["headers"]) if "headers" in said else {}
-    headers = {"headers": own, **own} if own else {}
-    return {**headers, **request, **{k: said[k] for k in SAID if k in said}, **redaction.reprs(run), **canvas}

@@ -19,12 +19,13 @@ from celeriac.dispatch.glance import glance
 from celeriac.dispatch.passes import Own
 from celeriac.roles.role import Role
 from celeriac.run import descriptors, shared, start
-from celeriac.run.execute import Requests, is_plain, logs_successes
+from celeriac.run.execute import is_plain, logs_successes
 from celeriac.run.flight import Ask, Flight, InFlight, SharedTicket
 from celeriac.run.late import HeldUp
 from celeriac.run.limited import Heeded
 from celeriac.run.places import places
 from celeriac.run.reporting import reporter
+from celeriac.run.requests import Requests
 from celeriac.run.run import Run
 from celeriac.run.seen import SEEN
 from celeriac.run.ticket import hand_back, look_after_stray

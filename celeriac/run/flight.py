@@ -20,8 +20,8 @@ from celeriac.errors import LeaseLost, TaskCancelled
 from celeriac.roles.role import Role
 from celeriac.run import coroutines, lease, shared
 from celeriac.run.app import Execute, RunApp
-from celeriac.run.execute import Requests
 from celeriac.run.reporting import Reporter
+from celeriac.run.requests import Requests
 from celeriac.run.run import Run
 from celeriac.run.ticket import LEASE_USED
 from celeriac.run.watch import LOOK_EVERY

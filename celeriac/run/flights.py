@@ -20,7 +20,6 @@ from functools import partial
 from typing import TypeVar
 
 from celery._state import _task_stack
-from celery.app.task import Context
 from sqlalchemy.exc import DBAPIError
 
 from celeriac.roles import registry
@@ -32,6 +31,7 @@ from celeriac.run.filler import PIECE, Filler
 from celeriac.run.flight import Flight, FlightWatch, SharedTicket
 from celeriac.run.late import Delayed, HeldUp, late
 from celeriac.run.places import places
+from celeriac.run.requests import DirectRequest
 from celeriac.run.run import Run
 from celeriac.run.ticket import OBSERVE_EVERY, hand_back
 from celeriac.settle import release
@@ -290,7 +290,7 @@ class Flights:
         if not ticket.direct:
             ticket.execute(self.app, run, None)
             return
-        task, context = ticket.task, Context.__new__(Context)  # the request brings what `__init__` sets
+        task, context = ticket.task, DirectRequest.__new__(DirectRequest)  # the request brings what `__init__` sets
         stacks.begin_stack(_task_stack, owner, task)
         stacks.begin_stack(task.request_stack, owner, context)
         try:

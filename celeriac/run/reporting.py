@@ -15,9 +15,9 @@ from kombu.message import Message
 from celeriac.roles.role import Role
 from celeriac.run import journal, lines, redaction, shared
 from celeriac.run.app import ReporterApp, TaskApp
-from celeriac.run.execute import request_of
 from celeriac.run.journal import Event
 from celeriac.run.outlets import LINES
+from celeriac.run.requests import request_of
 from celeriac.run.run import Run
 from celeriac.settle.outcome import Started
 from celeriac.store.encoding import legible

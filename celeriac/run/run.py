@@ -6,7 +6,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar, Token
+from contextvars import ContextVar
 from dataclasses import replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -383,17 +383,3 @@ def current() -> Run | None:
 def inherited() -> Run | None:
     """Return this thread's run; in a process that a handler has forked, the handler's run, to be read only."""
     return UNDER_WAY.get()
-
-
-def enter(run: Run) -> Token[Run | None]:
-    """Make the run this thread's from here on."""
-    return UNDER_WAY.set(run)
-
-
-def leave(run: Run, token: Token[Run | None]) -> None:
-    """Leave the run. Nothing of its session stays open, whoever used it."""
-    UNDER_WAY.reset(token)
-    if run.opened is not None:
-        run.drop_session()
-    if run.logged is not None:
-        run.logged.end()

@@ -94,7 +94,7 @@ class TicketRun:
         self.waiting: list[Started] = []
         self.finished: list[Run] = []
         self.late: set[int] = set()  # tasks whose outcomes wait for somebody's lock
-        self.settled_at = time.monotonic()
+        self.settled_at = self.ended_at = time.monotonic()
         self.seconds = self.counted = 0.0
         self.asked = self.handing_back = False
         self.lock = threading.RLock()
@@ -124,8 +124,9 @@ class TicketRun:
                 try:
                     together = self.reporter is not None and self.reporter.together
                     with directly(self.app, self.role.name, together=together) as direct:
-                        while (task := self._next()) is not None:
-                            self._run_one(task, direct)
+                        run = None
+                        while (task := self._next(run)) is not None:
+                            run = self._run_one(task, direct)
                             ran += 1
                 finally:
                     PATIENCE.reset(patience)
@@ -197,8 +198,13 @@ class TicketRun:
         run.expire()
         return run
 
-    def _next(self) -> Started | None:
+    def _next(self, ended: Run | None) -> Started | None:
+        """Keep the run that has ended, if any, for the next settle, and take the next task."""
         with self.lock:
+            if ended is not None:
+                self.finished.append(ended)
+                if self.ended_at - self.settled_at > SETTLE_EVERY:
+                    self._settle()
             while self.waiting and (
                 self.handing_back or self.place.stopping or closed() or not (self.limits.let_all() or self._may_begin())
             ):
@@ -227,7 +233,7 @@ class TicketRun:
         if self.waiting:
             time.sleep(LOOK_EVERY)
 
-    def _run_one(self, task: Started, direct: Direct | None) -> None:
+    def _run_one(self, task: Started, direct: Direct | None) -> Run:
         run = Run(task, self.role, self.app.database)
         if (self.limits.allowed is not None or task.timeout is not None) and places.kind is None:
             run.on_limit = self._tell_limit
@@ -244,15 +250,13 @@ class TicketRun:
             if run.on_limit is not None:
                 run.on_limit = None
                 self.limit(0, 0.0)
-        self.seconds += (seconds := (now := time.monotonic()) - run.began)
+        self.ended_at = time.monotonic()
+        self.seconds += (seconds := self.ended_at - run.began)
         if seconds > BRIEF:
             self.place.count_descriptors()
         if self.reporter is not None:
             self.reporter.ran(task, seconds)
-        with self.lock:
-            self.finished.append(run)
-        if now - self.settled_at > SETTLE_EVERY:
-            self._settle()
+        return run
 
     def _tell_limit(self, run: Run) -> None:
         """Show the parent how long the run may last."""

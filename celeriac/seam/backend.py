@@ -162,7 +162,7 @@ class RowBackend(BaseBackend):
     def succeed(self, run: running.Run, result: Any) -> None:
         """Record that this run's handler has returned."""
         try:
-            run.succeed(encoded(None if result is None else self.prepare_value(result), MOST_BYTES))
+            run.succeed(None if result is None else encoded(self.prepare_value(result), MOST_BYTES))
         except Unfit as error:
             run.is_hopeless = True  # the work is done, and repeating it would give the same result
             raise EncodeError(f"the result of {run.role.name} cannot be stored: {error}") from error
