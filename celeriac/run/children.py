@@ -67,7 +67,7 @@ _CONTAINING: CodeType = contained(str).__code__
 
 
 def inside(handler: Any) -> Any:
-    """Return the handler that this one contains, for a caller that contains it itself; any other as it is."""
+    """Return the handler within a function that contains it, for a caller that does so itself; any other as it is."""
     return handler.__wrapped__ if getattr(handler, "__code__", None) is _CONTAINING else handler
 
 

@@ -373,7 +373,8 @@ def _call(direct: Direct, run: Run, request: dict[str, Any]) -> Any:
             result = direct.handler(*request["args"], **request["kwargs"])
         except BaseException as error:
             children.leave_out(error)
-            children.raised(run, error)
+            if direct.handler is not task.run:  # which would contain it
+                children.raised(run, error)
             raise
         if run.generation != forks.generation:
             children.end(None)

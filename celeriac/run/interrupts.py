@@ -9,6 +9,7 @@ from collections.abc import Callable
 from functools import wraps
 from typing import Any
 
+from celeriac.run import children
 from celeriac.run.coroutines import is_of
 from celeriac.run.places import SharedPlace, places
 from celeriac.run.run import Run
@@ -121,7 +122,7 @@ class Greenlet(SharedPlace):
 
 def guard(task: Any) -> None:
     """Make the task's handler interruptible, whether it is called directly or by Celery's tracer."""
-    handler = task.run
+    handler = children.inside(task.run)
 
     @wraps(handler)
     def run(*args: Any, **kwargs: Any) -> Any:
@@ -131,4 +132,4 @@ def guard(task: Any) -> None:
             return handler(*args, **kwargs)
         return place.call(current[1], handler, args, kwargs)  # type: ignore[union-attr]
 
-    task.run = run
+    task.run = run if handler is task.run else children.contained(run)
