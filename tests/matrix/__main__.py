@@ -143,6 +143,17 @@ def environment(release: str, name: str | None = None, packages: Sequence[str] =
     return python
 
 
+def apart(release: str, name: str, packages: Sequence[str]) -> Path:
+    """The Python of an environment that has these packages, and what they want, and nothing of the engine."""
+    folder = ROOT / ".cache" / "matrix" / name
+    ready = folder / ".ready"
+    if not ready.exists() or ready.read_text() != " ".join((release, *packages)):
+        subprocess.run([f"python{release}", "-m", "venv", "--clear", folder], check=True)
+        subprocess.run([str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", *packages], check=True)
+        ready.write_text(" ".join((release, *packages)))
+    return folder / "bin" / "python"
+
+
 def _without(constraints: str, packages: Sequence[str]) -> str:
     """The versions, without hashes and those of packages whose releases are said otherwise."""
     said = {_normalised(package.partition("==")[0]) for package in packages if "==" in package}
