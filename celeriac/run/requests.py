@@ -37,6 +37,10 @@ class DirectRequest(Context):
     def properties(self) -> dict[str, Any]:
         return _properties(self.run, self.delivery_info)
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy has the fields of Celery's own, and nothing of the run."""
+        return {**self.__dict__, "delivery_info": self.delivery_info, "properties": self.properties}
+
 
 class Requests:
     """Builds the requests of one ticket's direct calls, whose role changes with the limits that operators set."""
