@@ -31,15 +31,15 @@ class DirectRequest(Context):
 
     @cached_property
     def delivery_info(self) -> dict[str, Any]:
-        return _delivery_info(self.priorities, self.run)
+        return _delivered(self.priorities, self.run)["delivery_info"]
 
     @cached_property
     def properties(self) -> dict[str, Any]:
-        return _properties(self.run, self.delivery_info)
+        return _delivered(self.priorities, self.run)["properties"] | {"delivery_info": self.delivery_info}
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy has the fields of Celery's own, and nothing of the run."""
-        return {**self.__dict__, "delivery_info": self.delivery_info, "properties": self.properties}
+        return _delivered(self.priorities, self.run) | self.__dict__
 
 
 class Requests:
@@ -56,6 +56,8 @@ class Requests:
             self._role, self._common = run.role, _common(self._app.conf.enable_utc, run.role)
         request = _request_of(run, self._common, revived)
         request["args"], request["kwargs"] = args, kwargs
+        if run.task.headers is not None:
+            request |= _delivered(self._app.roles.priorities, run)  # a call's own headers may not say them
         context.__dict__ = request  # type: ignore[misc]  # Celery's class has one
         context.priorities, context.run = self._app.roles.priorities, run
         return request
@@ -63,9 +65,8 @@ class Requests:
 
 def request_of(app: TaskApp, run: Run, read: Callable[[Any], Any] = revived) -> dict[str, Any]:
     """Return a request with the fields that Celery's own have. Raises what `read` raises about its workflow's links."""
-    delivered = _delivery_info(app.roles.priorities, run)
-    early = {"delivery_info": delivered, "properties": _properties(run, delivered)}
-    return early | _request_of(run, _common(app.conf.enable_utc, run.role), read)
+    request = _request_of(run, _common(app.conf.enable_utc, run.role), read)
+    return request | _delivered(app.roles.priorities, run)
 
 
 def _common(utc: bool, role: Role) -> dict[str, Any]:
@@ -105,15 +106,14 @@ def _request_of(run: Run, common: dict[str, Any], read: Callable[[Any], Any]) ->
     return {**headers, **request, **{k: said[k] for k in SAID if k in said}, **redaction.reprs(run), **canvas}
 
 
-def _delivery_info(priorities: Priorities, run: Run) -> dict[str, Any]:
+def _delivered(priorities: Priorities, run: Run) -> dict[str, dict[str, Any]]:
+    """Return what a request says of its message."""
     priority = priorities.turned(run.task.priority)
-    return {
+    delivery_info = {
         "exchange": "", "routing_key": run.role.queue, "priority": priority, "redelivered": run.task.losses > 0,
     }  # fmt: skip
-
-
-def _properties(run: Run, delivered: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "correlation_id": run.task.task_id, "reply_to": None, "delivery_mode": 2, "priority": delivered["priority"],
-        "delivery_info": delivered,
+    properties = {
+        "correlation_id": run.task.task_id, "reply_to": None, "delivery_mode": 2, "priority": priority,
+        "delivery_info": delivery_info,
     }  # fmt: skip
+    return {"delivery_info": delivery_info, "properties": properties}
