@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 
 from tests.api.server import Api, problem, serving
@@ -13,12 +16,18 @@ def test_health_asks_for_no_token(api: Api) -> None:
     assert api.http.get("/readyz").json() == {"status": "ready", "redis": "answers"}
 
 
+def but_for_numbers(finding: dict[str, Any]) -> dict[str, Any]:
+    """Return a finding without what grows by the second."""
+    return finding | {"says": re.sub(r"\d+", "N", finding["says"])}
+
+
 @pytest.mark.parametrize("path", ["/healthz", "/readyz"])
 def test_health_tells_a_token_that_reads_what_the_doctor_does(api: Api, path: str) -> None:
     api.rows("INSERT INTO worker_tasks (task_id, role) SELECT 'nobody serves it', 'unheard_of'")
     try:
         wrong = until(lambda: api.get(path).get("wrong"), "the doctor to answer in time")
-        assert wrong == [one for one in api.get("/api/doctor")["findings"] if not one["ok"]]
+        findings = [one for one in api.get("/api/doctor")["findings"] if not one["ok"]]
+        assert [*map(but_for_numbers, wrong)] == [*map(but_for_numbers, findings)]
         assert [one["runbook"] for one in wrong if "unheard_of" in one["says"]] == ["docs/runbooks/no_worker.md"]
     finally:
         api.rows("DELETE FROM worker_tasks WHERE role = 'unheard_of'")
