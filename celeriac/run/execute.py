@@ -174,18 +174,13 @@ def execute(app: HandlerApp, run: Run, direct: Direct | None = None) -> None:
     except BaseException as error:
         _end_attempt(app.backend, run, error)
     finally:
-        UNDER_WAY.reset(token)
-        if run.opened is not None or run.logged is not None:
-            _close(run)
-
-
-def _close(run: Run) -> None:
-    """Leave nothing of its session open, whoever used it, and write the rest of its log."""
-    try:
-        run.drop_session()
-    finally:
         if run.logged is not None:
             coroutines.aside(run.logged.end)
+        UNDER_WAY.reset(token)
+        if run.opened is not None:  # nothing of its session stays open, whoever used it
+            run.drop_session()
+            if run.logged is not None:
+                run.logged.end()
 
 
 def _end_attempt(backend: Backend, run: Run, error: BaseException) -> None:

@@ -24,22 +24,25 @@ SAID = ("root_id", "parent_id", "ignore_result", "shadow", "argsrepr", "kwargsre
 class DirectRequest(Context):
     """The request of a direct call. Two of its fields are made when they are first read, because few handlers do."""
 
-    __slots__ = ("priorities", "run")
+    # Beside its fields, among which a call's own headers are.
+    __slots__ = ("celeriac_priorities", "celeriac_run")
 
-    priorities: Priorities
-    run: Run
+    celeriac_priorities: Priorities
+    celeriac_run: Run
 
     @cached_property
     def delivery_info(self) -> dict[str, Any]:
-        return _delivered(self.priorities, self.run)["delivery_info"]
+        return _delivered(self.celeriac_priorities, self.celeriac_run)["delivery_info"]
 
     @cached_property
     def properties(self) -> dict[str, Any]:
-        return _delivered(self.priorities, self.run)["properties"] | {"delivery_info": self.delivery_info}
+        return _delivered(self.celeriac_priorities, self.celeriac_run)["properties"] | {
+            "delivery_info": self.delivery_info
+        }
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy has the fields of Celery's own, and nothing of the run."""
-        return _delivered(self.priorities, self.run) | self.__dict__
+        return _delivered(self.celeriac_priorities, self.celeriac_run) | self.__dict__
 
 
 class Requests:
@@ -59,7 +62,7 @@ class Requests:
         if run.task.headers is not None:
             request |= _delivered(self._app.roles.priorities, run)  # a call's own headers may not say them
         context.__dict__ = request  # type: ignore[misc]  # Celery's class has one
-        context.priorities, context.run = self._app.roles.priorities, run
+        context.celeriac_priorities, context.celeriac_run = self._app.roles.priorities, run
         return request
 
 

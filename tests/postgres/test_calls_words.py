@@ -129,9 +129,11 @@ def test_headers_that_a_signals_receiver_adds_are_its_requests(says: Task[..., A
 
 
 def test_headers_cannot_say_what_the_row_says(says: Task[..., Any]) -> None:
-    result = says.apply_async(("hostname", "delivery_info"), headers={"hostname": "me", "delivery_info": "mine"})
+    own = {"hostname": "me", "delivery_info": "mine", "run": "7", "priorities": "low"}
+    result = says.apply_async(("run", "priorities", "hostname", "delivery_info"), headers=own)
     run_all(says.app)
-    hostname, delivery = result.get(timeout=5)
+    run, priorities, hostname, delivery = result.get(timeout=5)
+    assert (run, priorities) == ("7", "low"), "are the call's own"
     assert hostname != "me"
     assert delivery["routing_key"] == "says"
 
