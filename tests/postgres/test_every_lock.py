@@ -8,6 +8,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from celeriac.operate.prioritise import prioritise
 from celeriac.operate.steer import cancel
 from celeriac.repair import SWEEPS, sweep
 from celeriac.store.connections import Database
+from celeriac.store.failures import retry_deadlocks
 from celeriac.store.patience import BRIEF, DEFAULT, RECURRING, patient, settle_in
 from tests.processes import Rows
 
@@ -34,11 +36,13 @@ Act = Callable[[Celeriac], object]
 
 
 def steered(verb: Callable[..., object], what: Any) -> Act:
-    def act(app: Celeriac) -> None:
+    """One of two verbs that deadlock is tried again, as by all who call them."""
+
+    def once(app: Celeriac) -> None:
         with app.database.transaction() as connection:
             verb(connection, what, by="test")
 
-    return act
+    return lambda app: retry_deadlocks(partial(once, app))
 
 
 def counted(app: Celeriac) -> None:
