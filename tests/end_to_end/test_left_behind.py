@@ -14,7 +14,13 @@ from tests.end_to_end.conftest import beside
 from tests.processes import EXECUTED, Rows, Running
 
 BY_NIGHT = pytest.mark.nightly("a worker more, whose process Python ends as it ends that of threads")
-POOLS = ["threads", *(pytest.param(pool, marks=BY_NIGHT) for pool in ("prefork", "solo", "asyncio", "gevent"))]
+POOLS = ("threads", "prefork", "solo", "asyncio", "gevent")
+
+#: What is left in which pool: a process of a prefork pool is a daemon, which may have no processes of its own.
+LEFT = [
+    pytest.param(pool, way, marks=() if pool == "threads" else BY_NIGHT)
+    for pool in POOLS for way in leaving.WAYS if (pool, way) != ("prefork", "process")
+]  # fmt: skip
 
 
 @pytest.fixture
@@ -24,14 +30,11 @@ def app(shop: ModuleType) -> Iterator[Celeriac]:
         yield app
 
 
-@pytest.mark.parametrize("way", leaving.WAYS)
-@pytest.mark.parametrize("pool", POOLS)
+@pytest.mark.parametrize(("pool", "way"), LEFT)
 @pytest.mark.usefixtures("app")
 def test_a_worker_ends_whatever_its_tasks_have_left(
     worker: Callable[..., Running], rows: Rows, pool: str, way: str
 ) -> None:
-    if (pool, way) == ("prefork", "process"):
-        pytest.skip("a process of the pool is a daemon, which may have no children")
     given = ("-P", pool, "-c", "1", "-Q", "leaves")
     running = worker(*given, module="tests.end_to_end.leaving", **{EXECUTED: "1"})
     leaving.leaves.delay(way).get(timeout=30)
