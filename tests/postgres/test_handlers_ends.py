@@ -76,10 +76,11 @@ def raising(error: BaseException) -> Callable[[Any], Any]:
 @pytest.mark.parametrize(
     "error", [asyncio.CancelledError("no"), GeneratorExit("no"), GivenUp("no"), SystemExit(3), SystemExit()], ids=repr
 )
-def test_what_is_no_exception_is_one_failure(ran: Ran, error: BaseException) -> None:
+def test_what_is_no_exception_is_one_failure(ran: Ran, error: BaseException, caplog: pytest.LogCaptureFixture) -> None:
     status, losses, tries, message = ran(raising(error), max_retries=0, max_rounds=1)
     assert (status, losses, tries) == ("failed", 0, 1)
     assert message == f"{type(error).__name__}: {error}"
+    assert "was broken off" not in caplog.text, "it fails as by any other error"
 
 
 def test_an_interrupt_that_nobody_sent_is_one_failure(ran: Ran) -> None:
@@ -87,6 +88,8 @@ def test_an_interrupt_that_nobody_sent_is_one_failure(ran: Ran) -> None:
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         assert ran(raising(KeyboardInterrupt("no")), max_rounds=1)[:2] == ("failed", 0)
+    except KeyboardInterrupt:
+        pytest.fail("it has ended its process")
     finally:
         signal.signal(signal.SIGINT, before)
 
