@@ -40,8 +40,14 @@ class DirectRequest(Context):
             "delivery_info": self.delivery_info
         }
 
-    def __getstate__(self) -> dict[str, Any]:
-        """A copy has the fields of Celery's own, and nothing of the run."""
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy is Celery's own, with all fields and nothing of the run."""
+        return Context, (), self._whole()
+
+    def __repr__(self) -> str:
+        return f"<Context: {self._whole()!r}>"
+
+    def _whole(self) -> dict[str, Any]:
         return _delivered(self.celeriac_priorities, self.celeriac_run) | self.__dict__
 
 

@@ -98,19 +98,12 @@ def left(rows: Rows) -> float:
     return size
 
 
+THOUSAND = (pytest.mark.nightly("a thousand links, one by one"), pytest.mark.timeout(600))
+
+
 @pytest.mark.parametrize(
     "length",
-    [
-        13,
-        14,
-        21,
-        22,
-        23,
-        30,
-        LONG,
-        200,
-        pytest.param(1000, marks=[pytest.mark.nightly("a thousand links, one by one"), pytest.mark.timeout(600)]),
-    ],
+    [13, 14, 21, 22, 23, 30, LONG, 200, pytest.param(1000, marks=THOUSAND)],
 )
 def test_a_link_costs_the_same_however_long_its_chain_is(app: Celeriac, tasks: Any, rows: Rows, length: int) -> None:
     result = chain(counting(tasks["add"], length))()

@@ -1,4 +1,4 @@
-"""A direct call's request is as whole as a traced one's, whoever reads, copies or pickles it."""
+"""A direct call's request is as whole as a traced one's, whoever reads, prints, copies or pickles it."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ COPIES = {
     "itself": lambda request: request,
     "a copy": copy.copy,
     "a deep copy": copy.deepcopy,
+    "a copy of a copy": lambda request: copy.copy(copy.copy(request)),
     "pickled": lambda request: pickle.loads(pickle.dumps(request)),
 }
 
@@ -29,6 +30,7 @@ def test_it_has_what_a_traced_ones_has(app: Celeriac, way: str) -> None:
     @app.task(role="asks", bind=True, prompt=False, chunk=9, shared=False)
     def asks(self: Any, x: int) -> None:
         request = COPIES[way](self.request)
+        assert [name for name in FIELDS if f"'{name}': " not in repr(request)] == []
         seen.append({name: request.get(name) for name in FIELDS})
 
     app.register_roles()

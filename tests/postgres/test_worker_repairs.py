@@ -87,6 +87,7 @@ def test_a_review_that_failed_comes_an_interval_later(
     thread.start()
     try:
         until(lambda: rows("SELECT status FROM worker_tasks") == [("pending",)], "the review")
+        assert [*failures] == [], "it failed at first"
     finally:
         ending.set()
         thread.join()

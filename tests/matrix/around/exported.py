@@ -13,10 +13,10 @@ from celeriac import Celeriac
 def make(which: str) -> Any:
     if which == "ours":
         return Celeriac("exported")
-    return Celery("exported", broker=os.environ.get("REDIS_URL"), backend=os.environ.get("REDIS_URL"))
+    return Celery("exported", broker=os.environ["REDIS_URL"], backend=os.environ["REDIS_URL"])
 
 
-app = make(os.environ.get("EXPORTED_CELERY", "stock"))
+app = make(os.environ["EXPORTED_CELERY"])
 
 
 @app.task(name="exported.add", queue="exported.add", shared=False)

@@ -76,17 +76,9 @@ def test_its_figures_are_the_same_beside_either(celery: str, tmp_path: Path, dat
         "DATABASE_URL": database_url, "REDIS_URL": redis_url,
     }  # fmt: skip
     with exporter(redis_url, tmp_path) as port:
+        options = ("-c", "2", "-E", "-Q", ",".join(TASKS))
         with processes.worker(
-            MODULE,
-            database_url,
-            redis_url,
-            tmp_path / "worker.log",
-            "-c",
-            "2",
-            "-E",
-            "-Q",
-            ",".join(TASKS),
-            environ=environ,
+            MODULE, database_url, redis_url, tmp_path / "worker.log", *options, environ=environ
         ) as worker:
             until(lambda: figures(port).get(("worker_up",)) == 1, "the worker to be seen")
             done = subprocess.run(
